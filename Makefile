@@ -1,0 +1,34 @@
+# Everything a developer or CI does. Each target sets up .venv by itself when it is out of date.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: demo test check format bench clean
+
+demo: $(READY)            ## train and evaluate on the bundled data set, label a few texts
+	$(BIN)/longtail demo
+
+test: $(READY)            ## the whole test suite
+	$(BIN)/python -m pytest
+
+check: $(READY)           ## style, types and layering
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)          ## rewrite the code in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)           ## ours and the peers, same rows, one run (DATA=folder of data sets)
+	$(BIN)/python -m bench $(if $(DATA),--data $(DATA)) $(ARGS)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info

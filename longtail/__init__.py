@@ -1,0 +1,64 @@
+"""Give each document the right few out of thousands to millions of labels."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from longtail.version import __version__
+
+if TYPE_CHECKING:
+    from longtail.data import Dataset, load
+    from longtail.errors import (
+        DataError,
+        LongtailError,
+        MissingExtraError,
+        ModelFileError,
+        NotFittedError,
+        ParameterError,
+    )
+    from longtail.metrics import evaluate
+    from longtail.models import Linear, load_model
+    from longtail.topk import TopK
+
+# Names are imported on first use, so that `import longtail` costs next to nothing.
+_HOME = {
+    "Dataset": "data",
+    "load": "data",
+    "DataError": "errors",
+    "LongtailError": "errors",
+    "MissingExtraError": "errors",
+    "ModelFileError": "errors",
+    "NotFittedError": "errors",
+    "ParameterError": "errors",
+    "evaluate": "metrics",
+    "Linear": "models",
+    "load_model": "models",
+    "TopK": "topk",
+}
+
+__all__ = [
+    "DataError",
+    "Dataset",
+    "Linear",
+    "LongtailError",
+    "MissingExtraError",
+    "ModelFileError",
+    "NotFittedError",
+    "ParameterError",
+    "TopK",
+    "__version__",
+    "evaluate",
+    "load",
+    "load_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from the module where it lives."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'longtail' has no attribute '{name}'")
+    return getattr(import_module(f"longtail.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not."""
+    return __all__

@@ -1,0 +1,126 @@
+"""Dataset: documents as texts or feature rows, with their labels."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Documents and their labels; exactly one of `X` and `texts` is given.
+
+    Attributes:
+        Y: (n, n_labels) CSR matrix of ones, float32, indices sorted and unique in each row.
+        label_names: one unique name for each label, by id.
+        X: (n, n_features) CSR matrix of features, float32, indices sorted and unique in each row.
+        texts: one string for each document.
+        exclude: (n, n_labels) CSR matrix of the pairs that must never be predicted (the XC
+            repository's `filter_labels_test.txt`), or None.
+    """
+
+    Y: sp.csr_matrix
+    label_names: Sequence[str]
+    X: sp.csr_matrix | None = None
+    texts: Sequence[str] | None = None
+    exclude: sp.csr_matrix | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the parts agree in length."""
+        if (self.X is None) == (self.texts is None):
+            raise DataError("a Dataset needs either feature rows X or texts, and not both")
+        kind = "texts" if self.X is None else "rows of X"
+        if self.n_documents != self.Y.shape[0]:
+            raise DataError(
+                f"{self.n_documents} {kind} but {self.Y.shape[0]} rows of labels Y; "
+                "both must have one row for each document"
+            )
+        if len(self.label_names) != self.n_labels:
+            raise DataError(f"{len(self.label_names)} label names for {self.n_labels} labels")
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return self.n_documents
+
+    @property
+    def n_documents(self) -> int:
+        """The number of documents."""
+        return len(self.texts) if self.texts is not None else int(self.X.shape[0])
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels, with those that no document here carries."""
+        return int(self.Y.shape[1])
+
+    def take(self, rows: NDArray[np.integer]) -> "Dataset":
+        """Return the documents `rows`, in that order."""
+        return replace(
+            self,
+            Y=self.Y[rows],
+            X=None if self.X is None else self.X[rows],
+            texts=None if self.texts is None else [self.texts[row] for row in rows.tolist()],
+            exclude=None if self.exclude is None else self.exclude[rows],
+        )
+
+    def split(self, fraction: float, seed: int = 0) -> tuple["Dataset", "Dataset"]:
+        """Return two parts, the second with `fraction` of the documents drawn at random."""
+        order = np.random.default_rng(seed).permutation(self.n_documents)
+        n_second = min(max(round(self.n_documents * fraction), 1), self.n_documents - 1)
+        return self.take(np.sort(order[n_second:])), self.take(np.sort(order[:n_second]))
+
+    def align(self, label_names: Sequence[str]) -> "Dataset":
+        """Return the same documents with the label ids of `label_names`.
+
+        Labels that `label_names` does not hold keep their names and come after all others, so
+        that metrics still count them: nobody can predict them, yet the documents carry them.
+        """
+        if list(label_names) == list(self.label_names):
+            return self
+        ids = {name: i for i, name in enumerate(label_names)}
+        extra = [name for name in self.label_names if name not in ids]
+        ids.update((name, len(label_names) + i) for i, name in enumerate(extra))
+        new_id = np.array([ids[name] for name in self.label_names], dtype=np.int32)
+        names = [*label_names, *extra]
+        exclude = None if self.exclude is None else _renumber(self.exclude, new_id, len(names))
+        return replace(
+            self, Y=_renumber(self.Y, new_id, len(names)), label_names=names, exclude=exclude
+        )
+
+
+def _renumber(matrix: sp.csr_matrix, new_id: NDArray[np.int32], n_columns: int) -> sp.csr_matrix:
+    indices = new_id[matrix.indices] if matrix.nnz else matrix.indices
+    moved = sp.csr_matrix(
+        (matrix.data, indices, matrix.indptr), shape=(matrix.shape[0], n_columns), copy=True
+    )
+    moved.sort_indices()
+    return moved
+
+
+def build_label_matrix(
+    label_lists: Iterable[Iterable[str]], label_names: Sequence[str] | None = None
+) -> tuple[sp.csr_matrix, list[str]]:
+    """Turn lists of label names into Y and its label names.
+
+    Names are numbered in sorted order unless `label_names` fixes the first of them; names that
+    `label_names` lacks follow in sorted order.
+    """
+    ids: dict[str, int] = {}
+    counts, cells = [], []
+    for labels in label_lists:
+        row = {ids.setdefault(str(label), len(ids)) for label in labels}
+        counts.append(len(row))
+        cells.append(np.fromiter(row, dtype=np.int32, count=len(row)))
+    known = {} if label_names is None else {name: i for i, name in enumerate(label_names)}
+    names = [*known, *sorted(name for name in ids if name not in known)]
+    final = {name: i for i, name in enumerate(names)}
+    new_id = np.array([final[name] for name in ids], dtype=np.int32)
+    indices = new_id[np.concatenate(cells)] if ids else np.empty(0, dtype=np.int32)
+    indptr = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+    data = np.ones(len(indices), dtype=np.float32)
+    Y = sp.csr_matrix((data, indices, indptr), shape=(len(counts), len(names)))
+    Y.sort_indices()
+    return Y, names

@@ -1,0 +1,44 @@
+"""Every error a user can cause; none of them knows the command line or the server.
+
+A message says what is wrong, where, what was found, and what to do about it.
+"""
+
+from difflib import get_close_matches
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class LongtailError(Exception):
+    """The root of all errors that this package raises on purpose."""
+
+
+class DataError(LongtailError):
+    """The data cannot be used as it is; carries the file and the line where that is known."""
+
+    def __init__(self, message: str, *, path: str | Path | None = None, line: int | None = None):
+        self.path = None if path is None else Path(path)
+        self.line = line
+        where = "" if path is None else f"{path}:{line}: " if line is not None else f"{path}: "
+        super().__init__(where + message)
+
+
+class ParameterError(LongtailError, ValueError):
+    """A parameter has a name that does not exist or a value outside its range."""
+
+
+class NotFittedError(LongtailError):
+    """The model has to be trained before it can do this."""
+
+
+class ModelFileError(LongtailError):
+    """A model folder is incomplete, altered, from a newer version, or not a model at all."""
+
+
+class MissingExtraError(LongtailError, ImportError):
+    """An optional package is missing; the message holds the pip command that installs it."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the known name nearest to `name`, or an empty string."""
+    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,45 @@
+"""The one type of every prediction: for each document its best labels, best first."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+NO_LABEL = -1
+
+
+@dataclass(frozen=True, eq=False)
+class TopK:
+    """The k best labels of n documents.
+
+    Attributes:
+        labels: (n, k) label ids, best first; `NO_LABEL` fills rows that have fewer than k.
+        scores: (n, k) scores between 0 and 1, falling along each row; 0 where there is no label.
+    """
+
+    labels: NDArray[np.int32]
+    scores: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return len(self.labels)
+
+    @property
+    def k(self) -> int:
+        """The number of labels kept for each document."""
+        return int(self.labels.shape[1])
+
+    def first(self, k: int) -> "TopK":
+        """Return the same prediction cut to its `k` best labels."""
+        return TopK(self.labels[:, :k], self.scores[:, :k])
+
+    def named(self, label_names: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+        """Yield for each document its labels by name: [{"label": …, "score": …}, …]."""
+        for labels, scores in zip(self.labels.tolist(), self.scores.tolist(), strict=True):
+            yield [
+                {"label": label_names[label], "score": round(score, 6)}
+                for label, score in zip(labels, scores, strict=True)
+                if label != NO_LABEL
+            ]
