@@ -1,0 +1,623 @@
+import errno
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from longtail import store
+from longtail.errors import LongtailError, ModelFileError
+from longtail.store import Files, check_writable, read_folder, verify_folder, write_folder
+from longtail.version import __version__
+
+
+def small_files(seed: int = 0) -> Files:
+    rng = np.random.default_rng(seed)
+    return Files(
+        config={"model": "linear", "seed": seed, "trees": 3},
+        arrays={
+            "weights": rng.normal(size=(7, 5)).astype(np.float32),
+            "indptr": np.arange(8, dtype=np.int64),
+            "flags": np.array([True, False, True]),
+        },
+        texts={"labels": ["beer", "wine and cheese", ""], "vocabulary": [f"word{seed}"]},
+    )
+
+
+def assert_same(got: Files, expected: Files) -> None:
+    assert got.config == expected.config
+    assert got.texts == {name: list(entries) for name, entries in expected.texts.items()}
+    assert got.arrays.keys() == expected.arrays.keys()
+    for name, array in expected.arrays.items():
+        assert got.arrays[name].dtype == array.dtype
+        assert got.arrays[name].shape == array.shape
+        np.testing.assert_array_equal(got.arrays[name], array)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "model", small_files())
+    return tmp_path / "model"
+
+
+def names_beside(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.parent.iterdir())
+
+
+def edit_manifest(path: Path, **changes: object) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps(manifest | changes))
+
+
+def replace_file(path: Path, name: str, data: bytes) -> None:
+    """Put other bytes in a file and make the manifest agree with them."""
+    (path / name).write_bytes(data)
+    files = json.loads((path / "manifest.json").read_text())["files"]
+    files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    edit_manifest(path, files=files)
+
+
+# What is written is what is read
+
+
+def test_round_trip(model: Path) -> None:
+    assert_same(read_folder(model), small_files())
+    assert names_beside(model) == ["model"]
+    assert sorted(entry.name for entry in model.iterdir()) == [
+        "config.json",
+        "labels.txt",
+        "manifest.json",
+        "vocabulary.txt",
+        "weights.safetensors",
+    ]
+
+
+def test_an_empty_model_survives(tmp_path: Path) -> None:
+    write_folder(tmp_path / "m", Files())
+    assert_same(read_folder(tmp_path / "m"), Files())
+
+
+@pytest.mark.parametrize("name", sorted(store._DTYPES))
+def test_every_type_and_shape_survives(tmp_path: Path, name: str) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 2, size=(3, 4, 2)).astype(store._DTYPES[name])
+    arrays = {
+        "full": values,
+        "scalar": values[0, 0, 0].reshape(()),
+        "empty": values[:, :0],
+        "turned": values.T,
+        "every second": values[::2, ::-1],
+    }
+    write_folder(tmp_path / "m", Files(arrays=arrays))
+    assert_same(read_folder(tmp_path / "m"), Files(arrays=arrays))
+
+
+def test_big_endian_arrays_keep_their_values(tmp_path: Path) -> None:
+    write_folder(tmp_path / "m", Files(arrays={"a": np.arange(5, dtype=">i4")}))
+    got = read_folder(tmp_path / "m").arrays["a"]
+    assert got.tolist() == [0, 1, 2, 3, 4]
+    assert got.dtype == np.dtype("<i4")
+
+
+def test_arrays_are_aligned_and_writable(tmp_path: Path) -> None:
+    arrays = {"a": np.ones(3, np.int8), "b": np.ones(3, np.float64), "ccc": np.ones(5, np.int16)}
+    write_folder(tmp_path / "m", Files(arrays=arrays))
+    for array in read_folder(tmp_path / "m").arrays.values():
+        assert array.flags.aligned
+        assert array.flags.writeable
+
+
+def test_the_weights_are_ordinary_safetensors(model: Path) -> None:
+    loaded = safetensors.numpy.load_file(model / "weights.safetensors")
+    assert_same(Files(arrays=loaded), Files(arrays=small_files().arrays))
+
+
+def test_weights_of_the_safetensors_library_are_read(model: Path) -> None:
+    arrays = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "y": np.array([1], np.uint8)}
+    replace_file(model, "weights.safetensors", safetensors.numpy.save(arrays, {"by": "hand"}))
+    assert_same(Files(arrays=read_folder(model).arrays), Files(arrays=arrays))
+
+
+@given(entries=st.lists(st.text(st.characters(codec=None, exclude_categories=())), max_size=5))
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_string_survives(entries: list[str]) -> None:
+    data = np.frombuffer(store._text_bytes(entries), dtype=np.uint8)
+    assert store._parse_text(data, Path("x.txt")) == entries
+
+
+def test_hard_strings_survive_in_a_folder(tmp_path: Path) -> None:
+    hard = ["", "\\", "\\n", "\n", "a\r\nb", "\\\\n", "\x00", "\u2028\x85\x0b", "\ud800", "ä"]
+    write_folder(tmp_path / "m", Files(texts={"hard": hard}))
+    assert read_folder(tmp_path / "m").texts["hard"] == hard
+    assert (tmp_path / "m" / "hard.txt").read_bytes().count(b"\n") == len(hard)
+
+
+def test_numpy_numbers_in_the_config_become_plain(tmp_path: Path) -> None:
+    config = {"n": np.int64(3), "x": np.float32(0.5), "list": np.arange(2)}
+    write_folder(tmp_path / "m", Files(config=config))
+    assert read_folder(tmp_path / "m").config == {"n": 3, "x": 0.5, "list": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("files", "error"),
+    [
+        (Files(config={"x": object()}), TypeError),
+        (Files(arrays={"x": np.array([None])}), TypeError),
+        (Files(texts={"../x": []}), ValueError),
+    ],
+)
+def test_what_cannot_be_stored_leaves_nothing(
+    tmp_path: Path, files: Files, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        write_folder(tmp_path / "m", files)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_obeys_the_umask(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        write_folder(tmp_path / "m", small_files())
+    finally:
+        os.umask(old)
+    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "m" / "config.json").stat().st_mode & 0o777 == 0o640
+
+
+# Where a model may be written
+
+
+def test_an_existing_path_is_refused(model: Path) -> None:
+    message = f"{model}: already exists; choose another path, or replace it with overwrite=True"
+    for attempt in (lambda: check_writable(model), lambda: write_folder(model, small_files(1))):
+        with pytest.raises(LongtailError) as caught:
+            attempt()
+        assert str(caught.value) == message
+    assert_same(read_folder(model), small_files())
+
+
+def test_overwrite_replaces_a_model(model: Path) -> None:
+    check_writable(model, overwrite=True)
+    write_folder(model, small_files(1), overwrite=True)
+    assert_same(read_folder(model), small_files(1))
+    assert names_beside(model) == ["model"]
+
+
+def test_overwrite_replaces_a_damaged_model(model: Path) -> None:
+    (model / "weights.safetensors").unlink()
+    write_folder(model, small_files(1), overwrite=True)
+    assert_same(read_folder(model), small_files(1))
+
+
+def test_overwrite_takes_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    write_folder(tmp_path / "m", small_files(), overwrite=True)
+    assert_same(read_folder(tmp_path / "m"), small_files())
+
+
+def test_overwrite_never_deletes_what_is_not_a_model(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "thesis.txt").write_text("years of work")
+    (home / "manifest.json").write_text('{"files": {"thesis.txt": {}}}')
+    with pytest.raises(LongtailError) as caught:
+        write_folder(home, small_files(), overwrite=True)
+    assert str(caught.value) == f"{home}: is not a longtail model, so it is not replaced"
+    assert (home / "thesis.txt").read_text() == "years of work"
+    assert names_beside(home) == ["home"]
+
+
+def test_overwrite_keeps_a_foreign_file_in_a_model_folder(model: Path) -> None:
+    (model / "notes.md").write_text("mine")
+    with pytest.raises(LongtailError) as caught:
+        check_writable(model, overwrite=True)
+    assert str(caught.value) == (
+        f"{model}: holds 'notes.md', which is no part of the model, "
+        "so it is not replaced; move that file away first"
+    )
+
+
+def test_overwrite_refuses_a_file_and_a_link(model: Path) -> None:
+    file, link = model.parent / "file", model.parent / "link"
+    file.write_text("x")
+    link.symlink_to(model)
+    with pytest.raises(LongtailError, match="is not a folder, so it is not replaced"):
+        write_folder(file, small_files(), overwrite=True)
+    with pytest.raises(LongtailError, match="is a link; name the folder that it points to"):
+        write_folder(link, small_files(), overwrite=True)
+    assert_same(read_folder(link), small_files())
+
+
+def test_a_parent_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for parent, problem in (("none", "does not exist"), ("file", "is not a folder")):
+        target = tmp_path / parent / "model"
+        with pytest.raises(LongtailError) as caught:
+            check_writable(target)
+        assert str(caught.value) == (
+            f"{target}: cannot write a model here: {tmp_path / parent} {problem}"
+        )
+
+
+def test_a_parent_that_is_not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    target = tmp_path / "model"
+    with pytest.raises(LongtailError) as caught:
+        check_writable(target)
+    assert str(caught.value) == f"{target}: cannot write a model here: Permission denied"
+    with pytest.raises(LongtailError) as caught:
+        write_folder(target, small_files())
+    assert str(caught.value) == (
+        f"{target}: the model could not be saved: Permission denied; nothing was left behind"
+    )
+
+
+def test_names_that_no_file_system_takes(tmp_path: Path) -> None:
+    with pytest.raises(LongtailError, match="cannot write a model here: File name too long"):
+        check_writable(tmp_path / ("x" * 250))
+    with pytest.raises(LongtailError, match="a path cannot contain a null character"):
+        check_writable(f"{tmp_path}/a\0b")
+
+
+def test_check_writable_leaves_nothing(tmp_path: Path) -> None:
+    check_writable(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder("m", small_files())
+    write_folder("./m/", small_files(1), overwrite=True)
+    assert_same(read_folder("m"), small_files(1))
+
+
+# A save that fails
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, name: str, n: int) -> list[int]:
+    """Let the n-th call of os.`name` find the disk full."""
+    real, calls = getattr(os, name), [0]
+
+    def full(*args: object) -> object:
+        calls[0] += 1
+        if calls[0] == n:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*args)
+
+    monkeypatch.setattr(os, name, full)
+    return calls
+
+
+def count_calls(target: Path, name: str, replaces: bool) -> int:
+    if replaces:
+        write_folder(target, small_files(0))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        calls = fail_at(monkeypatch, name, -1)
+        write_folder(target, small_files(1), overwrite=replaces)
+    assert calls[0] >= 5
+    return calls[0]
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize("name", ["write", "fsync"])
+def test_a_full_disk_at_any_moment(tmp_path: Path, name: str, replaces: bool) -> None:
+    target = tmp_path / "model"
+    if replaces:
+        write_folder(target, small_files(0))
+    kept = "what was there before is untouched" if replaces else "nothing was left behind"
+    for n in range(1, count_calls(tmp_path / "rehearsal", name, replaces) + 1):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            fail_at(monkeypatch, name, n)
+            with pytest.raises(LongtailError) as caught:
+                write_folder(target, small_files(1), overwrite=replaces)
+        assert str(caught.value) == (
+            f"{target}: the model could not be saved: No space left on device; {kept}"
+        )
+        assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")]
+        assert target.exists() == replaces
+        if replaces:
+            assert_same(read_folder(target), small_files(0))
+
+
+def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda to, data: real(to, data[: max(1, len(data) // 3)]))
+    write_folder(tmp_path / "m", small_files())
+    assert_same(read_folder(tmp_path / "m"), small_files())
+
+
+def test_ctrl_c_leaves_the_old_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(model, small_files(1), overwrite=True)
+    assert_same(read_folder(model), small_files())
+    assert names_beside(model) == ["model"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, None])
+def test_overwrite_without_an_atomic_exchange(
+    model: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
+) -> None:
+    def unsupported(first: bytes, second: bytes) -> int:
+        store.ctypes.set_errno(errno.ENOSYS)
+        return -1
+
+    monkeypatch.setattr(store, "_system_exchange", lambda: unsupported if code else None)
+    write_folder(model, small_files(1), overwrite=True)
+    assert_same(read_folder(model), small_files(1))
+    assert names_beside(model) == ["model"]
+
+
+def test_a_failed_exchange_is_reported(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(first: bytes, second: bytes) -> int:
+        store.ctypes.set_errno(errno.EIO)
+        return -1
+
+    monkeypatch.setattr(store, "_system_exchange", lambda: fails)
+    with pytest.raises(LongtailError, match="could not be saved: Input/output error; what was"):
+        write_folder(model, small_files(1), overwrite=True)
+    assert_same(read_folder(model), small_files())
+
+
+def test_the_moment_without_a_target_is_explained(model: Path) -> None:
+    old = model.parent / ".model.old-01234567"
+    model.rename(old)
+    with pytest.raises(ModelFileError) as caught:
+        read_folder(model)
+    assert str(caught.value) == (
+        f"{model}: an interrupted save left the model that was here in {old}; rename it back"
+    )
+    write_folder(model, small_files(1))
+    assert old.exists()
+    write_folder(model, small_files(2), overwrite=True)
+    assert not old.exists()
+
+
+def test_stale_folders_are_removed_and_live_or_foreign_ones_kept(model: Path) -> None:
+    beside = model.parent
+    for name in (".model.tmp-00000000", ".model.tmp-11111111", ".other.tmp-00000000", ".model.tmp"):
+        (beside / name).mkdir()
+        (beside / name / "config.json").write_text("{}")
+    lock = store._lock(beside / ".model.tmp-11111111")
+    assert lock is not None
+    write_folder(model, small_files(1), overwrite=True)
+    os.close(lock)
+    kept = [".model.tmp", ".model.tmp-11111111", ".other.tmp-00000000", "model"]
+    assert names_beside(model) == kept
+
+
+SAVER = """
+import sys
+from pathlib import Path
+import numpy as np
+from longtail.store import Files, write_folder
+def files(i):
+    return Files({"i": i}, {"a": np.full(300_000, i, dtype=np.int32)}, {"t": [str(i)] * 1000})
+i = int(sys.argv[2])
+while True:
+    i += 1
+    write_folder(sys.argv[1], files(i), overwrite=True)
+    print(i, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs kill -9")
+def test_kill_9_at_random_moments(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    target, last = tmp_path / "model", 0
+    for _ in range(8):
+        command = [sys.executable, "-c", SAVER, str(target), str(last)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            first = int(process.stdout.readline())  # it saves now, not still imports
+            time.sleep(float(rng.uniform(0, 0.1)))
+            process.send_signal(signal.SIGKILL)
+            done = [first, *map(int, process.stdout.read().split())][-1]
+        files = read_folder(target)
+        last = files.config["i"]
+        assert last in (done, done + 1)
+        assert (files.arrays["a"] == last).all()
+        assert set(files.texts["t"]) == {str(last)}
+    write_folder(target, small_files(), overwrite=True)
+    assert names_beside(target) == ["model"]
+
+
+# A folder that is not as it was saved
+
+
+def refused(path: Path) -> str:
+    """Return the one message with which reading and verifying both refuse the folder."""
+    with pytest.raises(ModelFileError) as by_reading:
+        read_folder(path)
+    with pytest.raises(ModelFileError) as by_verifying:
+        verify_folder(path)
+    assert str(by_reading.value) == str(by_verifying.value)
+    return str(by_reading.value)
+
+
+def test_verify_tells_what_it_found(model: Path) -> None:
+    verified = verify_folder(model)
+    assert set(verified.files) == {entry.name for entry in model.iterdir()}
+    assert verified.n_bytes == sum(entry.stat().st_size for entry in model.iterdir())
+    assert verified.format_version == 1
+    assert verified.longtail_version == __version__
+    assert verified.model_name == "linear"
+
+
+def test_no_model_at_all(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert refused(tmp_path / "none") == f"{tmp_path / 'none'}: no such model folder"
+    assert refused(tmp_path / "file") == f"{tmp_path / 'file'}: is a file; a model is a folder"
+    assert refused(tmp_path) == f"{tmp_path}: is not a longtail model: it has no manifest.json"
+
+
+@pytest.mark.parametrize("name", ["config.json", "weights.safetensors", "labels.txt"])
+def test_a_missing_file(model: Path, name: str) -> None:
+    (model / name).unlink()
+    assert refused(model) == f"{model}: the file '{name}' is missing"
+
+
+@pytest.mark.parametrize("name", ["config.json", "weights.safetensors", "labels.txt"])
+def test_a_truncated_file(model: Path, name: str) -> None:
+    data = (model / name).read_bytes()
+    (model / name).write_bytes(data[:-1])
+    assert refused(model) == (
+        f"{model / name}: has {len(data) - 1:,} bytes instead of the {len(data):,} saved"
+    )
+
+
+@pytest.mark.parametrize("name", ["config.json", "weights.safetensors", "labels.txt"])
+def test_an_altered_file(model: Path, name: str) -> None:
+    data = bytearray((model / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (model / name).write_bytes(data)
+    assert refused(model) == (
+        f"{model / name}: was altered since it was saved (its SHA-256 differs)"
+    )
+
+
+def test_an_extra_file(model: Path) -> None:
+    (model / "pickle.pkl").write_text("x")
+    assert refused(model) == f"{model}: 'pickle.pkl' is no part of this model; remove it"
+
+
+def test_a_newer_version(model: Path) -> None:
+    edit_manifest(model, format_version=7, longtail_version="9.1", files="in another way")
+    assert refused(model) == (
+        f"{model}: was written by longtail 9.1 in model format 7; this is longtail {__version__}, "
+        "which reads formats up to 1; upgrade with: pip install --upgrade longtail"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not readable as JSON"),
+        ('{"format": "longt', "is not readable as JSON"),
+        ("[" * 100_000, "is not readable as JSON"),
+        ('{"x": ' + "9" * 10_000 + "}", "is not readable as JSON"),
+        ("[]", "holds a JSON list instead of an object"),
+        ("{}", "is not a longtail model: its manifest.json is another's"),
+        ('{"format": "longtail model"}', "has no valid format_version"),
+        ('{"format": "longtail model", "format_version": 1}', "its list of files is damaged"),
+        (" " * 2_000_000, "is larger than any manifest can be"),
+    ],
+)
+def test_a_damaged_manifest(model: Path, text: str, message: str) -> None:
+    (model / "manifest.json").write_text(text)
+    assert message in refused(model)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [],
+        {"config.json": 3},
+        {"config.json": {"size": 1.5, "sha256": ""}},
+        {"config.json": {"size": float("inf"), "sha256": ""}},
+        {"config.json": {"size": 3}},
+    ],
+)
+def test_a_damaged_list_of_files(model: Path, files: object) -> None:
+    edit_manifest(model, files=files)
+    assert refused(model) == f"{model / 'manifest.json'}: its list of files is damaged"
+
+
+@pytest.mark.parametrize("name", ["../x.txt", "/etc/passwd", "a/b.txt", "..", "x.pkl", ".x.txt"])
+def test_a_name_that_is_no_plain_file_name(model: Path, name: str) -> None:
+    edit_manifest(model, files={name: {"size": 0, "sha256": ""}})
+    assert refused(model) == f"{model / 'manifest.json'}: lists {name!r}, which is no model file"
+
+
+@pytest.mark.parametrize("name", ["config.json", "weights.safetensors", "manifest.json"])
+def test_a_link_is_refused(model: Path, name: str) -> None:
+    (model / name).rename(model.parent / "elsewhere")
+    (model / name).symlink_to(model.parent / "elsewhere")
+    assert refused(model) == f"{model / name}: is a link"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(model: Path) -> None:
+    (model / "config.json").unlink()
+    os.mkfifo(model / "config.json")
+    assert refused(model) == f"{model / 'config.json'}: is not a plain file"
+
+
+def test_a_file_that_grows_is_refused(model: Path) -> None:
+    with (model / "weights.safetensors").open("r+b") as file:
+        file.truncate(1 << 35)
+    assert "bytes instead of the" in refused(model)
+
+
+@pytest.mark.parametrize("data", [b"{", b"\xff", b"[1]", b"[" * 100_000])
+def test_an_unreadable_config_names_the_file(model: Path, data: bytes) -> None:
+    replace_file(model, "config.json", data)
+    with pytest.raises(ModelFileError, match=r"config\.json: "):
+        read_folder(model)
+
+
+@pytest.mark.parametrize("data", [b"no end", b"\xff\n"])
+def test_unreadable_texts_name_the_file(model: Path, data: bytes) -> None:
+    replace_file(model, "labels.txt", data)
+    with pytest.raises(ModelFileError, match=r"labels\.txt: "):
+        read_folder(model)
+
+
+def safetensors_of(header: object, values: bytes = b"\0" * 8) -> bytes:
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + values
+
+
+def facts(**changes: object) -> dict[str, object]:
+    return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff" * 20,
+        safetensors_of([]),
+        safetensors_of({"a": 3}),
+        safetensors_of({"a": {}}),
+        safetensors_of({"a": facts(extra=1)}),
+        safetensors_of({"a": facts(dtype="PICKLE")}),
+        safetensors_of({"a": facts(dtype=["F32"])}),
+        safetensors_of({"a": facts(shape=[3])}),
+        safetensors_of({"a": facts(shape=[-1, -2])}),
+        safetensors_of({"a": facts(shape="ab")}),
+        safetensors_of({"a": facts(shape=[2.0])}),
+        safetensors_of({"a": facts(shape=[0, 10**30], data_offsets=[0, 0])}),
+        safetensors_of({"a": facts(data_offsets=[0, 16], shape=[4])}),
+        safetensors_of({"a": facts(data_offsets=[-8, 0])}),
+        safetensors_of({"a": facts(data_offsets=[0])}),
+        safetensors_of({"a": facts(data_offsets=None)}),
+    ],
+)
+def test_malformed_weights_are_refused(model: Path, data: bytes) -> None:
+    replace_file(model, "weights.safetensors", data)
+    with pytest.raises(ModelFileError, match=r"weights\.safetensors: "):
+        read_folder(model)
+
+
+def test_a_replaced_model_is_read_as_one_version(model: Path) -> None:
+    with store._opened_folder(model) as folder:
+        model.rename(model.parent / "moved")
+        write_folder(model, small_files(1))
+        manifest = store._read_manifest(folder)
+        data = store._read_checked(folder, "config.json", manifest.files["config.json"])
+    assert json.loads(bytes(data))["seed"] == 0
