@@ -1,0 +1,65 @@
+"""The `longtail` command: its subcommands and the options they share."""
+
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+from longtail.cli.data import app as data_app
+from longtail.cli.demo import demo
+from longtail.cli.evaluate import evaluate
+from longtail.cli.exits import INTERRUPTED, Commands, quit_now
+from longtail.cli.models import models
+from longtail.cli.predict import predict
+from longtail.cli.train import train
+from longtail.cli.verify import verify
+from longtail.version import __version__
+
+app = typer.Typer(
+    cls=Commands,
+    rich_markup_mode=None,  # plain help needs half the time and pipes well
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command()(models)
+app.add_typer(data_app)
+app.command()(train)
+app.command()(evaluate)
+app.command()(predict)
+app.command()(verify)
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)
+    ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", envvar="LONGTAIL_DEBUG", help="Show the traceback of an error."),
+    ] = False,
+) -> None:
+    """Give each document the right few out of thousands to millions of labels."""
+    if version:
+        typer.echo(f"longtail {__version__}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show ä must not stop us
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(prog_name="longtail")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            quit_now(INTERRUPTED)
+        raise

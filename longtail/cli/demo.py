@@ -1,0 +1,60 @@
+"""`longtail demo`: the whole tool in one go, on the data set that comes with it."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longtail.cli.evaluate import measure
+from longtail.cli.exits import if_interrupted
+from longtail.cli.settings import DEFAULT_MODEL
+from longtail.cli.train import fit_with_progress
+
+N_EXAMPLES = 5
+
+
+def demo(
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="The folder to save the model in; replaced if it is one."
+        ),
+    ] = Path("demo-model"),
+) -> None:
+    """Train, measure and use a model on bundled data."""
+    from longtail.cli.show import example_table, metric_table, show
+    from longtail.data.debian import load_debian
+    from longtail.models import get_model_class
+    from longtail.store import check_writable
+
+    check_writable(out, overwrite=True)
+    parts = load_debian()
+    train, test = parts.train, parts.test
+    show(
+        f"Debian package descriptions: {len(train):,} documents to train on, {len(test):,} to "
+        f"test on, {train.n_labels:,} labels."
+    )
+    began = time.perf_counter()
+    with if_interrupted(f"no model was saved and {out} is as it was before."):
+        model = fit_with_progress(get_model_class(DEFAULT_MODEL)(), train)
+        seconds = time.perf_counter() - began
+        model.save(out, overwrite=True)
+    report, top = measure(model, test)
+    show(f"Trained the {model.name} model in {seconds:.1f} s.", "")
+    show(metric_table(report, title=f"On the {len(test):,} test documents, in percent"))
+    show(example_table(test, top, _choose_examples(len(test))))
+    show(
+        f"The model is in {out}. Label a text of your own with it:",
+        f"  echo 'a fast text editor for the terminal' | longtail predict {out} -",
+        "",
+        "With your own data (JSON lines with text and labels, CSV, and more):",
+        "  longtail data info DATA",
+        "  longtail train DATA --out my-model",
+        "  longtail predict my-model NEW_DOCUMENTS",
+    )
+
+
+def _choose_examples(n: int) -> list[int]:
+    """Return a few documents spread evenly over the `n` there are."""
+    return [n * i // N_EXAMPLES for i in range(min(N_EXAMPLES, n))]

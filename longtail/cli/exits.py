@@ -1,0 +1,139 @@
+"""How a command ends: each error in one line on stderr, with its exit code.
+
+- 0: done
+- 1: a bug in longtail
+- 2: something the user can put right, such as data, parameters, options, files, disk space
+- 130: stopped by Ctrl-C
+- 141: whoever read our output stopped reading (`| head`)
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, cast
+
+import typer
+from typer.core import TyperGroup
+
+from longtail.errors import LongtailError, ParameterError, suggest
+
+BUG, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+
+# typer carries its own copy of click since 0.26 and imports click before: the public name
+# `BadParameter` leads to the common base class in both.
+UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
+
+
+class Interrupted(Exception):
+    """The user pressed Ctrl-C; the message says what is kept."""
+
+
+@contextmanager
+def if_interrupted(what_is_kept: str) -> Iterator[None]:
+    """Tell the user `what_is_kept` when Ctrl-C stops the work inside."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Interrupted(what_is_kept) from stop
+
+
+class Commands(TyperGroup):
+    """A group of commands that ends each of them as the module docstring says."""
+
+    def main(  # type: ignore[override]  # the base class names its options one by one
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Run the command line `args` and exit."""
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(args, prog_name, **extra)
+        except UsageError as error:
+            code = _complain(_describe_usage_error(error), USER_ERROR)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; the outermost group answers for whatever goes wrong in it."""
+        if ctx.parent is not None:
+            return super().invoke(ctx)
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except (LongtailError, OSError, MemoryError, Interrupted, KeyboardInterrupt) as error:
+            raise typer.Exit(_end(error, debug=ctx.params["debug"])) from error
+        except (UsageError, typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            raise typer.Exit(_end(error, debug=ctx.params["debug"])) from error
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that `args` begins with, or suggest the nearest one."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            known = self.list_commands(ctx)
+            hint = suggest(name, known) or f"; there are {', '.join(known)}"
+            raise ParameterError(f"No such command '{name}'{hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _end(error: BaseException, *, debug: bool) -> int:
+    """Report `error` and return its exit code."""
+    if isinstance(error, BrokenPipeError):
+        _silence_stdout()
+        return BROKEN_PIPE
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, Interrupted):
+        return _complain(str(error), INTERRUPTED, prefix="Stopped: ")
+    if isinstance(error, KeyboardInterrupt):
+        return _complain("nothing was written.", INTERRUPTED, prefix="Stopped: ")
+    if isinstance(error, LongtailError):
+        return _complain(str(error), USER_ERROR)
+    if isinstance(error, MemoryError):
+        return _complain("there is not enough memory for this", USER_ERROR)
+    if isinstance(error, OSError):
+        return _complain(_describe_os_error(error), USER_ERROR)
+    return _complain(
+        f"a bug in longtail, {type(error).__name__}: {error} "
+        "(set LONGTAIL_DEBUG=1 to see where it happened)",
+        BUG,
+    )
+
+
+def _complain(message: str, code: int, *, prefix: str = "Error: ") -> int:
+    # The cursor may stand behind the ^C that the terminal echoed.
+    start = "\n" if code == INTERRUPTED and sys.stderr.isatty() else ""
+    typer.echo(start + prefix + " ".join(message.split()), err=True)
+    return code
+
+
+def _describe_os_error(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return reason if error.filename is None else f"{error.filename}: {reason}"
+
+
+def _describe_usage_error(error: Any) -> str:
+    """Say in one line what is wrong with the options and where their description is."""
+    message = error.format_message().rstrip(".")
+    if type(error).__name__ == "NoSuchOption":
+        known = [name[2:] for param in error.ctx.command.params for name in param.opts]
+        hint = suggest(error.option_name.lstrip("-"), known).replace("'", "'--", 1)
+        message = f"No such option '{error.option_name}'{hint}"
+    where = "longtail" if error.ctx is None else error.ctx.command_path
+    return f"{message} (see {where} --help)"
+
+
+def _silence_stdout() -> None:
+    """Send what is still buffered nowhere, or Python would complain about it when it ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+def quit_now(code: int) -> NoReturn:
+    """Leave without waiting for threads that are inside compiled code and cannot be stopped."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

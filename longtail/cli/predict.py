@@ -1,0 +1,55 @@
+"""`longtail predict`: the best labels of each document, one JSON object a line."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longtail.cli.exits import if_interrupted
+from longtail.cli.output import check_output, open_output
+from longtail.errors import ParameterError
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT", help="A file in any readable format, or - for stdin: a text a line."
+        ),
+    ],
+    k: Annotated[
+        int, typer.Option("-k", metavar="N", help="How many labels for each document.")
+    ] = 5,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write here, not on stdout.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file --out if it exists.")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
+    ] = None,
+) -> None:
+    """Write the best labels of each document.
+
+    One JSON object a line: {"labels": [{"label": "beer", "score": 0.93}, …]}. Reads and writes in
+    batches, so that it works in pipes and on files of any size.
+    """
+    if k < 1:
+        raise ParameterError(f"-k must be at least 1. Got {k} instead.")
+    check_output(out, overwrite=overwrite)
+    from longtail.data import read_documents
+    from longtail.models import load_model
+    from longtail.parallel import set_threads
+
+    set_threads(threads)
+    fitted = load_model(model)
+    kept = "what was written so far." if out is None else f"{out} was not written."
+    with if_interrupted(kept), open_output(out) as file:
+        for batch in read_documents(sys.stdin.buffer if source == "-" else Path(source)):
+            for labels in fitted.predict(batch, k=k).named(fitted.label_names_):
+                file.write(json.dumps({"labels": labels}, ensure_ascii=False) + "\n")
+            file.flush()

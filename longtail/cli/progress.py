@@ -1,0 +1,128 @@
+"""Progress on stderr: bars on a terminal, one line for each finished stage elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import typer
+
+SHOWN_AFTER = 2.0  # seconds that a stage must take to deserve a line in a log file
+
+
+class Bars:
+    """A `longtail.progress.Progress` for terminals: stage, bar, elapsed and remaining time."""
+
+    def __init__(self) -> None:
+        """Prepare the bars; nothing is drawn yet."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            _remaining_column(),
+            console=Console(stderr=True, markup=False, emoji=False, highlight=False),
+            transient=False,
+        )
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Draw the last state and stop."""
+        if error is None:
+            self._finish()
+        self._bars.stop()
+
+    def stage(self, name: str, total: float) -> None:
+        """Begin the stage `name` under a bar of its own."""
+        self._finish()
+        self._task = self._bars.add_task(name, total=total or None)
+
+    def advance(self, amount: float) -> None:
+        """Move the current bar."""
+        if self._task is not None:
+            self._bars.advance(self._task, amount)
+
+    def _finish(self) -> None:
+        """Fill the current bar: the stage is over, whatever its estimate was."""
+        if self._task is not None:
+            total = self._bars.tasks[self._task].total or 1
+            self._bars.update(self._task, total=total, completed=total)
+
+
+class Lines:
+    """A `longtail.progress.Progress` for log files: a line when a stage took a while."""
+
+    def __init__(self) -> None:
+        """Begin without a stage."""
+        self._name: str | None = None
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Report the last stage if it was finished."""
+        if error is None:
+            self._finish()
+
+    def stage(self, name: str, total: float) -> None:
+        """Report the stage before and begin the stage `name`."""
+        self._finish()
+        self._name, self._began = name, time.monotonic()
+
+    def advance(self, amount: float) -> None:
+        """Show nothing: a log file needs no steps."""
+
+    def _finish(self) -> None:
+        seconds = time.monotonic() - self._began
+        if self._name is not None and seconds >= SHOWN_AFTER:
+            typer.echo(f"{self._name}: {seconds:.1f} s", err=True)
+
+
+def show_progress() -> Bars | Lines:
+    """Return the kind of progress that suits stderr, to be used in a `with` statement."""
+    return Bars() if sys.stderr.isatty() else Lines()
+
+
+def _remaining_column() -> Any:
+    """Return the column that says how long the stage will still take."""
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Remaining(ProgressColumn):
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            left = task.time_remaining
+            if task.finished or left is None:
+                return Text("")
+            return Text(f"about {_format_seconds(left)} left")
+
+    return Remaining()
+
+
+def _format_seconds(seconds: float) -> str:
+    """Return 45 s, 3 min or 2 h 5 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

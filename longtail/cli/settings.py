@@ -1,0 +1,63 @@
+"""A model's settings as the user gives them: `--set` over `--config` over the defaults."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from longtail.errors import ParameterError
+
+DEFAULT_MODEL = "linear"
+
+
+def gather_settings(
+    model: str | None, config: Path | None, pairs: Sequence[str], seed: int | None
+) -> tuple[str, dict[str, Any]]:
+    """Return the model's name and the settings that differ from its defaults."""
+    settings = {} if config is None else read_config(config)
+    named = settings.pop("model", None)
+    given = parse_pairs(pairs)
+    if seed is not None and "seed" in given:
+        raise ParameterError(f"--seed and --set both give the seed: {seed} and {given['seed']}")
+    settings.update(given)
+    if seed is not None:
+        settings["seed"] = str(seed)
+    return model or named or DEFAULT_MODEL, settings
+
+
+def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
+    """Turn ["trees=3", …] into {"trees": "3", …}."""
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ParameterError(f"--set needs key=value, such as trees=3. Got '{pair}' instead.")
+        if key in settings:
+            raise ParameterError(f"--set gives '{key}' twice: {settings[key]} and {value.strip()}")
+        settings[key] = value.strip()
+    return settings
+
+
+def read_config(path: Path) -> dict[str, str]:
+    """Read the keys of a TOML file: `model`, if given, and the model's parameters."""
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except FileNotFoundError as error:
+        raise ParameterError(f"There is no config file {path}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ParameterError(f"{path} is not a TOML file: {error}") from error
+    return {key: _as_text(path, key, value) for key, value in table.items()}
+
+
+def _as_text(path: Path, key: str, value: Any) -> str:
+    """Return a TOML value as `--set` would spell it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ParameterError(
+        f"{path}: '{key}' must be a text, a number, true or false. "
+        f"Got a {type(value).__name__} instead."
+    )

@@ -1,0 +1,189 @@
+"""What commands print on stdout: tables and lines for people, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from longtail.cli.models import Parameter
+    from longtail.data import Dataset
+    from longtail.data.describe import Description, PartDescription
+    from longtail.metrics import Band
+    from longtail.models import Model
+    from longtail.store import Verified
+    from longtail.topk import TopK
+
+METRICS = ("P", "nDCG", "PSP", "PSnDCG", "recall")
+CUTS = (1, 3, 5)
+LONGEST_TEXT = 300  # characters of a document that an example shows
+
+
+def show(*parts: Table | str) -> None:
+    """Print tables and lines on stdout; colours only on a terminal."""
+    for part in parts:
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            # Labels such as `role::program` or `[x]` are no markup and no emoji.
+            Console(file=sys.stdout, markup=False, emoji=False, highlight=False).print(part)
+
+
+def write_json(value: Any, path: str) -> None:
+    """Write `value` as JSON into the file `path`, or on stdout for "-"."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if path == "-":
+        typer.echo(text)
+    else:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def metric_table(report: Mapping[str, float], title: str) -> Table:
+    """Show each metric in a row and its cuts @1, @3, @5 in columns."""
+    table = _table(title, "", *(f"@{k}" for k in CUTS), right_from=1)
+    for metric in METRICS:
+        if f"{metric}@1" in report:
+            table.add_row(metric, *(f"{report[f'{metric}@{k}']:.2f}" for k in CUTS))
+    return table
+
+
+def band_table(bands: "Iterable[Band]") -> Table:
+    """Show how well frequent and rare labels are found."""
+    title = "By how frequent a label was in training; the P of all bands add up"
+    recalls, precisions = [f"recall@{k}" for k in CUTS], [f"P@{k}" for k in CUTS]
+    headers = ["labels", "documents each", "% of pairs", *precisions, *recalls]
+    table = _table(title, "", *headers, right_from=1)
+    for band in bands:
+        values = [*band.precision.values(), *band.recall.values()]
+        table.add_row(
+            band.name,
+            f"{band.n_labels:,}",
+            _span(band.min_documents, band.max_documents),
+            f"{band.share:.1f}",
+            *(f"{value:.2f}" for value in values),
+        )
+    return table
+
+
+def description_parts(found: "Description") -> list[Table | str]:
+    """Show a data set: its parts side by side, its frequency bands, its problems."""
+    parts = [found.train] if found.test is None else [found.train, found.test]
+    width = "" if found.n_features is None else f", {found.n_features:,} features"
+    title = f"{found.n_labels:,} labels, documents as {found.kind}{width}"
+    names = ["documents"] if found.test is None else ["training", "test"]
+    table = _table(title, "", *names, right_from=1)
+    for row in zip(*(_part_rows(part) for part in parts), strict=True):
+        table.add_row(row[0][0], *(value for _, value in row))
+    headers = ("", "labels", "documents each", "% of pairs")
+    bands = _table("Labels by frequency in training", *headers, right_from=1)
+    for band in found.bands:
+        span = _span(band.min_documents, band.max_documents)
+        bands.add_row(band.name, f"{band.n_labels:,}", span, f"{band.share:.1f}")
+    problems = [f"- {problem}" for problem in found.problems]
+    return [table, bands, *(["What may surprise:", *problems] if problems else ["No problems."])]
+
+
+def _part_rows(part: "PartDescription") -> list[tuple[str, str]]:
+    labels, documents = part.labels_per_document, part.documents_per_label
+    return [
+        ("documents", f"{part.n_documents:,}"),
+        ("labels used", f"{part.n_labels_used:,}"),
+        ("labels per document: mean", f"{labels.mean:.2f}"),
+        ("labels per document: median", f"{labels.median:g}"),
+        ("labels per document: most", f"{labels.max:,}"),
+        ("documents per label: mean", f"{documents.mean:.1f}"),
+        ("documents per label: median", f"{documents.median:g}"),
+        ("documents per label: most", f"{documents.max:,}"),
+        ("empty documents", f"{part.n_empty:,}"),
+        ("documents without labels", f"{part.n_without_labels:,}"),
+        ("repeated documents", f"{part.n_duplicates:,}"),
+    ]
+
+
+def _span(least: int, most: int) -> str:
+    return f"{least:,}" if least == most else f"{least:,}-{most:,}"
+
+
+def verified_line(path: Path, found: "Verified") -> str:
+    """Say that a model folder is whole and what it holds."""
+    return (
+        f"{path} is whole: a {found.model_name} model in {len(found.files)} files, "
+        f"{found.n_bytes / 1e6:.1f} MB, written by longtail {found.longtail_version}"
+    )
+
+
+def example_table(data: "Dataset", top: "TopK", rows: Sequence[int]) -> Table:
+    """Show documents with their predicted labels, the right ones marked, and their true ones."""
+    table = _table("Some of the test documents (✓: a true label)", "document", "predicted", "true")
+    for row in rows:
+        true = [data.label_names[label] for label in data.Y[row].indices]
+        predicted = next(top_row(top, row).named(data.label_names))
+        lines = [
+            f"{'✓' if each['label'] in true else ' '} {each['score']:.2f} {each['label']}"
+            for each in predicted
+        ]
+        text = "" if data.texts is None else clean(data.texts[row])
+        table.add_row(text, clean_lines(lines), clean_lines(true), end_section=True)
+    return table
+
+
+def top_row(top: "TopK", row: int) -> "TopK":
+    """Return the prediction for one document."""
+    return type(top)(top.labels[row : row + 1], top.scores[row : row + 1])
+
+
+def model_table(models: "Iterable[type[Model]]") -> Table:
+    """Show every model, what it is and when to choose it."""
+    table = _table(None, "model", "what it is", "choose it when")
+    for model in models:
+        table.add_row(model.name, model.summary, model.choose_when)
+    return table
+
+
+def parameter_table(parameters: "Iterable[Parameter]", title: str) -> Table:
+    """Show the parameters of a model with their defaults."""
+    table = _table(title, "key", "default", "meaning")
+    for each in parameters:
+        table.add_row(each.name, spell(each.default), each.description)
+    return table
+
+
+def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Show what each preset sets."""
+    table = _table("Presets (--set preset=NAME)", "preset", "sets")
+    for name, values in presets.items():
+        settings = ", ".join(f"{key}={spell(value)}" for key, value in values.items())
+        table.add_row(name, settings or "the defaults")
+    return table
+
+
+def spell(value: Any) -> str:
+    """Return a value as `--set` would take it."""
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def clean(text: str) -> str:
+    """Return the beginning of `text` in one line, without what could steer a terminal."""
+    line = "".join(char if char.isprintable() else " " for char in text[: LONGEST_TEXT + 1])
+    line = " ".join(line.split())
+    return line if len(text) <= LONGEST_TEXT else line[: LONGEST_TEXT - 1] + "…"
+
+
+def clean_lines(lines: Iterable[str]) -> str:
+    """Return one printable line for each of `lines`."""
+    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
+
+
+def _table(title: str | None, *headers: str, right_from: int | None = None) -> Table:
+    """Return an empty table; the columns from `right_from` on are flush right."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    for i, header in enumerate(headers):
+        right = right_from is not None and i >= right_from
+        table.add_column(header, justify="right" if right else "left", overflow="fold")
+    return table

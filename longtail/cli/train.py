@@ -1,0 +1,141 @@
+"""`longtail train`: measure a model on held-out documents, then train it on all and save it."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.cli.evaluate import measure
+from longtail.cli.exits import if_interrupted
+from longtail.cli.progress import show_progress
+from longtail.cli.settings import DEFAULT_MODEL, gather_settings
+from longtail.errors import ParameterError
+
+if TYPE_CHECKING:
+    from longtail.data import Dataset
+    from longtail.models import Model
+
+FEWEST_TO_VALIDATE = 100  # with fewer documents, a held-out part says next to nothing
+
+
+def train(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A file or folder; its training part.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder to save the model in.")
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help=f"One of `longtail models`; {DEFAULT_MODEL} unless given."
+        ),
+    ] = None,
+    valid: Annotated[
+        float,
+        typer.Option(metavar="FRACTION", help="Documents held out for measuring; 0 for none."),
+    ] = 0.1,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter; may be repeated."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A TOML file of parameters; --set wins over it."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Same seed, same model.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the model that is in --out.")
+    ] = False,
+) -> None:
+    """Train a model and save it.
+
+    First trains on 90 % of the documents and measures on the other 10 %, then trains on all of
+    them and saves that model. The measuring nearly doubles the time; --valid 0 leaves it out.
+    """
+    from longtail.data import load
+    from longtail.parallel import set_threads
+    from longtail.store import check_writable
+
+    if not 0 <= valid < 1:
+        raise ParameterError(f"--valid must be at least 0 and below 1. Got {valid:g} instead.")
+    name, chosen = gather_settings(model, config, settings or [], seed)
+    new_model = _model_maker(name, chosen)
+    if os.path.lexists(out) and not overwrite:
+        raise ParameterError(f"{out} already exists; choose another --out, or add --overwrite")
+    check_writable(out, overwrite=overwrite)
+    set_threads(threads)
+    with if_interrupted(f"no model was saved and {out} is as it was before."):
+        documents = load(data).train
+        valid = _check_validation(valid, documents)
+        began = time.perf_counter()
+        report = _validate(new_model(), documents, valid) if valid else None
+        fitted = fit_with_progress(new_model(), documents)
+        fitted.save(out, overwrite=overwrite)
+    _conclude(fitted, documents, out, report, time.perf_counter() - began)
+
+
+def fit_with_progress(model: "Model", documents: "Dataset") -> "Model":
+    """Train `model` on `documents` under a progress bar."""
+    with show_progress() as progress:
+        return model.fit(documents, progress=progress)
+
+
+def _model_maker(name: str, settings: dict[str, Any]) -> Any:
+    """Return a function that makes an untrained model, after checking that it can."""
+    from longtail.models import get_model_class
+
+    model_class = get_model_class(name)
+    model_class.from_settings(settings)
+    return lambda: model_class.from_settings(settings)
+
+
+def _check_validation(valid: float, documents: "Dataset") -> float:
+    """Return `valid`, or 0 with a note where there are too few documents to hold some out."""
+    if valid and len(documents) < FEWEST_TO_VALIDATE:
+        typer.echo(
+            f"Note: {len(documents)} documents are too few to hold some out for measuring "
+            f"(at least {FEWEST_TO_VALIDATE} are needed).",
+            err=True,
+        )
+        return 0.0
+    return valid
+
+
+def _validate(model: "Model", documents: "Dataset", valid: float) -> dict[str, float]:
+    """Return how good `model` is on a part of `documents` after training on the rest."""
+    kept, held_out = documents.split(valid)
+    typer.echo(
+        f"Measuring: training on {len(kept):,} of {len(documents):,} documents, "
+        f"testing on {len(held_out):,} (--valid 0 skips this)",
+        err=True,
+    )
+    report, _ = measure(fit_with_progress(model, kept), held_out)
+    precision = ", ".join(f"P@{k} {report[f'P@{k}']:.1f}" for k in (1, 3, 5))
+    typer.echo(f"Measured: {precision}. Now training on all documents", err=True)
+    return report
+
+
+def _conclude(
+    model: "Model", documents: "Dataset", out: Path, report: dict[str, float] | None, seconds: float
+) -> None:
+    """Say where the model is, how good it is and what to type next."""
+    from longtail.cli.show import metric_table, show
+
+    if report is not None:
+        n_valid = int(report["n_documents"])
+        show(metric_table(report, title=f"On {n_valid:,} held-out documents, in percent"))
+    size = sum(file.stat().st_size for file in out.iterdir()) / 1e6
+    show(
+        f"The {model.name} model of {len(documents):,} documents and {documents.n_labels:,} labels "
+        f"is in {out} ({size:.1f} MB, {seconds:.1f} s).",
+        "",
+        "Next:",
+        f"  longtail evaluate {out} TEST_DATA",
+        f"  longtail predict {out} NEW_DOCUMENTS",
+    )
