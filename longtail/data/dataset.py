@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.data.labels import LabelRows, Numbering
 from longtail.errors import DataError
 
 
@@ -41,6 +43,11 @@ class Dataset:
             )
         if len(self.label_names) != self.n_labels:
             raise DataError(f"{len(self.label_names)} label names for {self.n_labels} labels")
+        if self.exclude is not None and self.exclude.shape != self.Y.shape:
+            raise DataError(
+                f"exclude has the shape {self.exclude.shape}, but Y has {self.Y.shape}; "
+                "both must be the same"
+            )
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -49,7 +56,7 @@ class Dataset:
     @property
     def n_documents(self) -> int:
         """The number of documents."""
-        return len(self.texts) if self.texts is not None else int(self.X.shape[0])
+        return len(self.texts or ()) if self.X is None else int(self.X.shape[0])
 
     @property
     def n_labels(self) -> int:
@@ -91,6 +98,13 @@ class Dataset:
         )
 
 
+class Parts(NamedTuple):
+    """A data set as it was found: its training part, and its test part where there is one."""
+
+    train: Dataset
+    test: Dataset | None
+
+
 def _renumber(matrix: sp.csr_matrix, new_id: NDArray[np.int32], n_columns: int) -> sp.csr_matrix:
     indices = new_id[matrix.indices] if matrix.nnz else matrix.indices
     moved = sp.csr_matrix(
@@ -108,19 +122,12 @@ def build_label_matrix(
     Names are numbered in sorted order unless `label_names` fixes the first of them; names that
     `label_names` lacks follow in sorted order.
     """
-    ids: dict[str, int] = {}
-    counts, cells = [], []
+    rows = LabelRows(Numbering())
     for labels in label_lists:
-        row = {ids.setdefault(str(label), len(ids)) for label in labels}
-        counts.append(len(row))
-        cells.append(np.fromiter(row, dtype=np.int32, count=len(row)))
-    known = {} if label_names is None else {name: i for i, name in enumerate(label_names)}
-    names = [*known, *sorted(name for name in ids if name not in known)]
-    final = {name: i for i, name in enumerate(names)}
-    new_id = np.array([final[name] for name in ids], dtype=np.int32)
-    indices = new_id[np.concatenate(cells)] if ids else np.empty(0, dtype=np.int32)
-    indptr = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    data = np.ones(len(indices), dtype=np.float32)
-    Y = sp.csr_matrix((data, indices, indptr), shape=(len(counts), len(names)))
-    Y.sort_indices()
-    return Y, names
+        rows.add(labels)
+    fixed = list(label_names or ())
+    known = set(fixed)
+    names = [*fixed, *sorted(name for name in rows.numbering.names if name not in known)]
+    column = {name: i for i, name in enumerate(names)}
+    columns = np.array([column[name] for name in rows.numbering.names], dtype=np.int32)
+    return rows.matrix(columns, len(names)), names

@@ -1,0 +1,20 @@
+"""Documents and their labels: the Dataset, and everything that reads and writes it."""
+
+from longtail.data.coerce import as_dataset
+from longtail.data.dataset import Dataset, Parts, build_label_matrix
+from longtail.data.describe import describe
+from longtail.data.folder import load
+from longtail.data.inputs import read_documents
+from longtail.data.writer import convert, write_dataset
+
+__all__ = [
+    "Dataset",
+    "Parts",
+    "as_dataset",
+    "build_label_matrix",
+    "convert",
+    "describe",
+    "load",
+    "read_documents",
+    "write_dataset",
+]

@@ -1,0 +1,346 @@
+r"""Data sets on disk: a file, or a folder with a training part and perhaps a test part.
+
+A folder is looked at in this order:
+
+1. `*_data.txt` with `*_trSplit.txt` and `*_tstSplit.txt`: the repository's small sets, ten splits
+   as columns of row numbers that count from 1;
+2. `trn_X_Xf.txt` with `trn_X_Y.txt`, and the same with `tst`, unless `trn.json` lies there too;
+3. `train_texts.txt` with `train_labels.txt`, and the same with `test`;
+4. one file named train, trn or training, and one named test or tst, in any format of a single
+   file (`trn.json` of the repository's raw texts among them); or else the only file that can be
+   read at all. Files named valid, validation, val or dev are left alone: load them by themselves.
+
+Every file may be gzipped and then ends in `.gz`. Names of labels are taken from the same folder
+(see labels.py), and `filter_labels_train.txt` and `filter_labels_test.txt` give the pairs of
+document and label that must never be predicted.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data.dataset import Dataset, Parts
+from longtail.data.documents import TextPart, read_parallel
+from longtail.data.formats import Format, read_texts, recognise, refuse_plain
+from longtail.data.labels import LabelSpace, find_label_names, order_labels
+from longtail.data.source import Source
+from longtail.errors import DataError
+
+Rows = tuple[sp.csr_matrix, sp.csr_matrix]
+
+_ROLES = {
+    "train": ("train", "trn", "training"),
+    "test": ("test", "tst"),
+    "other": ("valid", "validation", "val", "dev"),
+}
+_BESIDE = re.compile(
+    r"(label_names\.(txt|tsv)|lbl\.json|filter_labels_\w+\.txt|feature_names\.txt)(\.gz)?"
+)
+_TEXTS = re.compile(r"(?P<before>.*[_.-])texts?(?P<after>\.txt(\.gz)?)?")
+_MATRIX = re.compile(r"(?P<role>trn|tst)_X_Xf\.txt(\.gz)?")
+
+
+def load(path: str | Path, *, split: int = 0) -> Parts:
+    """Read a data set from a file or a folder; its format is recognised.
+
+    A single file is the training part, and there is no test part. `split` chooses one of the ten
+    splits of the repository's small sets.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError("no such file or folder", path=path)
+    if not path.is_dir():
+        return _load_file(path)
+    files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
+    for read in (_load_small_set, _load_matrices, _load_parallel):
+        parts = read(path, files, split)
+        if parts is not None:
+            return _add_filters(path, parts)
+    return _add_filters(path, _load_roles(path, files))
+
+
+def _load_file(path: Path) -> Parts:
+    """Read a single file, or the pair of files of which it is one."""
+    folder = path.parent
+    if match := _TEXTS.fullmatch(path.name):
+        labels = _find(folder, f"{match['before']}labels{(match['after'] or '')}")
+        if labels is not None:
+            return _text_parts(folder, [path], lambda file, space: _pair(file, labels, space))
+    if match := _MATRIX.fullmatch(path.name):
+        return _row_parts(folder, [_read_matrices(path)])
+    return _read_files(folder, [path])
+
+
+def _load_small_set(folder: Path, files: list[Path], split: int) -> Parts | None:
+    """Read `*_data.txt` and take the rows that the split files name."""
+    data = [file for file in files if re.fullmatch(r".*_data\.txt(\.gz)?", file.name)]
+    if len(data) != 1:
+        return None
+    stem = re.sub(r"_data\.txt(\.gz)?$", "", data[0].name)
+    train, test = (_find(folder, f"{stem}_{part}Split.txt") for part in ("tr", "tst"))
+    if train is None:
+        return None
+    whole = _read_files(folder, data).train
+    n = whole.n_documents
+    return Parts(
+        whole.take(_read_split(train, split, n)),
+        None if test is None else whole.take(_read_split(test, split, n)),
+    )
+
+
+def _load_matrices(folder: Path, files: list[Path], _: int) -> Parts | None:
+    train, test = (_find(folder, f"{part}_X_Xf.txt") for part in ("trn", "tst"))
+    if train is None or _find(folder, "trn.json") is not None:
+        return None
+    return _row_parts(folder, [_read_matrices(path) for path in (train, test) if path is not None])
+
+
+def _load_parallel(folder: Path, files: list[Path], _: int) -> Parts | None:
+    pairs: dict[str, tuple[Path, Path]] = {}
+    for file in files:
+        match = _TEXTS.fullmatch(file.name)
+        role = _role(file)
+        if match is None or role not in ("train", "test"):
+            continue
+        name = f"{match['before']}labels{(match['after'] or '').removesuffix('.gz')}"
+        labels = _find(folder, name)
+        if labels is None:
+            raise DataError(f"the labels of these texts are missing: no {name}", path=file)
+        pairs[role] = (file, labels)
+    if "train" not in pairs:
+        return None
+    found = [pairs[role] for role in ("train", "test") if role in pairs]
+    labels_of = dict(found)
+    return _text_parts(
+        folder, list(labels_of), lambda file, space: _pair(file, labels_of[file], space)
+    )
+
+
+def _load_roles(folder: Path, files: list[Path]) -> Parts:
+    """Read the files that their names make the training and the test part."""
+    candidates = [file for file in files if not _BESIDE.fullmatch(file.name)]
+    train = _choose([file for file in candidates if _role(file) == "train"], "training")
+    test = _choose([file for file in candidates if _role(file) == "test"], "test")
+    if train is None and test is not None:
+        raise DataError(
+            f"has a test part but no training part; to use {test.name} alone, give its path",
+            path=folder,
+        )
+    if train is None:
+        readable = [f for f in candidates if _role(f) is None and _fault(f) is None]
+        train = _choose(readable, "training")
+    if train is None:
+        raise DataError(
+            "no data found in this folder; name the files train and test, "
+            "for example train.jsonl and test.jsonl",
+            path=folder,
+        )
+    return _read_files(folder, [train] if test is None else [train, test])
+
+
+def _choose(files: list[Path], part: str) -> Path | None:
+    """Return the one file that can be read, or raise an error that says why there is none."""
+    faults = {file: _fault(file) for file in files}
+    readable = [file for file, fault in faults.items() if fault is None]
+    if len(readable) > 1:
+        raise DataError(
+            f"both {readable[0].name} and {readable[1].name} could be the {part} part; "
+            "move one of them away, or give the path of a file",
+            path=readable[0].parent,
+        )
+    for fault in faults.values():
+        if not readable and fault is not None:
+            raise fault
+    return readable[0] if readable else None
+
+
+def _fault(file: Path) -> DataError | None:
+    """Return why a file cannot be a part of a data set."""
+    try:
+        with Source(file) as source:
+            kind = recognise(source)
+            return refuse_plain(source) if kind in (Format.PLAIN, Format.MATRIX) else None
+    except DataError as error:
+        return error
+
+
+def _role(file: Path) -> str | None:
+    words = re.split(r"[^a-z]+", file.name.lower())
+    return next((role for role, names in _ROLES.items() if set(names) & set(words)), None)
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    """Return the file of that name, plain or gzipped."""
+    plain = name.removesuffix(".gz")
+    return next((p for p in (folder / plain, folder / f"{plain}.gz") if p.is_file()), None)
+
+
+def _read_files(folder: Path, paths: list[Path]) -> Parts:
+    """Read one or two files of any single-file format that share one label space."""
+    kinds = []
+    for path in paths:
+        with Source(path) as source:
+            kinds.append(recognise(source))
+            if kinds[-1] is Format.PLAIN:
+                raise refuse_plain(source)
+            if kinds[-1] is Format.MATRIX:
+                raise DataError("rows without labels; a data file starts with 'N D L'", path=path)
+    holds_rows = [kind is Format.SPARSE for kind in kinds]
+    if any(holds_rows) and not all(holds_rows):
+        raise DataError(
+            f"one part holds feature rows and the other texts ({paths[0].name} is {kinds[0]}, "
+            f"{paths[1].name} is {kinds[1]})",
+            path=folder,
+        )
+    if holds_rows[0]:
+        return _row_parts(folder, [_read_sparse(path) for path in paths])
+    kind_of = dict(zip(paths, kinds, strict=True))
+    return _text_parts(folder, paths, lambda file, space: _read_texts(file, kind_of[file], space))
+
+
+def _read_texts(path: Path, kind: Format, space: LabelSpace) -> TextPart:
+    with Source(path) as source:
+        return read_texts(source, kind, space)
+
+
+def _read_sparse(path: Path) -> Rows:
+    from longtail.data.sparse import read_sparse  # compiles its parser, which texts never need
+
+    with Source(path) as source:
+        X, Y = read_sparse(source)
+    if Y is None:
+        raise DataError("rows without labels; a data file starts with 'N D L'", path=path)
+    return X, Y
+
+
+def _read_matrices(path: Path) -> Rows:
+    """Read `trn_X_Xf.txt` and the `trn_X_Y.txt` beside it."""
+    from longtail.data.sparse import read_label_matrix, read_sparse
+
+    labels = _find(path.parent, f"{path.name[:3]}_X_Y.txt")
+    if labels is None:
+        raise DataError(
+            f"the labels of these rows are missing: no {path.name[:3]}_X_Y.txt", path=path
+        )
+    with Source(path) as source:
+        X, own = read_sparse(source)
+    if own is not None:
+        raise DataError(
+            "the header has three numbers; a feature matrix starts with 'N D'", path=path, line=1
+        )
+    with Source(labels) as source:
+        Y = read_label_matrix(source)
+    if X.shape[0] != Y.shape[0]:
+        raise DataError(
+            f"{X.shape[0]} rows of features, but {Y.shape[0]} rows of labels in {labels}; "
+            "row n of both must be the same document",
+            path=path,
+        )
+    return X, Y
+
+
+def _pair(texts: Path, labels: Path, space: LabelSpace) -> TextPart:
+    with Source(texts) as text_source, Source(labels) as label_source:
+        return read_parallel(text_source, label_source, space)
+
+
+def _row_parts(folder: Path, parts: list[Rows]) -> Parts:
+    """Make the parts as wide as the widest and name their labels."""
+    n_features = max(X.shape[1] for X, _ in parts)
+    n_labels = max(Y.shape[1] for _, Y in parts)
+    named = find_label_names(folder)
+    names = named.of_columns(n_labels) if named else [str(i) for i in range(n_labels)]
+    datasets = [Dataset(_widen(Y, n_labels), names, X=_widen(X, n_features)) for X, Y in parts]
+    return Parts(datasets[0], datasets[1] if len(datasets) > 1 else None)
+
+
+def _widen(matrix: sp.csr_matrix, n_columns: int) -> sp.csr_matrix:
+    arrays = (matrix.data, matrix.indices, matrix.indptr)
+    return sp.csr_matrix(arrays, shape=(matrix.shape[0], n_columns))
+
+
+def _text_parts(
+    folder: Path, paths: list[Path], read: Callable[[Path, LabelSpace], TextPart]
+) -> Parts:
+    """Read text files into one label space and name its labels."""
+    space = LabelSpace()
+    found = [read(path, space) for path in paths]
+    columns, names = order_labels(space.numbering.names, find_label_names(folder))
+    datasets = [
+        Dataset(part.labels.matrix(columns, len(names)), names, texts=part.texts) for part in found
+    ]
+    return Parts(datasets[0], datasets[1] if len(datasets) > 1 else None)
+
+
+def _read_numbers(path: Path, n_columns: int | None, what: str) -> NDArray[np.int64]:
+    """Read lines of whole numbers, as many on each as on the first unless `n_columns` says."""
+    rows: list[list[int]] = []
+    with Source(path) as source:
+        for first, lines in source.lines():
+            for number, line in enumerate(lines, first):
+                fields = line.split()
+                if not fields:
+                    continue
+                n_columns = n_columns or len(fields)
+                digits = all(f.isdecimal() and f.isascii() and len(f) < 19 for f in fields)
+                if len(fields) != n_columns or not digits:
+                    raise DataError(f"a line is {what}; got '{line:.40}'", path=path, line=number)
+                rows.append([int(field) for field in fields])
+    return np.array(rows, dtype=np.int64).reshape(len(rows), n_columns or 0)
+
+
+def _read_split(path: Path, split: int, n_documents: int) -> NDArray[np.int64]:
+    """Return the row numbers of one split, counted from 0."""
+    numbers = _read_numbers(path, None, "row numbers, one for each split")
+    if not 0 <= split < numbers.shape[1]:
+        raise DataError(
+            f"there is no split {split}; the file has {numbers.shape[1]}, counted from 0", path=path
+        )
+    wrong = np.flatnonzero((numbers[:, split] < 1) | (numbers[:, split] > n_documents))
+    if len(wrong):
+        raise DataError(
+            f"row number {numbers[wrong[0], split]} is outside 1 to {n_documents}, "
+            "the rows of the data",
+            path=path,
+            line=int(wrong[0]) + 1,
+        )
+    return numbers[:, split] - 1
+
+
+def _add_filters(folder: Path, parts: Parts) -> Parts:
+    """Read the pairs that must not be predicted, where the folder has them."""
+    train, test = _find(folder, "filter_labels_train.txt"), _find(folder, "filter_labels_test.txt")
+    if (train or test) and parts.train.texts is not None and find_label_names(folder) is None:
+        raise DataError(
+            "names labels by id, but nothing says which id is which label; "
+            "put a label_names.txt beside it",
+            path=train or test,
+        )
+    return Parts(
+        _with_filter(parts.train, train),
+        None if parts.test is None else _with_filter(parts.test, test),
+    )
+
+
+def _with_filter(data: Dataset, path: Path | None) -> Dataset:
+    if path is None or path.stat().st_size == 0:
+        return data
+    pairs = _read_numbers(path, 2, "a document number and a label id")
+    wrong = np.flatnonzero((pairs >= data.Y.shape).any(axis=1))
+    if len(wrong):
+        document, label = pairs[wrong[0]].tolist()
+        raise DataError(
+            f"the pair {document} {label} is outside the data "
+            f"({data.n_documents} documents, {data.n_labels} labels)",
+            path=path,
+            line=int(wrong[0]) + 1,
+        )
+    ones = np.ones(len(pairs), dtype=np.float32)
+    exclude = sp.csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=data.Y.shape)
+    exclude.data.fill(1)
+    return replace(data, exclude=exclude)

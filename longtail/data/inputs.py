@@ -1,0 +1,32 @@
+"""Documents to label: any readable file, with or without labels, or a stream."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+import scipy.sparse as sp
+
+from longtail.data.formats import Format, recognise, text_documents
+from longtail.data.source import Source
+
+BATCH = 8192
+
+
+def read_documents(file: str | Path | BinaryIO) -> Iterator[list[str] | sp.csr_matrix]:
+    """Yield batches of documents from a file or a binary stream such as `sys.stdin.buffer`.
+
+    A batch is a list of texts, or rows X from a sparse file (`N D L`) or a matrix file (`N D`).
+    Labels may be absent and are not looked at. What is in no other format is plain text, a
+    document a line, in which an empty line is an empty document.
+    """
+    with Source(file) as source:
+        kind = recognise(source)
+        if kind in (Format.SPARSE, Format.MATRIX):
+            from longtail.data.sparse import row_batches  # compiles its parser on import
+
+            yield from row_batches(source)
+            return
+        texts = (text for _, text, _ in text_documents(source, kind, labels=False))
+        while batch := list(islice(texts, BATCH)):
+            yield batch

@@ -1,0 +1,198 @@
+"""Source: one input file or stream, plain or gzipped, read in blocks of whole lines.
+
+What a hostile or broken file can cost is bounded here: a line holds at most `MAX_LINE` bytes, and
+a gzip file that unpacks to more than `BOMB_BYTES` at more than `BOMB_RATIO` times its size is
+refused (real texts and feature rows pack to between a third and a twentieth).
+"""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, cast
+
+from longtail.errors import DataError
+
+BLOCK = 1 << 23
+HEAD = 1 << 16
+MAX_LINE = 1 << 28
+BOMB_BYTES = 1 << 28
+BOMB_RATIO = 100
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+
+
+class Source:
+    """An input that is read once, from start to end.
+
+    Attributes:
+        path: the file, or a name such as `<stdin>` for a stream; stands in every error.
+        head: the first bytes, unpacked and without a byte order mark, to recognise the format by.
+    """
+
+    def __init__(self, file: str | Path | BinaryIO) -> None:
+        """Open a file, or take a stream as it is, and read the head."""
+        self.path = Path(file) if isinstance(file, str | Path) else _stream_name(file)
+        self._opened = _open(self.path) if isinstance(file, str | Path) else None
+        self._packed = _Counted(self._opened or cast(BinaryIO, file), self._opened is None)
+        self._gzip: gzip.GzipFile | None = None
+        if self._packed.prefix == _GZIP_MAGIC:
+            self._gzip = gzip.GzipFile(fileobj=cast(BinaryIO, self._packed), mode="rb")
+        self._unpacked = 0
+        try:
+            self.head = self._read_head()
+        except DataError:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Source":
+        """Return the source itself; it is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the file, if this source opened one."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, if this source opened one."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the content in blocks of whole lines, each line closed by a line feed."""
+        open_line, n_lines = [self.head], 0
+        while block := self._read(BLOCK):
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                whole = b"".join([*open_line, block[:cut]])
+                open_line = []
+                yield whole
+                n_lines += whole.count(b"\n")
+            open_line.append(block[cut:])
+            if sum(map(len, open_line)) > MAX_LINE:
+                raise DataError(
+                    f"the line is longer than {MAX_LINE >> 20} MiB; is this a data file?",
+                    path=self.path,
+                    line=n_lines + open_line[0].count(b"\n") + 1,
+                )
+        last = b"".join(open_line)
+        if last:
+            yield last if last.endswith(b"\n") else last + b"\n"
+
+    def lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield blocks of decoded lines, each with the number of its first line."""
+        number = 1
+        for block in self.blocks():
+            text = self._decode(block, number)
+            if "\r" in text:
+                text = text.replace("\r\n", "\n")
+            lines = text.split("\n")
+            lines.pop()
+            yield number, lines
+            number += len(lines)
+
+    def seekable(self) -> BinaryIO:
+        """Return the whole content as a file that can be searched (Parquet needs that)."""
+        if self._opened is not None and self._gzip is None:
+            self._opened.seek(0)
+            return self._opened
+        content = io.BytesIO(self.head)
+        content.seek(0, io.SEEK_END)
+        while block := self._read(BLOCK):
+            content.write(block)
+        content.seek(0)
+        return content
+
+    def check_unpacked(self, unpacked: int, packed: int) -> None:
+        """Raise a DataError when the content unpacks to more than real data ever does."""
+        if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed:
+            raise DataError(
+                f"unpacks to more than {BOMB_RATIO} times its size and {BOMB_BYTES >> 20} MiB; "
+                "this looks like a decompression bomb. Unpack it first if you trust it",
+                path=self.path,
+            )
+
+    def _read(self, size: int) -> bytes:
+        """Read up to `size` unpacked bytes, none only at the end."""
+        try:
+            block = (self._gzip or self._packed).read(size)
+        except EOFError:
+            raise DataError(
+                "the gzip file is cut off; copy or download it again", path=self.path
+            ) from None
+        except (zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(f"the gzip file is damaged ({error})", path=self.path) from None
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror}", path=self.path) from None
+        self._unpacked += len(block)
+        if self._gzip is not None:
+            self.check_unpacked(self._unpacked, self._packed.count)
+        return block
+
+    def _decode(self, block: bytes, first_line: int) -> str:
+        try:
+            return block.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"not UTF-8: byte 0x{block[error.start]:02x}; "
+                "convert the file (iconv -f LATIN1 -t UTF-8) and try again",
+                path=self.path,
+                line=first_line + block.count(b"\n", 0, error.start),
+            ) from None
+
+    def _read_head(self) -> bytes:
+        """Read enough to recognise the format; from a stream no more than it already offers."""
+        head = b""
+        while len(head) < HEAD and b"\n" not in head.lstrip():
+            block = self._read(HEAD - len(head))
+            if not block:
+                break
+            head += block
+        head = head.removeprefix(_BOM)
+        if not head.strip():
+            raise DataError(
+                "the file is empty" if len(head) < HEAD else "the file starts with blanks only",
+                path=self.path,
+            )
+        return head
+
+
+class _Counted:
+    """A readable file that counts what was taken from it and shows its first two bytes."""
+
+    def __init__(self, file: BinaryIO, is_stream: bool) -> None:
+        # A stream gives what it has at once, so that a line typed is a line answered.
+        self._read = getattr(file, "read1", file.read) if is_stream else file.read
+        self.prefix = file.read(2)
+        self._rest = self.prefix
+        self.count = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data, self._rest = self._rest, b""
+        data = data or self._read(size)
+        self.count += len(data)
+        return data
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise DataError("no such file or folder", path=path) from None
+    except IsADirectoryError:
+        raise DataError("is a folder; give one of its files", path=path) from None
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path=path) from None
+
+
+def _stream_name(stream: BinaryIO) -> Path:
+    name = getattr(stream, "name", None)
+    return Path(name if isinstance(name, str) else "<stdin>")

@@ -1,0 +1,220 @@
+"""Feature rows as text: the sparse files of the extreme classification repository.
+
+A sparse file has the header `N D L` and then a line for each document, `l1,l2 f:v f:v`: label ids,
+then feature ids with their values. A matrix file has the header `N D` and lines of `f:v` alone.
+Ids count from 0. A feature named twice in a row counts with the sum of its values, a label named
+twice counts once, and a feature or label of value 0 is left out.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, NoReturn
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data import sparse_kernel as kernel
+from longtail.data.source import Source
+from longtail.errors import DataError
+
+MAX_FEATURES = 2**31 - 1
+MAX_LABELS = 20_000_000
+
+
+@dataclass
+class _Pieces:
+    """An array that grows block by block without ever being held twice as a whole."""
+
+    dtype: type[np.generic]
+    arrays: list[NDArray[Any]] = field(default_factory=list)
+
+    def join(self) -> NDArray[Any]:
+        """Return all pieces as one array and forget them."""
+        whole = np.empty(sum(map(len, self.arrays)), dtype=self.dtype)
+        end = len(whole)
+        while self.arrays:
+            piece = self.arrays.pop()
+            whole[end - len(piece) : end] = piece
+            end -= len(piece)
+        return whole
+
+
+class _Rows:
+    """The rows read so far of one sparse or matrix file."""
+
+    def __init__(self, source: Source, header: tuple[int, ...]) -> None:
+        self.source = source
+        self.n_rows, self.n_features = header[:2]
+        self.n_labels = header[2] if len(header) == 3 else -1
+        self.n_read = 0
+        self.features, self.values = _Pieces(np.int32), _Pieces(np.float32)
+        self.labels = _Pieces(np.int32)
+        self.label_counts, self.feature_counts = _Pieces(np.int32), _Pieces(np.int32)
+
+    def add(self, block: bytes, first_line: int) -> None:
+        """Parse one block of whole lines that starts at line `first_line` of the file."""
+        n_rows = min(block.count(b"\n"), self.n_rows - self.n_read)
+        n_features = block.count(b":")
+        n_labels = block.count(b",") + n_rows if self.n_labels >= 0 else 0
+        features, values = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
+        labels = np.empty(n_labels, np.int32)
+        counts = np.empty((2, n_rows), np.int32)
+        status, position = kernel.parse_rows(
+            np.frombuffer(block, np.uint8),
+            self.n_labels,
+            self.n_features,
+            labels,
+            features,
+            values,
+            counts,
+        )
+        if status != kernel.OK:
+            self._fail(status, block, position, first_line)
+        if block[position:].strip():
+            raise DataError(
+                f"the header says {self.n_rows} rows, but here is one more",
+                path=self.source.path,
+                line=first_line + block.count(b"\n", 0, position),
+            )
+        n_labels, n_features = counts.sum(axis=1, dtype=np.int64)
+        self.labels.arrays.append(labels[:n_labels])
+        self.features.arrays.append(features[:n_features])
+        self.values.arrays.append(values[:n_features])
+        self.label_counts.arrays.append(counts[0])
+        self.feature_counts.arrays.append(counts[1])
+        self.n_read += n_rows
+
+    def feature_matrix(self) -> sp.csr_matrix:
+        """Return the features as a canonical CSR matrix."""
+        return canonical_csr(
+            self.values.join(),
+            self.features.join(),
+            self.feature_counts.join(),
+            self.n_features,
+        )
+
+    def label_matrix(self) -> sp.csr_matrix:
+        """Return the labels as a canonical CSR matrix of ones."""
+        labels = self.labels.join()
+        ones = np.ones(len(labels), np.float32)
+        return ones_where_positive(
+            canonical_csr(ones, labels, self.label_counts.join(), self.n_labels)
+        )
+
+    def _fail(self, status: int, block: bytes, position: int, first_line: int) -> NoReturn:
+        token = re.split(rb"[\s,]" if status in kernel.LABEL_FAULTS else rb"\s", block[position:])
+        got = token[0][:40].decode(errors="replace")
+        line = first_line + block.count(b"\n", 0, position)
+        message = {
+            kernel.BAD_LABEL: f"'{got}' is not a label id; a row is 'l1,l2 f:v f:v'",
+            kernel.LABEL_RANGE: f"label id {got} is outside 0 to {self.n_labels - 1}, the range "
+            f"that the header gives ({self.n_labels} labels)",
+            kernel.BAD_FEATURE: f"'{got}' is not a feature 'id:value'",
+            kernel.FEATURE_RANGE: f"feature id {got.partition(':')[0]} is outside 0 to "
+            f"{self.n_features - 1}, the range that the header gives ({self.n_features} features)",
+            kernel.BAD_VALUE: f"'{got}' has no number after the colon",
+            kernel.NOT_FINITE: f"'{got}' is not a finite number; leave the feature out "
+            "or give it a value",
+        }[status]
+        raise DataError(message, path=self.source.path, line=line)
+
+
+def read_sparse(source: Source) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
+    """Read a sparse file into X and Y, or a matrix file into X and None."""
+    *_, rows = _grow(source)
+    return rows.feature_matrix(), rows.label_matrix() if rows.n_labels >= 0 else None
+
+
+def row_batches(source: Source) -> Iterator[sp.csr_matrix]:
+    """Yield the feature rows of a sparse or matrix file, a block of the file at a time."""
+    for rows in _grow(source):
+        rows.labels.arrays.clear()
+        rows.label_counts.arrays.clear()
+        if rows.feature_counts.arrays:
+            yield rows.feature_matrix()
+
+
+def _grow(source: Source) -> Iterator[_Rows]:
+    """Yield the rows after each block; the file is checked as a whole after the last one."""
+    blocks = source.blocks()
+    header, _, first = next(blocks).partition(b"\n")
+    rows = _Rows(source, _read_header(source, header))
+    number = 2
+    for block in chain([first], blocks):
+        if block:
+            rows.add(block, number)
+            number += block.count(b"\n")
+        yield rows
+    if rows.n_read < rows.n_rows:
+        raise DataError(
+            f"the header says {rows.n_rows} rows, but {rows.n_read} follow",
+            path=source.path,
+            line=1,
+        )
+
+
+def read_label_matrix(source: Source) -> sp.csr_matrix:
+    """Read a matrix file of labels (`trn_X_Y.txt`) into a matrix of ones."""
+    Y, extra = read_sparse(source)
+    if extra is not None:
+        raise DataError(
+            "the header has three numbers; a label matrix starts with 'N L'",
+            path=source.path,
+            line=1,
+        )
+    if Y.shape[1] > MAX_LABELS:
+        _refuse_header(source, "labels", Y.shape[1], MAX_LABELS)
+    return ones_where_positive(Y)
+
+
+def canonical_csr(
+    values: NDArray[np.float32],
+    indices: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    n_columns: int,
+) -> sp.csr_matrix:
+    """Build a CSR matrix with sorted, unique indices and no stored zeros."""
+    indptr = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    if indptr[-1] < 2**31:
+        indptr = indptr.astype(np.int32)
+    matrix = sp.csr_matrix((values, indices, indptr), shape=(len(counts), n_columns))
+    matrix.sum_duplicates()
+    if not matrix.data.all():
+        matrix.eliminate_zeros()
+    return matrix
+
+
+def ones_where_positive(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Turn a canonical matrix into ones wherever it is above zero, in place."""
+    if len(matrix.data) and matrix.data.min() <= 0:
+        matrix.data[matrix.data < 0] = 0
+        matrix.eliminate_zeros()
+    matrix.data.fill(1)
+    return matrix
+
+
+def _read_header(source: Source, line: bytes) -> tuple[int, ...]:
+    fields = line.removeprefix(b"\xef\xbb\xbf").split()
+    if len(fields) not in (2, 3) or not all(field.isdigit() for field in fields):
+        raise DataError(
+            f"the header must be 'N D L' (documents, features, labels) or 'N D'; "
+            f"got '{line[:40].decode(errors='replace').strip()}'",
+            path=source.path,
+            line=1,
+        )
+    header = tuple(int(field[:20]) for field in fields)
+    if header[1] > MAX_FEATURES:
+        _refuse_header(source, "features", header[1], MAX_FEATURES)
+    if len(header) == 3 and header[2] > MAX_LABELS:
+        _refuse_header(source, "labels", header[2], MAX_LABELS)
+    return header
+
+
+def _refuse_header(source: Source, what: str, got: int, most: int) -> NoReturn:
+    raise DataError(
+        f"the header says {got} {what}; at most {most} are possible", path=source.path, line=1
+    )

@@ -1,0 +1,133 @@
+"""The compiled parser of sparse rows: bytes in, ids and values out, no Python object per value."""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+OK, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, FEATURE_RANGE, BAD_VALUE, NOT_FINITE = range(7)
+LABEL_FAULTS = (BAD_LABEL, LABEL_RANGE)
+
+_TAB, _LF, _CR, _SPACE = 9, 10, 13, 32
+_PLUS, _COMMA, _MINUS, _DOT, _ZERO, _NINE, _COLON = 43, 44, 45, 46, 48, 57, 58
+_BIG = 1 << 40
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+@njit(cache=True, nogil=True)
+def _parse_id(text: NDArray[np.uint8], i: int) -> tuple[int, int]:
+    """Return the whole number at `i` and where it ends; the same `i` when there is none."""
+    start, sign = i, 1
+    if text[i] == _MINUS:
+        sign = -1
+        i += 1
+    digits, value = i, 0
+    while _ZERO <= text[i] <= _NINE:
+        if value < _BIG:
+            value = value * 10 + (int(text[i]) - _ZERO)
+        i += 1
+    if i == digits:
+        return 0, start
+    return (value if sign > 0 else -1 - value), i
+
+
+@njit(cache=True, nogil=True)
+def _parse_value(text: NDArray[np.uint8], i: int) -> tuple[float, int]:
+    """Return the decimal number at `i` and where it ends; the same `i` when there is none."""
+    start, sign = i, 1.0
+    if text[i] == _MINUS or text[i] == _PLUS:
+        sign = -1.0 if text[i] == _MINUS else 1.0
+        i += 1
+    mantissa, exponent, n_digits, after_dot = 0, 0, 0, False
+    while _ZERO <= text[i] <= _NINE or (text[i] == _DOT and not after_dot):
+        if text[i] == _DOT:
+            after_dot = True
+        else:
+            n_digits += 1
+            # 18 digits are more than a float32 can tell apart; later ones only shift.
+            if mantissa < 100_000_000_000_000_000:
+                mantissa = mantissa * 10 + (int(text[i]) - _ZERO)
+                exponent -= after_dot
+            else:
+                exponent += not after_dot
+        i += 1
+    if n_digits == 0:
+        return 0.0, start
+    if text[i] | 32 == 101:  # e or E
+        begin = i + 2 if text[i + 1] == _PLUS else i + 1
+        power, end = _parse_id(text, begin)
+        if end > begin:
+            exponent += power if power >= 0 else power + 1
+            i = end
+    # In two steps, so that 0.000…1e+n neither vanishes nor overflows on the way.
+    exponent = min(max(exponent, -600), 600)
+    half = exponent // 2
+    return sign * mantissa * 10.0**half * 10.0 ** (exponent - half), i
+
+
+@njit(cache=True, nogil=True)
+def parse_rows(
+    text: NDArray[np.uint8],
+    n_labels: int,
+    n_features: int,
+    labels: NDArray[np.int32],
+    features: NDArray[np.int32],
+    values: NDArray[np.float32],
+    counts: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Fill labels, features, values and counts (labels and features of each row).
+
+    `text` is whole lines, the last one closed; n_labels < 0 means rows without a label part.
+    Stops after as many rows as `counts` has columns. Returns OK and where it stopped, or the kind
+    of fault and where it stands.
+    """
+    i, n_label, n_feature = 0, 0, 0
+    for row in range(counts.shape[1]):
+        first_label, first_feature = n_label, n_feature
+        j = i
+        while text[j] > _SPACE and text[j] != _COLON:
+            j += 1
+        if n_labels >= 0 and j > i and text[j] != _COLON:
+            while True:
+                label, end = _parse_id(text, i)
+                if end == i or (text[end] > _SPACE and text[end] != _COMMA):
+                    return BAD_LABEL, i
+                if label < 0 or label >= n_labels:
+                    return LABEL_RANGE, i
+                labels[n_label] = label
+                n_label += 1
+                i = end + 1
+                if text[end] != _COMMA:
+                    i = end
+                    break
+        while True:
+            while text[i] == _SPACE or text[i] == _TAB or text[i] == _CR:
+                i += 1
+            if text[i] == _LF:
+                break
+            feature, end = _parse_id(text, i)
+            if end == i or text[end] != _COLON:
+                return BAD_FEATURE, i
+            if feature < 0 or feature >= n_features:
+                return FEATURE_RANGE, i
+            value, stop = _parse_value(text, end + 1)
+            if stop == end + 1 or text[stop] > _SPACE:
+                return _value_fault(text, end + 1), i
+            if not abs(value) <= _FLOAT32_MAX:
+                return NOT_FINITE, i
+            features[n_feature] = feature
+            values[n_feature] = value
+            n_feature += 1
+            i = stop
+        i += 1
+        counts[0, row] = n_label - first_label
+        counts[1, row] = n_feature - first_feature
+    return OK, i
+
+
+@njit(cache=True, nogil=True)
+def _value_fault(text: NDArray[np.uint8], i: int) -> int:
+    """Tell nan and inf (in any case, with any sign) from what is no number at all."""
+    if text[i] == _MINUS or text[i] == _PLUS:
+        i += 1
+    first = text[i] | 32
+    return NOT_FINITE if first == 110 or first == 105 else BAD_VALUE

@@ -1,0 +1,185 @@
+"""Tables with a column of text and a column of labels: CSV, TSV and Parquet.
+
+Columns are recognised by their names, in any case (see documents.py). A cell of labels is a JSON
+array (`["beer", "wine"]`), or several labels with one separator between them: LabelSpace says
+which. Parquet may have a list column instead.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from longtail.data.documents import (
+    LABEL_FIELDS,
+    TEXT_FIELD,
+    TEXT_PARTS,
+    Document,
+    choose_label_field,
+    choose_text_fields,
+)
+from longtail.data.json_line import parse_json
+from longtail.data.source import MAX_LINE, Source
+from longtail.errors import DataError
+
+DELIMITERS = "\t,;"
+
+
+def find_delimiter(header: str) -> str | None:
+    """Return the delimiter that splits `header` into names with a text and a labels column."""
+    for delimiter in DELIMITERS:
+        names = _split_header(header, delimiter)
+        if choose_text_fields(names) and choose_label_field(names):
+            return delimiter
+    return None
+
+
+def find_text_delimiter(header: str) -> str | None:
+    """Return the delimiter that splits `header` into names with a text column."""
+    for delimiter in DELIMITERS:
+        if choose_text_fields(_split_header(header, delimiter)):
+            return delimiter
+    return None
+
+
+def csv_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
+    """Yield the rows of a table whose first line names its columns.
+
+    The delimiter is a tab, a comma or a semicolon.
+    """
+    header = source.head.lstrip().split(b"\n", 1)[0].decode(errors="replace")
+    delimiter = find_delimiter(header) or find_text_delimiter(header) or ","
+    rows = _csv_rows(source, delimiter)
+    names = [name.strip().lower() for name in next(rows)[1]]
+    text_fields, label_field = _choose_columns(names, source.path, labels=labels)
+    columns = [names.index(name) for name in text_fields]
+    label_column = names.index(label_field) if label_field else None
+    for number, row in rows:
+        if len(row) != len(names):
+            raise DataError(
+                f"{len(row)} cells, but the header has {len(names)} columns; "
+                "put quotes around a cell that holds the delimiter",
+                path=source.path,
+                line=number,
+            )
+        text = " ".join([cell for column in columns if (cell := row[column])])
+        cell = "" if label_column is None else row[label_column]
+        yield number, text, _parse_cell(cell, source.path, number)
+
+
+def parquet_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
+    """Yield the rows of a Parquet file: a column of strings, and one of strings or lists."""
+    # pyarrow takes a fifth of a second to import, and few need it.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = source.seekable()
+    packed, unpacked, number = file.seek(0, 2), 0, 1
+    try:
+        table = pq.ParquetFile(file)
+        names = {name.lower(): name for name in table.schema_arrow.names}
+        text_fields, label_field = _choose_columns(names, source.path, labels=labels)
+        columns = [names[name] for name in [*text_fields, *([label_field] if label_field else [])]]
+        for batch in table.iter_batches(columns=columns, batch_size=1 << 14):
+            unpacked += batch.nbytes
+            source.check_unpacked(unpacked, packed)
+            strings = [_strings(batch, names[name], source.path) for name in text_fields]
+            cells: list[str | list[Any]] = [""] * len(batch)
+            if label_field:
+                cells = _label_cells(batch, names[label_field], source.path, number)
+            for *parts, cell in zip(*strings, cells, strict=True):
+                yield number, " ".join(filter(None, parts)), cell
+                number += 1
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"not a readable Parquet file ({reason})", path=source.path) from None
+
+
+def _split_header(header: str, delimiter: str) -> list[str]:
+    try:
+        cells = next(csv.reader([header.strip("\r\n")], delimiter=delimiter), [])
+    except csv.Error:
+        return []
+    return [cell.strip().lower() for cell in cells]
+
+
+def _choose_columns(
+    names: Iterable[str], path: Path, *, labels: bool
+) -> tuple[list[str], str | None]:
+    text_fields = choose_text_fields(names)
+    label_field = choose_label_field(names) if labels else None
+    if text_fields and (label_field or not labels):
+        return text_fields, label_field
+    missing = (
+        f"a labels column ({', '.join(LABEL_FIELDS)})"
+        if text_fields
+        else f"a text column ({', '.join((TEXT_FIELD, *TEXT_PARTS))})"
+    )
+    got = ", ".join(f"'{name:.20}'" for name in list(names)[:8])
+    raise DataError(f"{missing} is missing; the columns are {got}", path=path)
+
+
+def _csv_rows(source: Source, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of each row that is not blank."""
+    lines = (f"{line}\n" for _, block in source.lines() for line in block)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    number = 1
+    # The module's limit is 128 KiB a cell and global, so it is lifted only while rows are parsed.
+    while True:
+        limit = csv.field_size_limit(MAX_LINE)
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise DataError(
+                f"not a readable table row ({error}); a quote inside a quoted cell is doubled",
+                path=source.path,
+                line=number,
+            ) from None
+        finally:
+            csv.field_size_limit(limit)
+        if row is None:
+            return
+        if row:
+            yield number, row
+        number = reader.line_num + 1
+
+
+def _parse_cell(cell: str, path: Path, line: int) -> str | list[Any]:
+    cell = cell.strip()
+    if not (cell.startswith("[") and cell.endswith("]")):
+        return cell
+    labels = parse_json(cell, path, line)
+    for label in labels:
+        if type(label) not in (str, int) or label == "":
+            raise DataError(
+                f"a label must be a string; got {str(label) or 'an empty string':.40}",
+                path=path,
+                line=line,
+            )
+    return list(labels)
+
+
+def _strings(batch: Any, name: str, path: Path) -> list[str | None]:
+    import pyarrow as pa
+
+    column = batch.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise DataError(f"the column '{name}' must hold strings; it holds {column.type}", path=path)
+    return list(column.to_pylist())
+
+
+def _label_cells(batch: Any, name: str, path: Path, first: int) -> list[str | list[Any]]:
+    import pyarrow as pa
+
+    column = batch.column(name)
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        kind = column.type.value_type
+        if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return [[x for x in row or [] if x not in (None, "")] for row in column.to_pylist()]
+        raise DataError(
+            f"the lists of the column '{name}' must hold strings, not {kind}", path=path
+        )
+    cells = _strings(batch, name, path)
+    return [_parse_cell(cell or "", path, row) for row, cell in enumerate(cells, first)]
