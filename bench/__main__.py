@@ -1,0 +1,91 @@
+"""`python -m bench`: ours and the peers on the very same rows, one table a data set."""
+
+import argparse
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from bench.first_use import first_use_seconds
+from bench.machine import describe
+from bench.methods import choose
+from bench.rows import find_rows
+from bench.table import ratio_table, results_table, training_table
+from bench.trial import ROOT, run_all
+
+WORK = ROOT / "bench" / ".work"
+DATA = ROOT.parent / "shared" / "data"
+
+
+def main() -> None:
+    """Run the benchmark as the command line asks; results are written after every data set."""
+    args = _arguments()
+    methods = choose(args.peers, args.methods)
+    report: dict[str, Any] = {"machine": describe(args.threads), "repeat": args.repeat, "sets": {}}
+    if any(method.ours for method in methods):
+        report["first_use_seconds"] = _first_use()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for rows in find_rows(args.data, args.sets):
+        results = run_all(
+            methods,
+            rows,
+            WORK,
+            threads=args.threads,
+            repeat=args.repeat,
+            timeout=args.timeout,
+        )
+        report["sets"][rows.name] = {"counts": rows.describe(), "results": results}
+        (args.out / "results.json").write_text(json.dumps(report, indent=1) + "\n")
+        (args.out / "results.md").write_text(_as_text(report))
+    print("\n" + _as_text(report))
+    print(f"written: {args.out}/results.json and {args.out}/results.md")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None)
+    parser.add_argument("--sets", type=_names, help="only these data sets: a,b")
+    parser.add_argument("--peers", type=_names, help="only these peers: libpecos,omikuji,napkinxc")
+    parser.add_argument("--methods", type=_names, help="only the methods with exactly these names")
+    parser.add_argument("--out", type=Path, default=WORK / "results")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each, in turn; medians")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds for one run")
+    return parser.parse_args()
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _first_use() -> dict[str, float] | str:
+    try:
+        return first_use_seconds()
+    except subprocess.CalledProcessError:
+        return "failed"
+
+
+def _as_text(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    lines = [
+        f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads used, "
+        f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}, {packages}; "
+        f"medians of {report['repeat']} run(s).",
+    ]
+    if isinstance(used := report.get("first_use_seconds"), dict):
+        lines.append(
+            f"Our first fit in a new process: {used['cold']:.1f} s when nothing is compiled yet, "
+            f"{used['compiled']:.1f} s afterwards; the tables do not count it."
+        )
+    for name, part in report["sets"].items():
+        counts = ", ".join(f"{count:,} {what}" for what, count in part["counts"].items())
+        lines += ["", f"## {name}", "", counts, "", results_table(part["results"])]
+        lines += ["", "Ours ÷ the best peer at each measure:", "", ratio_table(part["results"])]
+        lines += ["", training_table(part["results"])]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""A virtual environment for each peer, because what they pin collides."""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from bench.methods import OURS
+
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+
+
+class PeerError(Exception):
+    """A peer cannot be installed, or failed on a data set; the message is short."""
+
+
+def python_of(package: str, folder: Path) -> Path:
+    """Return the interpreter that can import `package`, after installing it when needed."""
+    if package == OURS:
+        return Path(sys.executable)
+    home = folder / package
+    python = home / "bin" / "python"
+    ready = home / "ready"
+    if not ready.exists() or ready.read_text() != CONSTRAINTS.read_text():
+        print(f"installing {package}", flush=True)
+        _install(package, home, python)
+        ready.write_text(CONSTRAINTS.read_text())
+    return python
+
+
+def _install(package: str, home: Path, python: Path) -> None:
+    venv.create(home, with_pip=True)
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--constraint", str(CONSTRAINTS), package, "scipy"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PeerError(f"cannot be installed: {shorten(done.stderr)}")
+
+
+def shorten(output: str, limit: int = 160) -> str:
+    """Return the line of a program's output that says best why it failed."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower() or "panicked" in line]
+    line = (telling or lines or ["no message"])[-1]
+    return line if len(line) <= limit else line[: limit - 1] + "…"
