@@ -1,0 +1,291 @@
+"""P@k, nDCG@k, PSP@k, PSnDCG@k and recall@k for k = 1, 3, 5, and the same by label frequency.
+
+For one document with true labels T, r_1, r_2, … its predicted labels, and g(r) = 1 if r is in T:
+
+    P@k       = 1/k · Σ_{i≤k} g(r_i)                  always divided by k, even where |T| < k
+    recall@k  = 1/|T| · Σ_{i≤k} g(r_i)
+    DCG@k     = Σ_{i≤k} g(r_i) / log2(i + 1)
+    nDCG@k    = DCG@k / Σ_{i≤min(k,|T|)} 1 / log2(i + 1)
+
+Each is the mean over all documents; a document without labels scores 0 and counts. PSP@k and
+PSnDCG@k put g(r) = 1/p_r, the inverse propensity, in place of 1, and divide the sum over all
+documents by the same sum for the best possible ranking: T in order of falling 1/p. The propensity
+p_l = 1 / (1 + C·(N_l + B)^(-A)) with C = (log N - 1)(B + 1)^A takes N, the number of training
+documents, and N_l, how many of them carry l, from the training part; labels never seen there have
+N_l = 0. Below three training documents C would be negative; it is then 0, and PSP@k equals the
+sum of hits over the best possible sum.
+
+A missing prediction (`NO_LABEL`, or fewer than k columns) is a miss, so one column gives
+P@5 = P@1 / 5. A label that stands twice in a row counts at its first place only. Where the data
+set excludes pairs, those leave the ranking first and the labels below them move up. All values
+are percentages.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data.dataset import Dataset
+from longtail.data.describe import BAND_NAMES, UNSEEN, assign_bands, count_labels
+from longtail.errors import DataError, ParameterError, suggest
+from longtail.topk import NO_LABEL, TopK
+
+KS = (1, 3, 5)
+PROPENSITIES = {"default": (0.55, 1.5), "wikipedia": (0.5, 0.4), "amazon": (0.6, 2.6)}
+_DEPTH = max(KS)
+_DISCOUNT = 1 / np.log2(np.arange(2, _DEPTH + 2))
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingCounts:
+    """All that the metrics need to know of a training part.
+
+    Attributes:
+        n_documents: the number of training documents.
+        label_counts: for each label, how many of them carry it.
+    """
+
+    n_documents: int
+    label_counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> "TrainingCounts":
+        """Count the labels of `dataset`."""
+        return cls(dataset.n_documents, count_labels(dataset.Y))
+
+    def padded(self, n_labels: int) -> NDArray[np.int64]:
+        """Return the counts of at least `n_labels` labels, 0 for those that training lacks."""
+        missing = max(n_labels - len(self.label_counts), 0)
+        return np.pad(self.label_counts, (0, missing))
+
+
+@dataclass(frozen=True)
+class Band:
+    """How well the labels of one frequency band were found; shares in percent.
+
+    Attributes:
+        name: head, torso, tail or unseen.
+        n_labels: the number of labels in the band.
+        min_documents: training documents of its rarest label.
+        max_documents: training documents of its most frequent label.
+        n_pairs: how often documents of the evaluated part carry a label of the band.
+        share: the percentage of all pairs that these are.
+        precision: for each k the band's part of P@k; over all bands they add up to P@k.
+        recall: for each k the percentage of the band's pairs that stand in the first k.
+    """
+
+    name: str
+    n_labels: int
+    min_documents: int
+    max_documents: int
+    n_pairs: int
+    share: float
+    precision: dict[int, float]
+    recall: dict[int, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row with the keys "P@1", "recall@1", … ready for JSON."""
+        row = {key: value for key, value in vars(self).items() if not isinstance(value, dict)}
+        row |= {f"P@{k}": value for k, value in self.precision.items()}
+        return row | {f"recall@{k}": value for k, value in self.recall.items()}
+
+
+def evaluate(
+    top: TopK,
+    data: Dataset | sp.csr_matrix,
+    *,
+    train: Dataset | TrainingCounts | None = None,
+    propensity: str = "default",
+) -> dict[str, float]:
+    """Compare predictions with the true labels; all metrics in percent.
+
+    Args:
+        top: the predictions, one row for each document of `data`.
+        data: the documents, or only their labels Y.
+        train: what the model was trained on; PSP and PSnDCG are given only with it. A Dataset
+            also fixes the label ids: `data` is renumbered to them by name.
+        propensity: "default", "wikipedia" or "amazon", the constants A and B for such data.
+
+    Returns:
+        "P@1", "P@3", "P@5", "nDCG@1", … and "n_documents".
+    """
+    a, b = _propensity_constants(propensity)
+    labels, Y = _prepare(top, data, train)
+    found = _contains(Y, labels)
+    n_true = np.diff(Y.indptr)
+    results = _plain_metrics(found, n_true)
+    if train is not None:
+        inverse = _inverse_propensity(_counts_of(train), Y.shape[1], a, b)
+        gains = np.where(found, inverse[np.where(found, labels, 0)], 0.0)
+        results |= _propensity_metrics(gains, _best_gains(Y, inverse), n_true)
+    results["n_documents"] = len(labels)
+    return results
+
+
+def evaluate_bands(
+    top: TopK, data: Dataset | sp.csr_matrix, train: Dataset | TrainingCounts
+) -> list[Band]:
+    """Return P@k and recall@k of head, torso and tail, as `longtail.data.describe` defines them.
+
+    A fourth row, "unseen", stands for labels without training documents where `data` has any.
+    """
+    labels, Y = _prepare(top, data, train)
+    label_counts = _counts_of(train).padded(Y.shape[1])
+    band = assign_bands(label_counts)
+    found = _contains(Y, labels)
+    hits = np.where(found, band[np.where(found, labels, 0)], -1)
+    pairs = np.bincount(band[Y.indices], minlength=len(BAND_NAMES))
+    rows = [
+        _band_row(i, label_counts[band == i], pairs, (hits == i).sum(axis=0), len(labels))
+        for i in range(len(BAND_NAMES))
+    ]
+    return rows if pairs[UNSEEN] else rows[:UNSEEN]
+
+
+def _band_row(
+    band: int,
+    label_counts: NDArray[np.int64],
+    pairs: NDArray[np.int64],
+    hits: NDArray[np.int64],
+    n_documents: int,
+) -> Band:
+    n_hits = np.cumsum(hits)  # n_hits[k - 1]: found in the first k
+    n_pairs = int(pairs[band])
+    return Band(
+        name=BAND_NAMES[band],
+        n_labels=len(label_counts),
+        min_documents=int(label_counts.min(initial=label_counts.max(initial=0))),
+        max_documents=int(label_counts.max(initial=0)),
+        n_pairs=n_pairs,
+        share=_percent(n_pairs, pairs.sum()),
+        precision={k: _percent(n_hits[k - 1], n_documents * k) for k in KS},
+        recall={k: _percent(n_hits[k - 1], n_pairs) for k in KS},
+    )
+
+
+def _propensity_constants(name: str) -> tuple[float, float]:
+    if name not in PROPENSITIES:
+        raise ParameterError(
+            f"The 'propensity' parameter must be one of {', '.join(PROPENSITIES)}. "
+            f"Got {name!r} instead{suggest(name, PROPENSITIES)}"
+        )
+    return PROPENSITIES[name]
+
+
+def _counts_of(train: Dataset | TrainingCounts) -> TrainingCounts:
+    return TrainingCounts.of(train) if isinstance(train, Dataset) else train
+
+
+def _prepare(
+    top: TopK, data: Dataset | sp.csr_matrix, train: Dataset | TrainingCounts | None
+) -> tuple[NDArray[np.int64], sp.csr_matrix]:
+    """Return the (n, 5) predicted labels and the true ones, with the ids of `train`."""
+    exclude = None
+    if isinstance(data, Dataset):
+        aligned = data.align(train.label_names) if isinstance(train, Dataset) else data
+        Y, exclude = aligned.Y, aligned.exclude
+    else:
+        Y = data
+    Y = _canonical(Y)
+    if len(top) != Y.shape[0]:
+        raise DataError(f"{len(top)} predictions for {Y.shape[0]} documents; they must be as many")
+    if not len(top):
+        raise DataError("there are no documents to evaluate")
+    labels = top.labels.astype(np.int64)
+    return _first_labels(labels, None if exclude is None else _canonical(exclude)), Y
+
+
+def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Return the matrix with sorted, unique indices and no stored zeros, copied if need be."""
+    matrix = sp.csr_matrix(matrix)
+    if not matrix.has_canonical_format or not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    return matrix
+
+
+def _first_labels(labels: NDArray[np.int64], exclude: sp.csr_matrix | None) -> NDArray[np.int64]:
+    """Cut or fill to five columns, without excluded pairs and without repetitions."""
+    if exclude is not None:
+        barred = _contains(exclude, labels)
+        order = np.argsort(barred, axis=1, kind="stable")
+        labels = np.take_along_axis(np.where(barred, NO_LABEL, labels), order, axis=1)
+    labels = labels[:, :_DEPTH]
+    first = np.pad(labels, ((0, 0), (0, _DEPTH - labels.shape[1])), constant_values=NO_LABEL)
+    for column in range(1, _DEPTH):
+        again = (first[:, :column] == first[:, column, None]).any(axis=1)
+        first[again, column] = NO_LABEL
+    return first
+
+
+def _contains(matrix: sp.csr_matrix, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return for each cell of `labels` (n, k) whether row i of `matrix` holds that label."""
+    n_rows, n_labels = matrix.shape
+    if not matrix.nnz:
+        return np.zeros(labels.shape, dtype=np.bool_)
+    # One key for each (row, label): rising, since rows are in order and sorted within.
+    held = _rows(matrix) * n_labels + matrix.indices
+    asked = np.arange(n_rows, dtype=np.int64)[:, None] * n_labels + labels
+    place = np.minimum(np.searchsorted(held, asked), len(held) - 1)
+    # An id outside the matrix would be the key of another row.
+    inside = (labels >= 0) & (labels < n_labels)
+    result: NDArray[np.bool_] = (held[place] == asked) & inside
+    return result
+
+
+def _rows(matrix: sp.csr_matrix) -> NDArray[np.int64]:
+    return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
+
+
+def _plain_metrics(found: NDArray[np.bool_], n_true: NDArray[np.integer]) -> dict[str, float]:
+    n_documents = len(found)
+    results = {f"P@{k}": _percent(found[:, :k].sum(), n_documents * k) for k in KS}
+    results |= {f"nDCG@{k}": _percent(_sum_ndcg(found, n_true, k), n_documents) for k in KS}
+    for k in KS:
+        recalls = found[:, :k].sum(axis=1) / np.maximum(n_true, 1)
+        results[f"recall@{k}"] = _percent(recalls.sum(), n_documents)
+    return results
+
+
+def _propensity_metrics(
+    gains: NDArray[np.float64], best: NDArray[np.float64], n_true: NDArray[np.integer]
+) -> dict[str, float]:
+    results = {f"PSP@{k}": _percent(gains[:, :k].sum(), best[:, :k].sum()) for k in KS}
+    for k in KS:
+        reached, possible = _sum_ndcg(gains, n_true, k), _sum_ndcg(best, n_true, k)
+        results[f"PSnDCG@{k}"] = _percent(reached, possible)
+    return results
+
+
+def _sum_ndcg(gains: NDArray[Any], n_true: NDArray[np.integer], k: int) -> float:
+    """Sum DCG@k / Σ_{i≤min(k,|T|)} 1/log2(i + 1) over all documents."""
+    ideal = np.cumsum(_DISCOUNT)[np.clip(n_true, 1, k) - 1]
+    return float((gains[:, :k] @ _DISCOUNT[:k] / ideal).sum())
+
+
+def _inverse_propensity(
+    counts: TrainingCounts, n_labels: int, a: float, b: float
+) -> NDArray[np.float64]:
+    """Return 1/p of each label."""
+    c = max(np.log(max(counts.n_documents, 1)) - 1, 0) * (b + 1) ** a
+    inverse: NDArray[np.float64] = 1 + c * (counts.padded(n_labels) + b) ** -a
+    return inverse
+
+
+def _best_gains(Y: sp.csr_matrix, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return (n, 5) the largest inverse propensities of each document's true labels, falling."""
+    gains, rows = inverse[Y.indices], _rows(Y)
+    gains = gains[np.lexsort((-gains, rows))]
+    rank = np.arange(len(gains)) - Y.indptr[rows]
+    kept = rank < _DEPTH
+    best = np.zeros((Y.shape[0], _DEPTH))
+    best[rows[kept], rank[kept]] = gains[kept]
+    return best
+
+
+def _percent(part: float, whole: float) -> float:
+    return 100 * float(part) / float(whole) if whole else 0.0

@@ -1,0 +1,44 @@
+import numpy as np
+
+from longtail.topk import NO_LABEL, TopK
+
+
+def make_top() -> TopK:
+    labels = np.array([[2, 0, 1], [1, NO_LABEL, NO_LABEL]], dtype=np.int32)
+    scores = np.array([[0.9, 0.25, 0.1234567], [0.5, 0, 0]], dtype=np.float32)
+    return TopK(labels, scores)
+
+
+def test_length_is_the_number_of_documents():
+    assert len(make_top()) == 2
+
+
+def test_k_is_the_number_of_columns():
+    assert make_top().k == 3
+
+
+def test_first_keeps_the_best_labels_and_their_scores():
+    best = make_top().first(1)
+    assert best.k == 1
+    assert best.labels.tolist() == [[2], [1]]
+    np.testing.assert_array_equal(best.scores, np.array([[0.9], [0.5]], dtype=np.float32))
+
+
+def test_first_beyond_k_changes_nothing():
+    assert make_top().first(9).labels.tolist() == make_top().labels.tolist()
+
+
+def test_named_gives_names_and_leaves_missing_labels_out():
+    assert list(make_top().named(["beer", "wine", "tea"])) == [
+        [
+            {"label": "tea", "score": 0.9},
+            {"label": "beer", "score": 0.25},
+            {"label": "wine", "score": 0.123457},
+        ],
+        [{"label": "wine", "score": 0.5}],
+    ]
+
+
+def test_named_of_no_documents_is_empty():
+    empty = TopK(np.empty((0, 5), dtype=np.int32), np.empty((0, 5), dtype=np.float32))
+    assert list(empty.named(["beer"])) == []
