@@ -539,6 +539,17 @@ def test_data_info(files, tmp_path):
     )
 
 
+def test_data_convert_there_and_back(files, tmp_path):
+    table, back = tmp_path / "data.csv", tmp_path / "back.jsonl"
+    shown = succeed("data", "convert", files / "train.jsonl", table).stdout
+    assert shown == f"200 documents with 4 labels are in {table}\n"
+    succeed("data", "convert", table, back)
+    rows = [json.loads(line) for line in back.read_text().splitlines()]
+    original = [json.loads(line) for line in (files / "train.jsonl").read_text().splitlines()]
+    assert rows == original
+    assert str(back) in fail("data", "convert", table, back)
+
+
 def test_data_info_of_nothing(tmp_path):
     assert str(tmp_path / "none") in fail("data", "info", tmp_path / "none")
 
@@ -576,14 +587,18 @@ def test_demo_trains_measures_and_shows_documents(monkeypatch, tmp_path):
 
 def test_bars_name_the_stage(monkeypatch, capsys):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setattr("longtail.cli.progress.KEPT_AFTER", 0.05)
     with Bars() as progress:
         progress.advance(1)  # before any stage: nothing to move
         progress.stage("Growing [the] tree", 10)
         progress.advance(4)
-        progress.stage("Labels", 0)
+        time.sleep(0.06)
+        progress.stage("labels", 0)
     shown = capsys.readouterr()
     assert "Growing [the] tree" in shown.err
     assert "100 %" in shown.err
+    last_drawn = shown.err.rpartition("Growing")[2]
+    assert "labels" not in last_drawn  # too short a stage to keep its bar
     assert shown.out == ""
 
 

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from longtail.cli.exits import Commands
+from longtail.cli.exits import Commands, if_interrupted
+from longtail.cli.output import check_json, write_json
 
 app = typer.Typer(
     name="data", cls=Commands, rich_markup_mode=None, help="Look at data sets and convert them."
@@ -29,11 +30,33 @@ def info(
     ] = None,
 ) -> None:
     """Show counts, frequency bands and problems."""
-    from longtail.cli.show import description_parts, show, write_json
-    from longtail.data import describe, load
+    from longtail.cli.show import description_parts, show
+    from longtail.data import load
+    from longtail.data.describe import describe
 
+    check_json(json)
     description = describe(load(data))
-    if json is not None:
-        write_json(description.as_dict(), json)
+    write_json(description.as_dict(), json)
     if json != "-":
         show(*description_parts(description))
+
+
+@app.command()
+def convert(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A file or folder in any readable format.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new file or folder.")],
+) -> None:
+    """Write a data set in another format.
+
+    The name of OUT says which: x.jsonl, x.csv, x.tsv, x.parquet, x.txt (fastText for texts, sparse
+    rows for features), each but Parquet also with .gz, or a folder for training and test part.
+    """
+    from longtail.cli.show import show
+    from longtail.data.writer import convert
+
+    with if_interrupted(f"{out} was not written."):
+        parts = convert(data, out)
+    n_documents = sum(len(part) for part in parts if part is not None)
+    show(f"{n_documents:,} documents with {parts.train.n_labels:,} labels are in {out}")

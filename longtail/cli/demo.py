@@ -10,6 +10,7 @@ from longtail.cli.evaluate import measure
 from longtail.cli.exits import if_interrupted
 from longtail.cli.settings import DEFAULT_MODEL
 from longtail.cli.train import fit_with_progress
+from longtail.errors import DataError
 
 N_EXAMPLES = 5
 
@@ -23,14 +24,15 @@ def demo(
     ] = Path("demo-model"),
 ) -> None:
     """Train, measure and use a model on bundled data."""
-    from longtail.cli.show import example_table, metric_table, show
+    from longtail.cli.show import example_lines, metric_table, show
     from longtail.data.debian import load_debian
     from longtail.models import get_model_class
     from longtail.store import check_writable
 
     check_writable(out, overwrite=True)
-    parts = load_debian()
-    train, test = parts.train, parts.test
+    train, test = load_debian()
+    if test is None:
+        raise DataError("the bundled data set has lost its test part; install longtail again")
     show(
         f"Debian package descriptions: {len(train):,} documents to train on, {len(test):,} to "
         f"test on, {train.n_labels:,} labels."
@@ -43,7 +45,7 @@ def demo(
     report, top = measure(model, test)
     show(f"Trained the {model.name} model in {seconds:.1f} s.", "")
     show(metric_table(report, title=f"On the {len(test):,} test documents, in percent"))
-    show(example_table(test, top, _choose_examples(len(test))))
+    show(*example_lines(test, top, _choose_examples(len(test))))
     show(
         f"The model is in {out}. Label a text of your own with it:",
         f"  echo 'a fast text editor for the terminal' | longtail predict {out} -",

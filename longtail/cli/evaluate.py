@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli.output import check_json, write_json
 from longtail.cli.progress import show_progress
 from longtail.errors import DataError, ParameterError, suggest
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
-    from longtail.models import Model
+    from longtail.models.base import Model
     from longtail.topk import TopK
 
 K = 5  # the metrics go up to @5
-BATCH = 8192  # documents predicted between two moves of the progress bar
+BATCH = 4096  # documents predicted between two moves of the progress bar
 
 
 def evaluate(
@@ -39,7 +40,7 @@ def evaluate(
     Shows P, nDCG, PSP, PSnDCG and recall at 1, 3 and 5, in percent, and how well frequent and rare
     labels are found. Takes the test part of DATA, or all of it if it has only one part.
     """
-    from longtail.cli.show import band_table, metric_table, show, write_json
+    from longtail.cli.show import band_table, metric_table, show
     from longtail.data import load
     from longtail.metrics import PROPENSITIES, evaluate_bands
     from longtail.models import load_model
@@ -50,6 +51,7 @@ def evaluate(
             f"--propensity must be one of {', '.join(PROPENSITIES)}. "
             f"Got '{propensity}' instead{suggest(propensity, PROPENSITIES)}"
         )
+    check_json(json)
     set_threads(threads)
     fitted = load_model(model)
     parts = load(data)
@@ -57,8 +59,7 @@ def evaluate(
     if not len(test):
         raise DataError("there is no document to evaluate on", path=data)
     report, top = measure(fitted, test, propensity)
-    if json is not None:
-        write_json(report, json)
+    write_json(report, json)
     if json == "-":
         return
     n = int(report["n_documents"])
@@ -89,7 +90,7 @@ def predict_with_progress(model: "Model", documents: "Dataset") -> "TopK":
     n = len(documents)
     batches = []
     with show_progress() as progress:
-        progress.stage("Labelling", n)
+        progress.stage("labelling", n)
         for start in range(0, n, BATCH):
             rows = np.arange(start, min(start + BATCH, n))
             batches.append(model.predict(documents.take(rows), k=K))

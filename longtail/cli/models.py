@@ -1,14 +1,17 @@
 """`longtail models`: every model, when to choose it, and its parameters with their defaults."""
 
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from longtail.cli.output import check_json, write_json
+
 if TYPE_CHECKING:
-    from longtail.models import Model
+    from longtail.models.base import Model
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,13 @@ def models(
     ] = None,
 ) -> None:
     """List the models; with NAME, its parameters."""
-    from longtail.cli.show import model_table, parameter_table, preset_table, show, write_json
+    from longtail.cli.show import model_table, parameter_table, preset_table, show
     from longtail.models import get_model_class, model_names
 
+    check_json(json)
     names = model_names() if name is None else [name]
     classes = [get_model_class(each) for each in names]
-    if json is not None:
-        write_json([_as_json(each) for each in classes], json)
+    write_json([_as_json(each) for each in classes], json)
     if json == "-":
         return
     if name is None:
@@ -50,17 +53,30 @@ def models(
 
 
 def list_parameters(model: "type[Model]") -> list[Parameter]:
-    """Return the parameters of a model as its constructor has them."""
-    described = dict(_read_args(inspect.getdoc(model) or ""))
+    """Return the parameters of a model, and of its features, as the constructors have them."""
+    from longtail.features import Tfidf
+
+    own = [each for each in _read_signature(model, "") if each.name != "tfidf"]
+    return own + _read_signature(Tfidf, "tfidf.")
+
+
+def _read_signature(source: type, prefix: str) -> list[Parameter]:
+    described = dict(_read_args(inspect.getdoc(source) or ""))
     return [
         Parameter(
-            name=each.name,
+            name=prefix + each.name,
             type=inspect.formatannotation(each.annotation).replace("typing.", ""),
             default=each.default,
-            description=described.get(each.name, ""),
+            description=described.get(each.name, "") + _name_choices(each.annotation),
         )
-        for each in inspect.signature(model).parameters.values()
+        for each in inspect.signature(source).parameters.values()
     ]
+
+
+def _name_choices(annotation: Any) -> str:
+    if get_origin(annotation) is not Literal:
+        return ""
+    return f" One of {', '.join(map(str, get_args(annotation)))}."
 
 
 def _as_json(model: "type[Model]") -> dict[str, Any]:
@@ -74,11 +90,11 @@ def _as_json(model: "type[Model]") -> dict[str, Any]:
 
 
 def _read_args(docstring: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, description) from the Args section of a docstring."""
-    _, found, section = docstring.partition("Args:\n")
+    """Yield (name, description) from the Args or Attributes section of a docstring."""
+    _, *section = re.split(r"^(?:Args|Attributes):\n", docstring, maxsplit=1, flags=re.MULTILINE)
     name = ""
     words: list[str] = []
-    for line in section.splitlines() if found else []:
+    for line in "".join(section).splitlines():
         if line.strip() and not line.startswith(" "):
             break  # the section has ended
         if line.startswith(" " * 4) and not line.startswith(" " * 5):

@@ -1,25 +1,40 @@
 """Where results go: stdout, or a file that appears whole or not at all."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from longtail.errors import ParameterError
 
 
-def check_output(path: Path | None, *, overwrite: bool) -> None:
-    """Make sure that `path` can be written, before any work goes into it."""
+def check_output(path: Path | None, option: str, *, overwrite: bool) -> None:
+    """Make sure that the file `path` of `option` can be written, before work goes into it."""
     if path is None:
         return
     if path.is_dir():
-        raise ParameterError(f"{path} is a folder; --out must be a file")
+        raise ParameterError(f"{path} is a folder; {option} must be a file")
     if path.exists() and not overwrite:
-        raise ParameterError(f"{path} already exists; choose another --out, or add --overwrite")
+        raise ParameterError(f"{path} already exists; choose another {option}, or add --overwrite")
     if not path.parent.is_dir():
         raise ParameterError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def check_json(path: str | None) -> None:
+    """Make sure that `--json` can be written; unlike --out it replaces what is there."""
+    if path != "-":
+        check_output(None if path is None else Path(path), "--json", overwrite=True)
+
+
+def write_json(value: Any, path: str | None) -> None:
+    """Write `value` as JSON into the file `path`, on stdout for "-", nowhere for None."""
+    if path is None:
+        return
+    with open_output(None if path == "-" else Path(path)) as file:
+        file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager
@@ -29,12 +44,13 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     if path.exists() and not path.is_file():  # /dev/null or a named pipe
-        with path.open("w", encoding="utf-8") as file:
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
             yield file
         return
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with unfinished.open("x", encoding="utf-8") as file:
+        # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, stays its JSON escape.
+        with unfinished.open("x", encoding="utf-8", errors="backslashreplace") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

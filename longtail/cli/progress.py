@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import typer
 
+KEPT_AFTER = 1.0  # seconds that a stage must take for its bar to stay when it is over
 SHOWN_AFTER = 2.0  # seconds that a stage must take to deserve a line in a log file
 
 
@@ -56,10 +57,16 @@ class Bars:
             self._bars.advance(self._task, amount)
 
     def _finish(self) -> None:
-        """Fill the current bar: the stage is over, whatever its estimate was."""
-        if self._task is not None:
-            total = self._bars.tasks[self._task].total or 1
+        """Fill the current bar, whatever its estimate was, or remove it if it was a short one."""
+        if self._task is None:
+            return
+        task = next(task for task in self._bars.tasks if task.id == self._task)
+        if (task.elapsed or 0) < KEPT_AFTER:
+            self._bars.remove_task(self._task)
+        else:
+            total = task.total or 1
             self._bars.update(self._task, total=total, completed=total)
+        self._task = None
 
 
 class Lines:

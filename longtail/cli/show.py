@@ -1,9 +1,9 @@
-"""What commands print on stdout: tables and lines for people, JSON for programs."""
+"""What commands print on stdout for people: tables and lines."""
 
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from longtail.data import Dataset
     from longtail.data.describe import Description, PartDescription
     from longtail.metrics import Band
-    from longtail.models import Model
+    from longtail.models.base import Model
     from longtail.store import Verified
     from longtail.topk import TopK
 
@@ -27,21 +27,16 @@ LONGEST_TEXT = 300  # characters of a document that an example shows
 
 def show(*parts: Table | str) -> None:
     """Print tables and lines on stdout; colours only on a terminal."""
+    # Labels such as `role::program` or `[x]` are no markup and no emoji.
+    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
     for part in parts:
         if isinstance(part, str):
             typer.echo(part)
-        else:
-            # Labels such as `role::program` or `[x]` are no markup and no emoji.
-            Console(file=sys.stdout, markup=False, emoji=False, highlight=False).print(part)
-
-
-def write_json(value: Any, path: str) -> None:
-    """Write `value` as JSON into the file `path`, or on stdout for "-"."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    if path == "-":
-        typer.echo(text)
-    else:
-        Path(path).write_text(text + "\n", encoding="utf-8")
+            continue
+        title, part.title = part.title, None  # rich would break it at the width of the table
+        if title:
+            console.print(title, style="bold", soft_wrap=True)
+        console.print(part, "")
 
 
 def metric_table(report: Mapping[str, float], title: str) -> Table:
@@ -56,11 +51,10 @@ def metric_table(report: Mapping[str, float], title: str) -> Table:
 def band_table(bands: "Iterable[Band]") -> Table:
     """Show how well frequent and rare labels are found."""
     title = "By how frequent a label was in training; the P of all bands add up"
-    recalls, precisions = [f"recall@{k}" for k in CUTS], [f"P@{k}" for k in CUTS]
-    headers = ["labels", "documents each", "% of pairs", *precisions, *recalls]
+    headers = ["labels", "documents each", "% of pairs", *(f"P@{k}" for k in CUTS), "recall@5"]
     table = _table(title, "", *headers, right_from=1)
     for band in bands:
-        values = [*band.precision.values(), *band.recall.values()]
+        values = [*(band.precision[k] for k in CUTS), band.recall[5]]
         table.add_row(
             band.name,
             f"{band.n_labels:,}",
@@ -118,24 +112,28 @@ def verified_line(path: Path, found: "Verified") -> str:
     )
 
 
-def example_table(data: "Dataset", top: "TopK", rows: Sequence[int]) -> Table:
+def example_lines(data: "Dataset", top: "TopK", rows: Sequence[int]) -> list[str]:
     """Show documents with their predicted labels, the right ones marked, and their true ones."""
-    table = _table("Some of the test documents (✓: a true label)", "document", "predicted", "true")
+    lines = ["Some of the test documents, with a ✓ at each true label that was found", ""]
     for row in rows:
-        true = [data.label_names[label] for label in data.Y[row].indices]
-        predicted = next(top_row(top, row).named(data.label_names))
-        lines = [
-            f"{'✓' if each['label'] in true else ' '} {each['score']:.2f} {each['label']}"
-            for each in predicted
+        true = [data.label_names[label] for label in data.Y[row].indices.tolist()]
+        predicted = [
+            f"{'✓ ' if each['label'] in true else ''}{each['label']} {each['score']:.2f}"
+            for each in next(_one_row(top, row).named(data.label_names))
         ]
-        text = "" if data.texts is None else clean(data.texts[row])
-        table.add_row(text, clean_lines(lines), clean_lines(true), end_section=True)
-    return table
+        lines += _wrap("" if data.texts is None else data.texts[row], "")
+        lines += _wrap(", ".join(predicted), "  predicted: ")
+        lines += [*_wrap(", ".join(true), "  true:      "), ""]
+    return lines
 
 
-def top_row(top: "TopK", row: int) -> "TopK":
-    """Return the prediction for one document."""
+def _one_row(top: "TopK", row: int) -> "TopK":
     return type(top)(top.labels[row : row + 1], top.scores[row : row + 1])
+
+
+def _wrap(text: str, heading: str) -> list[str]:
+    indent = " " * len(heading)
+    return wrap(clean(text), 80, initial_indent=heading, subsequent_indent=indent) or [heading]
 
 
 def model_table(models: "Iterable[type[Model]]") -> Table:
@@ -175,14 +173,14 @@ def clean(text: str) -> str:
     return line if len(text) <= LONGEST_TEXT else line[: LONGEST_TEXT - 1] + "…"
 
 
-def clean_lines(lines: Iterable[str]) -> str:
-    """Return one printable line for each of `lines`."""
-    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
-
-
 def _table(title: str | None, *headers: str, right_from: int | None = None) -> Table:
     """Return an empty table; the columns from `right_from` on are flush right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table = Table(
+        title=title,
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     for i, header in enumerate(headers):
         right = right_from is not None and i >= right_from
         table.add_column(header, justify="right" if right else "left", overflow="fold")

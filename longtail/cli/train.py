@@ -15,7 +15,7 @@ from longtail.errors import ParameterError
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
-    from longtail.models import Model
+    from longtail.models.base import Model
 
 FEWEST_TO_VALIDATE = 100  # with fewer documents, a held-out part says next to nothing
 
@@ -91,7 +91,7 @@ def _model_maker(name: str, settings: dict[str, Any]) -> Any:
     from longtail.models import get_model_class
 
     model_class = get_model_class(name)
-    model_class.from_settings(settings)
+    model_class.from_settings(settings).check_parameters()
     return lambda: model_class.from_settings(settings)
 
 
