@@ -217,7 +217,7 @@ class Tfidf:
                 )
             ids.extend(to_ids(self._words_of(text)))
             starts.append(len(ids))
-        return _Terms(np.frombuffer(ids, dtype=np.intc), np.frombuffer(starts, dtype=np.int64))
+        return _Terms(np.asarray(ids, dtype=np.int32), np.asarray(starts, dtype=np.int64))
 
     def _words_of(self, text: str) -> list[str]:
         if self.lowercase:
@@ -308,6 +308,8 @@ def _pair_keys(tokens: _Terms, n_words: int) -> _Terms:
 
 def _merge(words: _Terms, pairs: _Terms) -> _Terms:
     """Put each document's pairs behind its words."""
+    if len(words.starts) == 2:  # one document, the case where every microsecond is felt
+        return _Terms(np.concatenate((words.ids, pairs.ids)), words.starts + pairs.starts)
     ids = np.empty(len(words.ids) + len(pairs.ids), dtype=np.int32)
     pairs_before = np.repeat(pairs.starts[:-1], np.diff(words.starts))
     words_before = np.repeat(words.starts[1:], np.diff(pairs.starts))
