@@ -94,6 +94,10 @@ class Tfidf:
             for a, b in zip(first.tolist(), second.tolist(), strict=True)
         ]
 
+    def copy(self) -> "Tfidf":
+        """Return a new Tfidf with the same settings that has learned nothing yet."""
+        return Tfidf(**self._settings())
+
     def fit(self, texts: Iterable[str]) -> "Tfidf":
         """Learn the terms and their weights from `texts`."""
         self._learn(texts)
@@ -257,7 +261,9 @@ class Tfidf:
 
 
 def _wrong(name: str, expected: str, value: object) -> ParameterError:
-    return ParameterError(f"The '{name}' parameter of Tfidf must be {expected}. Got {value!r}.")
+    return ParameterError(
+        f"The '{name}' parameter of Tfidf must be {expected}. Got {value!r} instead."
+    )
 
 
 def _no_words(n_texts: int, n_words: int, min_df: int) -> DataError:

@@ -125,6 +125,13 @@ def test_any_iterable_of_strings_will_do() -> None:
     assert_same(tfidf.transform(np.array(TEXTS)), tfidf.transform(tuple(TEXTS)))
 
 
+def test_a_copy_has_the_settings_and_nothing_learned() -> None:
+    copy = Tfidf(ngrams=1, max_features=7).fit(TEXTS).copy()
+    assert (copy.ngrams, copy.max_features) == (1, 7)
+    with pytest.raises(NotFittedError):
+        copy.transform(TEXTS)
+
+
 # Words and pairs
 
 
@@ -237,15 +244,19 @@ def test_transform_before_fit() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"ngrams": 3}, "The 'ngrams' parameter of Tfidf must be 1 or 2. Got 3."),
-        ({"accents": "x"}, "The 'accents' parameter of Tfidf must be 'keep' or 'strip'. Got 'x'."),
+        ({"ngrams": 3}, "The 'ngrams' parameter of Tfidf must be 1 or 2. Got 3 instead."),
+        (
+            {"accents": "x"},
+            "The 'accents' parameter of Tfidf must be 'keep' or 'strip'. Got 'x' instead.",
+        ),
         (
             {"min_df": 0},
-            "The 'min_df' parameter of Tfidf must be a whole number of at least 1. Got 0.",
+            "The 'min_df' parameter of Tfidf must be a whole number of at least 1. Got 0 instead.",
         ),
         (
             {"max_features": 0.5},
-            "The 'max_features' parameter of Tfidf must be a whole number of at least 1. Got 0.5.",
+            "The 'max_features' parameter of Tfidf must be a whole number of at least 1. "
+            "Got 0.5 instead.",
         ),
     ],
 )
