@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from bench.first_use import first_use_seconds
+from bench.first_use import measure_first_use
 from bench.machine import describe
 from bench.methods import choose
 from bench.rows import find_rows
@@ -24,7 +24,7 @@ def main() -> None:
     methods = choose(args.peers, args.methods)
     report: dict[str, Any] = {"machine": describe(args.threads), "repeat": args.repeat, "sets": {}}
     if any(method.ours for method in methods):
-        report["first_use_seconds"] = _first_use()
+        report["first_use"] = _first_use()
     args.out.mkdir(parents=True, exist_ok=True)
     for rows in find_rows(args.data, args.sets):
         results = run_all(
@@ -61,7 +61,7 @@ def _names(text: str) -> list[str]:
 
 def _first_use() -> dict[str, float] | str:
     try:
-        return first_use_seconds()
+        return measure_first_use()
     except subprocess.CalledProcessError:
         return "failed"
 
@@ -74,10 +74,12 @@ def _as_text(report: dict[str, Any]) -> str:
         f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}, {packages}; "
         f"medians of {report['repeat']} run(s).",
     ]
-    if isinstance(used := report.get("first_use_seconds"), dict):
+    if isinstance(used := report.get("first_use"), dict):
         lines.append(
-            f"Our first fit in a new process: {used['cold']:.1f} s when nothing is compiled yet, "
-            f"{used['compiled']:.1f} s afterwards; the tables do not count it."
+            f"Our first fit in a new process takes {used['cold_seconds']:.1f} s "
+            f"({used['cold_cpu_seconds']:.1f} CPU s) when nothing is compiled yet, afterwards "
+            f"{used['compiled_seconds']:.1f} s ({used['compiled_cpu_seconds']:.1f} CPU s); "
+            "the tables do not count it."
         )
     for name, part in report["sets"].items():
         counts = ", ".join(f"{count:,} {what}" for what, count in part["counts"].items())
