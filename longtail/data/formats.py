@@ -67,8 +67,6 @@ def recognise(source: Source) -> Format:
     head = source.head
     if head.startswith(b"PAR1"):
         return Format.PARQUET
-    if b"\0" in head:
-        raise DataError(f"this is a binary file; {KNOWN}", path=source.path)
     text = head.decode(errors="replace")
     first = text.lstrip().split("\n", 1)[0].strip()
     if re.fullmatch(r"\d+[ \t]+\d+[ \t]+\d+", first):
@@ -79,7 +77,11 @@ def recognise(source: Source) -> Format:
         return Format.JSON_LINES
     if re.search(rf"^\s*{FASTTEXT_MARK}\S", text, re.MULTILINE):
         return Format.FASTTEXT
-    return Format.TABLE if _is_table(first, source) else Format.PLAIN
+    if _is_table(first, source):
+        return Format.TABLE
+    if b"\0" in head:
+        raise DataError(f"this is a binary file; {KNOWN}", path=source.path)
+    return Format.PLAIN
 
 
 def refuse_plain(source: Source) -> DataError:

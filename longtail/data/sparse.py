@@ -8,7 +8,6 @@ twice counts once, and a feature or label of value 0 is left out.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -24,52 +23,61 @@ MAX_FEATURES = 2**31 - 1
 MAX_LABELS = 20_000_000
 
 
-@dataclass
-class _Pieces:
-    """An array that grows block by block without ever being held twice as a whole."""
+class _Growing:
+    """An array that is filled block by block and moves no more than it must (realloc)."""
 
-    dtype: type[np.generic]
-    arrays: list[NDArray[Any]] = field(default_factory=list)
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._dtype = dtype
+        self._array: NDArray[Any] = np.empty(0, dtype)
+        self._n = 0
 
-    def join(self) -> NDArray[Any]:
-        """Return all pieces as one array and forget them."""
-        whole = np.empty(sum(map(len, self.arrays)), dtype=self.dtype)
-        end = len(whole)
-        while self.arrays:
-            piece = self.arrays.pop()
-            whole[end - len(piece) : end] = piece
-            end -= len(piece)
-        return whole
+    def room(self, n: int) -> NDArray[Any]:
+        """Return the next `n` cells, to be filled."""
+        if self._n + n > len(self._array):
+            self._array.resize(max(self._n + n, len(self._array) * 5 // 4), refcheck=False)
+        return self._array[self._n : self._n + n]
+
+    def keep(self, n: int) -> None:
+        """Count the next `n` cells as filled."""
+        self._n += n
+
+    def take(self) -> NDArray[Any]:
+        """Return what was filled, and start again with nothing."""
+        array = self._array
+        array.resize(self._n, refcheck=False)
+        self._array, self._n = np.empty(0, self._dtype), 0
+        return array
 
 
 class _Rows:
     """The rows read so far of one sparse or matrix file."""
 
-    def __init__(self, source: Source, header: tuple[int, ...]) -> None:
-        self.source = source
+    def __init__(self, source: Source, header: tuple[int, ...], what: str) -> None:
+        self.source, self.what = source, what
         self.n_rows, self.n_features = header[:2]
         self.n_labels = header[2] if len(header) == 3 else -1
         self.n_read = 0
-        self.features, self.values = _Pieces(np.int32), _Pieces(np.float32)
-        self.labels = _Pieces(np.int32)
-        self.label_counts, self.feature_counts = _Pieces(np.int32), _Pieces(np.int32)
+        self.features, self.values = _Growing(np.int32), _Growing(np.float32)
+        self.labels = _Growing(np.int32)
+        self.label_counts, self.feature_counts = _Growing(np.int32), _Growing(np.int32)
 
     def add(self, block: bytes, first_line: int) -> None:
         """Parse one block of whole lines that starts at line `first_line` of the file."""
         n_rows = min(block.count(b"\n"), self.n_rows - self.n_read)
-        n_features = block.count(b":")
-        n_labels = block.count(b",") + n_rows if self.n_labels >= 0 else 0
-        features, values = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
-        labels = np.empty(n_labels, np.int32)
-        counts = np.empty((2, n_rows), np.int32)
+        n_cells = block.count(b":")
+        label_counts, feature_counts = (
+            self.label_counts.room(n_rows),
+            self.feature_counts.room(n_rows),
+        )
         status, position = kernel.parse_rows(
             np.frombuffer(block, np.uint8),
             self.n_labels,
             self.n_features,
-            labels,
-            features,
-            values,
-            counts,
+            self.labels.room(block.count(b",") + n_rows if self.n_labels >= 0 else 0),
+            self.features.room(n_cells),
+            self.values.room(n_cells),
+            label_counts,
+            feature_counts,
         )
         if status != kernel.OK:
             self._fail(status, block, position, first_line)
@@ -79,29 +87,29 @@ class _Rows:
                 path=self.source.path,
                 line=first_line + block.count(b"\n", 0, position),
             )
-        n_labels, n_features = counts.sum(axis=1, dtype=np.int64)
-        self.labels.arrays.append(labels[:n_labels])
-        self.features.arrays.append(features[:n_features])
-        self.values.arrays.append(values[:n_features])
-        self.label_counts.arrays.append(counts[0])
-        self.feature_counts.arrays.append(counts[1])
+        n_cells = int(feature_counts.sum(dtype=np.int64))
+        self.labels.keep(int(label_counts.sum(dtype=np.int64)))
+        self.features.keep(n_cells)
+        self.values.keep(n_cells)
+        self.label_counts.keep(n_rows)
+        self.feature_counts.keep(n_rows)
         self.n_read += n_rows
 
     def feature_matrix(self) -> sp.csr_matrix:
         """Return the features as a canonical CSR matrix."""
         return canonical_csr(
-            self.values.join(),
-            self.features.join(),
-            self.feature_counts.join(),
+            self.values.take(),
+            self.features.take(),
+            self.feature_counts.take(),
             self.n_features,
         )
 
     def label_matrix(self) -> sp.csr_matrix:
         """Return the labels as a canonical CSR matrix of ones."""
-        labels = self.labels.join()
+        labels = self.labels.take()
         ones = np.ones(len(labels), np.float32)
         return ones_where_positive(
-            canonical_csr(ones, labels, self.label_counts.join(), self.n_labels)
+            canonical_csr(ones, labels, self.label_counts.take(), self.n_labels)
         )
 
     def _fail(self, status: int, block: bytes, position: int, first_line: int) -> NoReturn:
@@ -112,36 +120,43 @@ class _Rows:
             kernel.BAD_LABEL: f"'{got}' is not a label id; a row is 'l1,l2 f:v f:v'",
             kernel.LABEL_RANGE: f"label id {got} is outside 0 to {self.n_labels - 1}, the range "
             f"that the header gives ({self.n_labels} labels)",
-            kernel.BAD_FEATURE: f"'{got}' is not a feature 'id:value'",
-            kernel.FEATURE_RANGE: f"feature id {got.partition(':')[0]} is outside 0 to "
-            f"{self.n_features - 1}, the range that the header gives ({self.n_features} features)",
+            kernel.BAD_FEATURE: f"'{got}' is not a {self.what} 'id:value'",
+            kernel.FEATURE_RANGE: f"{self.what} id {got.partition(':')[0]} is outside 0 to "
+            f"{self.n_features - 1}, the range that the header gives "
+            f"({self.n_features} {self.what}s)",
             kernel.BAD_VALUE: f"'{got}' has no number after the colon",
-            kernel.NOT_FINITE: f"'{got}' is not a finite number; leave the feature out "
+            kernel.NOT_FINITE: f"'{got}' is not a finite number; leave the {self.what} out "
             "or give it a value",
         }[status]
         raise DataError(message, path=self.source.path, line=line)
 
 
-def read_sparse(source: Source) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
-    """Read a sparse file into X and Y, or a matrix file into X and None."""
-    *_, rows = _grow(source)
+def read_sparse(
+    source: Source, what: str = "feature"
+) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
+    """Read a sparse file into X and Y, or a matrix file into X and None.
+
+    `what` is what messages call the columns of a matrix file.
+    """
+    *_, rows = _grow(source, what)
     return rows.feature_matrix(), rows.label_matrix() if rows.n_labels >= 0 else None
 
 
 def row_batches(source: Source) -> Iterator[sp.csr_matrix]:
     """Yield the feature rows of a sparse or matrix file, a block of the file at a time."""
     for rows in _grow(source):
-        rows.labels.arrays.clear()
-        rows.label_counts.arrays.clear()
-        if rows.feature_counts.arrays:
-            yield rows.feature_matrix()
+        rows.labels.take()
+        rows.label_counts.take()
+        batch = rows.feature_matrix()
+        if batch.shape[0]:
+            yield batch
 
 
-def _grow(source: Source) -> Iterator[_Rows]:
+def _grow(source: Source, what: str = "feature") -> Iterator[_Rows]:
     """Yield the rows after each block; the file is checked as a whole after the last one."""
     blocks = source.blocks()
     header, _, first = next(blocks).partition(b"\n")
-    rows = _Rows(source, _read_header(source, header))
+    rows = _Rows(source, _read_header(source, header), what)
     number = 2
     for block in chain([first], blocks):
         if block:
@@ -158,7 +173,7 @@ def _grow(source: Source) -> Iterator[_Rows]:
 
 def read_label_matrix(source: Source) -> sp.csr_matrix:
     """Read a matrix file of labels (`trn_X_Y.txt`) into a matrix of ones."""
-    Y, extra = read_sparse(source)
+    Y, extra = read_sparse(source, "label")
     if extra is not None:
         raise DataError(
             "the header has three numbers; a label matrix starts with 'N L'",

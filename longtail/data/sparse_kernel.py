@@ -10,7 +10,9 @@ LABEL_FAULTS = (BAD_LABEL, LABEL_RANGE)
 _TAB, _LF, _CR, _SPACE = 9, 10, 13, 32
 _PLUS, _COMMA, _MINUS, _DOT, _ZERO, _NINE, _COLON = 43, 44, 45, 46, 48, 57, 58
 _BIG = 1 << 40
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_MOST = 308
+# Up to 10^22 exact, so that a number of usual length is rounded once, in the division.
+_POWERS = np.array([float(f"1e{i}") for i in range(_MOST + 1)])
 
 
 @njit(cache=True, nogil=True)
@@ -58,10 +60,9 @@ def _parse_value(text: NDArray[np.uint8], i: int) -> tuple[float, int]:
         if end > begin:
             exponent += power if power >= 0 else power + 1
             i = end
-    # In two steps, so that 0.000…1e+n neither vanishes nor overflows on the way.
-    exponent = min(max(exponent, -600), 600)
-    half = exponent // 2
-    return sign * mantissa * 10.0**half * 10.0 ** (exponent - half), i
+    if exponent < 0:
+        return sign * mantissa / _POWERS[min(-exponent, _MOST)], i
+    return sign * mantissa * _POWERS[min(exponent, _MOST)], i
 
 
 @njit(cache=True, nogil=True)
@@ -72,16 +73,17 @@ def parse_rows(
     labels: NDArray[np.int32],
     features: NDArray[np.int32],
     values: NDArray[np.float32],
-    counts: NDArray[np.int32],
+    label_counts: NDArray[np.int32],
+    feature_counts: NDArray[np.int32],
 ) -> tuple[int, int]:
-    """Fill labels, features, values and counts (labels and features of each row).
+    """Fill labels, features, values, and how many labels and features each row has.
 
     `text` is whole lines, the last one closed; n_labels < 0 means rows without a label part.
-    Stops after as many rows as `counts` has columns. Returns OK and where it stopped, or the kind
+    Stops after as many rows as there are counts. Returns OK and where it stopped, or the kind
     of fault and where it stands.
     """
     i, n_label, n_feature = 0, 0, 0
-    for row in range(counts.shape[1]):
+    for row in range(len(label_counts)):
         first_label, first_feature = n_label, n_feature
         j = i
         while text[j] > _SPACE and text[j] != _COLON:
@@ -112,15 +114,15 @@ def parse_rows(
             value, stop = _parse_value(text, end + 1)
             if stop == end + 1 or text[stop] > _SPACE:
                 return _value_fault(text, end + 1), i
-            if not abs(value) <= _FLOAT32_MAX:
+            if not np.isfinite(np.float32(value)):
                 return NOT_FINITE, i
             features[n_feature] = feature
             values[n_feature] = value
             n_feature += 1
             i = stop
         i += 1
-        counts[0, row] = n_label - first_label
-        counts[1, row] = n_feature - first_feature
+        label_counts[row] = n_label - first_label
+        feature_counts[row] = n_feature - first_feature
     return OK, i
 
 

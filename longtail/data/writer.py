@@ -101,10 +101,12 @@ def _choose_writer(form: str, data: Dataset, out: Path) -> Callable[[Dataset, Pa
 @contextmanager
 def _whole_or_nothing(out: Path) -> Iterator[Path]:
     """Give a temporary path that becomes `out` if all goes well and vanishes otherwise."""
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    temporary = out.with_name(f".tmp.{os.getpid()}.{out.name}")
     try:
         yield temporary
         temporary.rename(out)
+    except DataError as error:
+        raise DataError(str(error), path=out) from None
     except OSError as error:
         raise DataError(f"cannot be written: {error.strerror}", path=out) from None
     finally:
@@ -134,7 +136,7 @@ def _write_names(data: Dataset, path: Path) -> None:
     with _open_text(path) as file:
         for i, name in enumerate(data.label_names):
             if "\n" in name or "\r" in name or name != name.strip():
-                raise DataError(f"label {i}, {name!r:.40}, does not fit on a line", path=path)
+                raise DataError(f"label {i}, {name!r:.40}, does not fit on a line")
             file.write(f"{name}\n")
 
 
@@ -143,13 +145,9 @@ def _open_text(path: Path) -> Iterator[TextIO]:
     """Open a file for UTF-8 text with plain line ends, packed where the name ends in .gz."""
     with path.open("xb") as raw:
         # Without a name and a time in its header, the same data gives the same file.
-        packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if _is_packed(path) else None
+        packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if path.suffix == ".gz" else None
         with io.TextIOWrapper(packed or raw, encoding="utf-8", newline="") as file:
             yield file
-
-
-def _is_packed(path: Path) -> bool:
-    return ".gz" in path.suffixes or path.name.split(".")[-3:-2] == ["gz"]
 
 
 def _labelled(data: Dataset) -> Iterator[tuple[str, list[str]]]:
@@ -202,16 +200,14 @@ def _write_fasttext(data: Dataset, path: Path) -> None:
         if name.split() != [name]:
             raise DataError(
                 f"a fastText label cannot hold blanks, and '{name:.40}' does; "
-                "write .jsonl, .csv or .parquet instead",
-                path=path,
+                "write .jsonl, .csv or .parquet instead"
             )
     with _open_text(path) as file:
         for text, labels in _labelled(data):
             if text.lstrip().startswith(FASTTEXT_MARK):
                 raise DataError(
                     f"a text starts with {FASTTEXT_MARK}, so fastText would take it for a label; "
-                    "write .jsonl, .csv or .parquet instead",
-                    path=path,
+                    "write .jsonl, .csv or .parquet instead"
                 )
             marked = [f"{FASTTEXT_MARK}{label}" for label in labels]
             file.write(" ".join([*marked, *text.splitlines()]) + "\n")
@@ -220,7 +216,7 @@ def _write_fasttext(data: Dataset, path: Path) -> None:
 def _write_sparse(data: Dataset, path: Path) -> None:
     X, Y = data.X, data.Y
     if X is None:
-        raise DataError("the data holds no feature rows", path=path)
+        raise DataError("the data holds no feature rows")
     with _open_text(path) as file:
         file.write(f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n")
         for start in range(0, X.shape[0], _ROWS_AT_ONCE):

@@ -1,0 +1,76 @@
+"""The Dataset itself, and label matrices from lists of names."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtail.data import Dataset, build_label_matrix
+from longtail.errors import DataError
+
+
+@pytest.fixture
+def data():
+    Y, names = build_label_matrix([["b"], ["a", "c"], [], ["c"]])
+    return Dataset(Y, names, texts=["zero", "one", "two", "three"], exclude=Y.copy())
+
+
+def test_label_matrix_by_hand():
+    Y, names = build_label_matrix([["b", "a", "b"], [], ["c"]])
+    assert names == ["a", "b", "c"]
+    assert Y.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert Y.dtype == np.float32
+    assert Y.indices.dtype == np.int32
+
+
+def test_fixed_names_come_first_and_others_follow():
+    Y, names = build_label_matrix([["x", "b"], ["y"]], ["y", "never", "b"])
+    assert names == ["y", "never", "b", "x"]
+    assert Y.toarray().tolist() == [[0, 0, 1, 1], [1, 0, 0, 0]]
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefg"))))
+def test_label_matrix_holds_exactly_what_was_given(rows):
+    Y, names = build_label_matrix(rows)
+    assert [{names[i] for i in Y[r].indices} for r in range(len(rows))] == [set(r) for r in rows]
+    assert names == sorted(set().union(*rows))
+    assert Y.has_canonical_format
+
+
+def test_parts_must_agree(data):
+    with pytest.raises(DataError, match="either feature rows X or texts, and not both"):
+        Dataset(data.Y, data.label_names)
+    with pytest.raises(DataError, match="3 texts but 4 rows of labels Y"):
+        Dataset(data.Y, data.label_names, texts=["a", "b", "c"])
+    with pytest.raises(DataError, match="2 label names for 3 labels"):
+        Dataset(data.Y, ["a", "b"], texts=data.texts)
+    with pytest.raises(DataError, match="exclude has the shape"):
+        Dataset(data.Y, data.label_names, texts=data.texts, exclude=data.Y[:2])
+
+
+def test_take_keeps_everything_in_order(data):
+    taken = data.take(np.array([3, 0]))
+    assert taken.texts == ["three", "zero"]
+    assert taken.Y.toarray().tolist() == [[0, 0, 1], [0, 1, 0]]
+    assert taken.exclude.toarray().tolist() == taken.Y.toarray().tolist()
+
+
+def test_split_is_a_partition_and_repeats(data):
+    first, second = data.split(0.25, seed=3)
+    assert (len(first), len(second)) == (3, 1)
+    assert sorted([*first.texts, *second.texts]) == sorted(data.texts)
+    assert data.split(0.25, seed=3)[1].texts == second.texts
+
+
+def test_align_renumbers_and_keeps_unknown_labels(data):
+    aligned = data.align(["c", "new", "a"])
+    assert list(aligned.label_names) == ["c", "new", "a", "b"]
+    assert aligned.Y.toarray().tolist() == [[0, 0, 0, 1], [1, 0, 1, 0], [0] * 4, [1, 0, 0, 0]]
+    assert (aligned.exclude != aligned.Y).nnz == 0
+    assert data.align(["a", "b", "c"]) is data
+
+
+def test_align_of_a_dataset_without_labels():
+    empty = Dataset(sp.csr_matrix((2, 0), dtype=np.float32), [], texts=["a", "b"])
+    assert empty.align(["x", "y"]).Y.shape == (2, 2)

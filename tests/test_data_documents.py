@@ -1,0 +1,148 @@
+"""Texts and labels in JSON lines, fastText files and parallel files."""
+
+import json
+
+import pytest
+
+from longtail.data import load
+from longtail.errors import DataError
+
+HINT = 'a document is {"text": "…", "labels": ["…"]}'
+
+
+def pairs(data):
+    """Return the texts with their label names, to compare with what was written."""
+    labels = [[data.label_names[i] for i in row.indices] for row in data.Y]
+    return list(zip(data.texts, labels, strict=True))
+
+
+def load_text(path, content):
+    path.write_text(content)
+    return load(path).train
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data"
+
+
+def test_json_lines(path):
+    data = load_text(
+        path,
+        '{"text": "pale ale", "labels": ["beer", "ale", "beer"]}\n\n'
+        '  {"labels": [], "text": "nothing", "id": 3}  \n'
+        '{"text": null, "labels": null}\r\n'
+        '{"text": "k\\u00f6lsch \\ud83c\\udf7a \\ud83c", "labels": ["kölsch", 7]}',
+    )
+    assert pairs(data) == [
+        ("pale ale", ["ale", "beer"]),
+        ("nothing", []),
+        ("", []),
+        ("kölsch 🍺 \ufffd", ["7", "kölsch"]),
+    ]
+
+
+@pytest.mark.parametrize("key", ["labels", "tags", "subjects", "keywords", "topics", "categories"])
+def test_other_names_of_fields(path, key):
+    data = load_text(path, json.dumps({"title": "A", "body": "b", "uid": "1", key: ["x"]}))
+    assert pairs(data) == [("A b", ["x"])]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"labels": ["x"]}', f'no "text" in the object, only "labels"; {HINT}'),
+        ('{"text": "a"}', f'no "labels" in the object, only "text"; {HINT}'),
+        ("{}", f'no "text" in the object, only nothing; {HINT}'),
+        ('{"text": 3, "labels": []}', '"text" must be a string; got a number'),
+        ('{"text": ["a"], "labels": []}', '"text" must be a string; got a list'),
+        (
+            '{"text": "a", "labels": "x y"}',
+            '"labels" must be a list such as ["beer", "wine"]; got a string',
+        ),
+        (
+            '{"text": "a", "labels": {"x": 1}}',
+            '"labels" must be a list such as ["beer", "wine"]; got an object',
+        ),
+        ('{"text": "a", "labels": [1.5]}', "a label must be a string; got a number"),
+        ('{"text": "a", "labels": [null]}', "a label must be a string; got null"),
+        ('{"text": "a", "labels": [true]}', "a label must be a string; got true or false"),
+        ('{"text": "a", "labels": [["x"]]}', "a label must be a string; got a list"),
+        ('{"text": "a", "labels": [" "]}', "a label must be a string; got an empty string"),
+        ("[1, 2]", "each line must be a JSON object; got a list"),
+        ("pale ale", "not valid JSON: Expecting value at column 1"),
+        ('{"text": "a"', "not valid JSON: Expecting ',' delimiter at column 13"),
+        ('{"text": "a"} {}', "not valid JSON: Extra data at column 15"),
+        ('{"text": ' + "[" * 100_000, "the JSON is nested too deeply"),
+    ],
+)
+def test_a_broken_line_names_file_and_line(path, line, message):
+    with pytest.raises(DataError) as caught:
+        load_text(path, '{"text": "fine", "labels": ["x"]}\n\n' + line + "\n")
+    assert str(caught.value) == f"{path}:3: {message}"
+
+
+def test_a_number_of_too_many_digits(path):
+    with pytest.raises(DataError, match=r"data:1: not valid JSON: Exceeds the limit"):
+        load_text(path, '{"text": "a", "labels": [' + "9" * 5000 + "]}")
+
+
+def test_fasttext(path):
+    data = load_text(
+        path, "no labels here\n__label__beer __label__pale-ale  pale ale\n\n__label__wine\n"
+    )
+    assert pairs(data) == [
+        ("no labels here", []),
+        ("pale ale", ["beer", "pale-ale"]),
+        ("", []),
+        ("", ["wine"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("rna cell-biology\n\nrna\n", [["cell-biology", "rna"], [], ["rna"]]),
+        ("pale ale, beer\n\nred wine\n", [["beer", "pale ale"], [], ["red wine"]]),
+        ("a, b\tc\n\nd e\n", [["a, b", "c"], [], ["d e"]]),
+        ("a; b\n\nc, d\n", [["a", "b"], [], ["c, d"]]),
+    ],
+    ids=["blanks", "commas", "tabs", "semicolons"],
+)
+def test_parallel_files(tmp_path, labels, expected):
+    (tmp_path / "train_texts.txt").write_text("one\ntwo\nthree\n")
+    (tmp_path / "train_labels.txt").write_text(labels)
+    train, test = load(tmp_path)
+    assert pairs(train) == list(zip(["one", "two", "three"], expected, strict=True))
+    assert test is None
+    assert pairs(load(tmp_path / "train_texts.txt").train) == pairs(train)
+
+
+def test_the_training_labels_say_how_test_labels_are_split(tmp_path):
+    (tmp_path / "train_texts.txt").write_text("one\n")
+    (tmp_path / "train_labels.txt").write_text("pale ale,beer\n")
+    (tmp_path / "test_texts.txt").write_text("two\n")
+    (tmp_path / "test_labels.txt").write_text("pale ale\n")
+    assert pairs(load(tmp_path).test) == [("two", ["pale ale"])]
+
+
+def test_parallel_files_of_different_length(tmp_path):
+    texts, labels = tmp_path / "train_texts.txt", tmp_path / "train_labels.txt"
+    texts.write_text("one\ntwo\n")
+    labels.write_text("a\n")
+    with pytest.raises(DataError) as caught:
+        load(tmp_path)
+    assert str(caught.value) == (
+        f"{texts}: 2 lines of texts, but 1 lines of labels in {labels}; "
+        "line n of both must be the same document"
+    )
+
+
+def test_parallel_files_without_labels(tmp_path):
+    (tmp_path / "train_texts.txt").write_text("one\ntwo\n")
+    with pytest.raises(DataError) as caught:
+        load(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 'train_texts.txt'}: the labels of these texts are missing: "
+        "no train_labels.txt"
+    )

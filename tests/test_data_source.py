@@ -1,0 +1,118 @@
+"""What every format has in common: gzip, encodings, line ends, and limits."""
+
+import gzip
+import io
+from typing import ClassVar
+
+import pytest
+
+from longtail.data import source as source_module
+from longtail.data.source import Source
+from longtail.errors import DataError
+
+
+def lines_of(file):
+    with Source(file) as source:
+        return [line for _, lines in source.lines() for line in lines]
+
+
+def message_of(file):
+    with pytest.raises(DataError) as caught:
+        lines_of(file)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize(
+    "content", [b"a\nb\n\nc\n", b"\xef\xbb\xbfa\nb\n\nc", b"a\r\nb\r\n\r\nc\r\n"]
+)
+def test_lines_of_plain_and_packed_files(tmp_path, content, pack):
+    path = tmp_path / "x"
+    path.write_bytes(pack(content))
+    assert lines_of(path) == ["a", "b", "", "c"]
+    assert lines_of(io.BytesIO(pack(content))) == ["a", "b", "", "c"]
+
+
+def test_other_line_separators_do_not_end_a_line(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("a\u2028b\x0cc\x85d\n")
+    assert lines_of(path) == ["a\u2028b\x0cc\x85d"]
+
+
+def test_two_gzip_members_are_one_file(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(gzip.compress(b"a\nb") + gzip.compress(b"c\nd\n"))
+    assert lines_of(path) == ["a", "bc", "d"]
+
+
+def test_a_stream_is_answered_before_it_ends():
+    class Typed(io.RawIOBase):
+        parts: ClassVar = [b"a\n", b"b\n"]
+
+        def readable(self):
+            return True
+
+        def readinto(self, buffer):
+            if not self.parts:
+                pytest.fail("read on although a line was there")
+            part = self.parts.pop(0)
+            buffer[: len(part)] = part
+            return len(part)
+
+    lines = Source(io.BufferedReader(Typed())).lines()
+    assert next(lines) == (1, ["a", "b"])
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf", gzip.compress(b"")])
+def test_an_empty_file(tmp_path, content):
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    assert message_of(path) == f"{path}: the file is empty"
+
+
+def test_a_missing_file_and_a_folder(tmp_path):
+    assert message_of(tmp_path / "no") == f"{tmp_path / 'no'}: no such file or folder"
+    assert message_of(tmp_path) == f"{tmp_path}: is a folder; give one of its files"
+
+
+def test_a_stream_is_called_by_its_name():
+    assert message_of(io.BytesIO(b"")) == "<stdin>: the file is empty"
+
+
+def test_a_truncated_gzip_file(tmp_path):
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(bytes(range(32, 120)) * 1000)[:-12])
+    assert message_of(path) == f"{path}: the gzip file is cut off; copy or download it again"
+
+
+def test_a_damaged_gzip_file(tmp_path):
+    path = tmp_path / "x.gz"
+    path.write_bytes(b"\x1f\x8b\x08\x00" + b"garbage" * 20)
+    assert message_of(path).startswith(f"{path}: the gzip file is damaged (")
+
+
+def test_not_utf8(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"good\nk\xf6ln\n")
+    assert message_of(path) == (
+        f"{path}:2: not UTF-8: byte 0xf6; convert the file (iconv -f LATIN1 -t UTF-8) and try again"
+    )
+
+
+def test_a_line_without_end_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(source_module, "BLOCK", 1 << 16)
+    monkeypatch.setattr(source_module, "MAX_LINE", 1 << 20)
+    path = tmp_path / "x"
+    path.write_bytes(b"a\nb\n" + b"x" * (1 << 21))
+    assert message_of(path) == f"{path}:3: the line is longer than 1 MiB; is this a data file?"
+
+
+def test_a_gzip_bomb_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(source_module, "BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(source_module, "BLOCK", 1 << 16)
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(b"__label__a b\n" * 1_000_000))
+    assert message_of(path) == (
+        f"{path}: unpacks to more than 100 times its size and 1 MiB; "
+        "this looks like a decompression bomb. Unpack it first if you trust it"
+    )

@@ -1,0 +1,160 @@
+"""Writing data sets: every format gives back what went in, and nothing is half-written."""
+
+import errno
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_data_documents import pairs
+
+from longtail.data import Dataset, Parts, as_dataset, convert, load, write_dataset
+from longtail.errors import DataError
+
+TEXTS = ['pale "ale", k\u00f6lsch', "", "tab\there; and | more", "[not json]"]
+LABELS = [["beer", "a,b;c"], [], ["ale"], ["[x]", "beer"]]
+
+
+@pytest.fixture
+def texts():
+    return as_dataset(TEXTS, LABELS)
+
+
+@pytest.fixture
+def rows():
+    X = sp.random(50, 20, 0.2, format="csr", dtype=np.float32, random_state=0)
+    Y = sp.random(50, 8, 0.1, format="csr", dtype=np.float32, random_state=1)
+    return as_dataset(X, Y)
+
+
+def message_of(*arguments, **settings):
+    with pytest.raises(DataError) as caught:
+        write_dataset(*arguments, **settings)
+    return str(caught.value)
+
+
+ENDINGS = ["jsonl", "csv", "tsv", "txt", "jsonl.gz", "csv.gz", "tsv.gz", "txt.gz", "parquet"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_texts_come_back(tmp_path, texts, ending):
+    out = tmp_path / f"x.{ending}"
+    write_dataset(texts, out)
+    assert pairs(load(out).train) == pairs(texts)
+    assert [file.name for file in tmp_path.iterdir()] == [out.name]
+    assert (out.read_bytes()[:2] == b"\x1f\x8b") == ending.endswith("gz")
+
+
+@pytest.mark.parametrize("ending", ["txt", "txt.gz"])
+def test_rows_come_back(tmp_path, rows, ending):
+    out = tmp_path / f"x.{ending}"
+    write_dataset(rows, out)
+    back = load(out).train
+    assert (back.X != rows.X).nnz == (back.Y != rows.Y).nnz == 0
+    assert back.X.shape == rows.X.shape
+
+
+@given(st.lists(st.tuples(st.text(), st.lists(st.text(min_size=1)))))
+@settings(max_examples=50, deadline=None)
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_any_text_comes_back(tmp_path_factory, ending, documents):
+    documents = [
+        ("a" + text.replace("\r", " "), [label for label in labels if label.strip()])
+        for text, labels in documents
+    ] or [("a", [])]
+    data = as_dataset([text for text, _ in documents], [labels for _, labels in documents])
+    out = tmp_path_factory.mktemp("out") / f"x.{ending}"
+    write_dataset(data, out)
+    assert sorted(map(str, pairs(load(out).train))) == sorted(map(str, pairs(data)))
+
+
+@pytest.mark.parametrize("format", [None, "csv.gz", "parquet"])
+def test_a_folder_of_texts_keeps_all_labels_in_order(tmp_path, texts, format):
+    names = ["zebra", *texts.label_names]
+    data = texts.align(names)
+    exclude = sp.csr_matrix(([1.0], ([2], [0])), shape=data.Y.shape)
+    test = Dataset(data.Y, names, texts=data.texts, exclude=exclude)
+    write_dataset(Parts(data, test), tmp_path / "out", format)
+    back = load(tmp_path / "out")
+    assert back.train.label_names == names
+    assert pairs(back.train) == pairs(back.test) == pairs(data)
+    assert back.test.exclude.toarray().tolist() == exclude.toarray().tolist()
+    assert back.train.exclude is None
+
+
+def test_a_folder_of_rows(tmp_path, rows):
+    named = Dataset(rows.Y, [f"label {i}" for i in range(8)], X=rows.X)
+    write_dataset(Parts(named, named), tmp_path / "data-1.2")
+    assert sorted(file.name for file in (tmp_path / "data-1.2").iterdir()) == [
+        "label_names.txt",
+        "test.txt",
+        "train.txt",
+    ]
+    back = load(tmp_path / "data-1.2")
+    assert back.test.label_names == named.label_names
+    assert (back.test.X != rows.X).nnz == 0
+
+
+def test_convert(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "pale\\nale", "labels": ["beer"]}\n')
+    parts = convert(tmp_path / "a.jsonl", tmp_path / "b.txt")
+    assert parts.train.n_documents == 1
+    assert (tmp_path / "b.txt").read_text() == "__label__beer pale ale\n"
+
+
+def test_what_cannot_be_written(tmp_path, texts, rows):
+    exists = tmp_path / "there.txt"
+    exists.write_text("mine")
+    with pytest.raises(DataError) as caught:
+        convert(tmp_path / "no such input", exists)
+    assert str(caught.value) == f"{exists}: exists already; choose another name or remove it"
+    assert message_of(texts, tmp_path / "x.jsonk") == (
+        f"{tmp_path / 'x.jsonk'}: no format has the ending '.jsonk'; did you mean 'jsonl'? "
+        "Known are .jsonl, .csv, .tsv, .parquet, .txt; a folder has no ending"
+    )
+    assert message_of(texts, tmp_path / "x", format="xml") == (
+        f"{tmp_path / 'x'}: no format is called 'xml'"
+    )
+    assert message_of(rows, tmp_path / "x.csv") == (
+        f"{tmp_path / 'x.csv'}: the data holds feature rows, and a .csv file holds texts; "
+        "write a .txt file or a folder instead"
+    )
+    assert message_of(Parts(texts, texts), tmp_path / "x.csv") == (
+        f"{tmp_path / 'x.csv'}: the data has a training and a test part, and a file holds only "
+        "one; give a folder, or convert one file at a time"
+    )
+    assert message_of(texts, tmp_path / "no" / "x.csv") == (
+        f"{tmp_path / 'no' / 'x.csv'}: cannot be written: No such file or directory"
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["there.txt"]
+
+
+def test_what_fasttext_cannot_hold(tmp_path):
+    out = tmp_path / "x.txt"
+    hint = "write .jsonl, .csv or .parquet instead"
+    assert message_of(as_dataset(["a"], [["pale ale"]]), out) == (
+        f"{out}: a fastText label cannot hold blanks, and 'pale ale' does; {hint}"
+    )
+    assert message_of(as_dataset(["__label__a b"], [["x"]]), out) == (
+        f"{out}: a text starts with __label__, so fastText would take it for a label; {hint}"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_label_of_two_lines_has_no_place_in_a_folder(tmp_path):
+    with pytest.raises(DataError, match=r"label 0, 'a\\nb', does not fit on a line"):
+        write_dataset(as_dataset(["x"], [["a\nb"]]), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.txt.gz", "folder"])
+def test_a_full_disk_leaves_nothing_behind(tmp_path, texts, name, monkeypatch):
+    def fail(data):
+        yield "first", ["x"]
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("longtail.data.writer._labelled", fail)
+    out = tmp_path / name
+    assert message_of(texts, out) == f"{out}: cannot be written: No space left on device"
+    assert list(tmp_path.iterdir()) == []
