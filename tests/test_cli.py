@@ -17,7 +17,7 @@ from longtail.cli.models import list_parameters
 from longtail.cli.output import open_output
 from longtail.cli.progress import Bars, Lines
 from longtail.cli.settings import gather_settings
-from longtail.cli.show import clean
+from longtail.cli.show import clean, shorten
 from longtail.errors import ParameterError
 
 LONGTAIL = [sys.executable, "-m", "longtail"]
@@ -221,6 +221,23 @@ def test_train_measures_saves_and_says_what_is_next(files, tmp_path):
     assert f"  longtail predict {out} NEW_DOCUMENTS" in result.stdout
     assert "\x1b" not in result.output
     succeed("verify", out)
+
+
+def test_a_folder_is_trained_on_one_part_and_evaluated_on_the_other(tmp_path):
+    data, out = tmp_path / "my data", tmp_path / "model"
+    data.mkdir()
+    write_texts(data / "train.jsonl", 200, seed=1)
+    write_texts(data / "test.jsonl", 50, seed=2)
+    shown = succeed("train", data, "--out", out, "--valid", 0).stdout
+    assert "The linear model of 200 documents and 4 labels" in shown
+    assert f"  longtail evaluate {out} '{data}'" in shown
+    report = json.loads(succeed("evaluate", out, data, "--json", "-").stdout)
+    assert report["n_documents"] == 50
+
+
+def test_train_checks_values_before_it_reads_anything(tmp_path):
+    error = fail("train", "no-such-data", "--out", tmp_path / "model", "--set", "trees=0")
+    assert error == "Error: The 'trees' parameter of Linear must be at least 1. Got 0 instead."
 
 
 def test_train_without_validation(files, tmp_path):
@@ -431,6 +448,24 @@ def test_predict_reads_files_of_texts_and_rows(files):
     assert len(from_texts) == len(from_rows) == 50
 
 
+def test_predict_reads_sparse_rows_from_stdin(files):
+    rows = (files / "test.txt").read_text()
+    assert len(answers(succeed("predict", files / "rows-model", "-", stdin=rows))) == 50
+
+
+def test_predict_reads_a_table_from_stdin(files):
+    table = 'text,labels\n"hops, malt",beer\nrook,chess\n'
+    rows = answers(succeed("predict", files / "model", "-", stdin=table))
+    assert [row[0]["label"] for row in rows] == ["beer", "chess"]
+
+
+def test_predict_names_the_broken_line_of_stdin(files):
+    lines = '{"text": "hops"}\n' * 9000 + "{\n"
+    result = run("predict", files / "model", "-", stdin=lines)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: <stdin>:9001: ")
+
+
 def test_predict_k_above_the_number_of_labels(files):
     (row,) = answers(succeed("predict", files / "model", "-", "-k", 100, stdin="hops\n"))
     assert len(row) == 4
@@ -616,5 +651,8 @@ def test_lines_report_only_stages_that_took_a_while(monkeypatch, capsys):
 
 def test_clean_takes_the_steering_out_of_texts():
     assert clean("a\x1b[31mb\n\tc") == "a [31mb c"
-    assert clean("x" * 1000).endswith("x…")
-    assert len(clean("x" * 1000)) == 300
+
+
+def test_shorten_marks_the_cut():
+    assert shorten("short") == "short"
+    assert shorten("x" * 1000) == "x" * 299 + "…"

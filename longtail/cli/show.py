@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from textwrap import wrap
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -121,7 +121,7 @@ def example_lines(data: "Dataset", top: "TopK", rows: Sequence[int]) -> list[str
             f"{'✓ ' if each['label'] in true else ''}{each['label']} {each['score']:.2f}"
             for each in next(_one_row(top, row).named(data.label_names))
         ]
-        lines += _wrap("" if data.texts is None else data.texts[row], "")
+        lines += _wrap("" if data.texts is None else shorten(data.texts[row]), "")
         lines += _wrap(", ".join(predicted), "  predicted: ")
         lines += [*_wrap(", ".join(true), "  true:      "), ""]
     return lines
@@ -133,7 +133,10 @@ def _one_row(top: "TopK", row: int) -> "TopK":
 
 def _wrap(text: str, heading: str) -> list[str]:
     indent = " " * len(heading)
-    return wrap(clean(text), 80, initial_indent=heading, subsequent_indent=indent) or [heading]
+    wrapper = TextWrapper(
+        80, initial_indent=heading, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return wrapper.wrap(clean(text)) or [heading]
 
 
 def model_table(models: "Iterable[type[Model]]") -> Table:
@@ -167,10 +170,13 @@ def spell(value: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the beginning of `text` in one line, without what could steer a terminal."""
-    line = "".join(char if char.isprintable() else " " for char in text[: LONGEST_TEXT + 1])
-    line = " ".join(line.split())
-    return line if len(text) <= LONGEST_TEXT else line[: LONGEST_TEXT - 1] + "…"
+    """Return `text` in one line, without what could steer a terminal."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def shorten(text: str) -> str:
+    """Return the beginning of `text`, marked where it was cut."""
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
 
 def _table(title: str | None, *headers: str, right_from: int | None = None) -> Table:

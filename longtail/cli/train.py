@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -71,13 +72,14 @@ def train(
     check_writable(out, overwrite=overwrite)
     set_threads(threads)
     with if_interrupted(f"no model was saved and {out} is as it was before."):
-        documents = load(data).train
+        documents, test = load(data)
         valid = _check_validation(valid, documents)
         began = time.perf_counter()
         report = _validate(new_model(), documents, valid) if valid else None
         fitted = fit_with_progress(new_model(), documents)
         fitted.save(out, overwrite=overwrite)
-    _conclude(fitted, documents, out, report, time.perf_counter() - began)
+    _conclude(fitted, out, report, time.perf_counter() - began)
+    _advise(out, "TEST_DATA" if test is None else data)
 
 
 def fit_with_progress(model: "Model", documents: "Dataset") -> "Model":
@@ -121,21 +123,24 @@ def _validate(model: "Model", documents: "Dataset", valid: float) -> dict[str, f
     return report
 
 
-def _conclude(
-    model: "Model", documents: "Dataset", out: Path, report: dict[str, float] | None, seconds: float
-) -> None:
-    """Say where the model is, how good it is and what to type next."""
+def _conclude(model: "Model", out: Path, report: dict[str, float] | None, seconds: float) -> None:
+    """Say how good the model is and where."""
     from longtail.cli.show import metric_table, show
 
     if report is not None:
         n_valid = int(report["n_documents"])
         show(metric_table(report, title=f"On {n_valid:,} held-out documents, in percent"))
+    counts = model.training_counts_
+    n_labels = int((counts.label_counts > 0).sum())
     size = sum(file.stat().st_size for file in out.iterdir()) / 1e6
     show(
-        f"The {model.name} model of {len(documents):,} documents and {documents.n_labels:,} labels "
-        f"is in {out} ({size:.1f} MB, {seconds:.1f} s).",
-        "",
-        "Next:",
-        f"  longtail evaluate {out} TEST_DATA",
-        f"  longtail predict {out} NEW_DOCUMENTS",
+        f"The {model.name} model of {counts.n_documents:,} documents and {n_labels:,} labels "
+        f"is in {out} ({size:.1f} MB, {seconds:.1f} s)."
     )
+
+
+def _advise(out: Path, test_data: Path | str) -> None:
+    """Say what to type next."""
+    typer.echo("\nNext:")
+    typer.echo(f"  longtail evaluate {quote(str(out))} {quote(str(test_data))}")
+    typer.echo(f"  longtail predict {quote(str(out))} NEW_DOCUMENTS")
