@@ -106,6 +106,6 @@ def test_a_broken_parquet_file(path):
 
 def test_a_parquet_bomb_is_stopped(path, monkeypatch):
     monkeypatch.setattr("longtail.data.source.BOMB_BYTES", 1 << 20)
-    pq.write_table(pa.table({"text": ["word " * 1000] * 100_000}), path, compression="zstd")
+    pq.write_table(pa.table({"text": ["word " * 1000] * 5000}), path, compression="zstd")
     with pytest.raises(DataError, match="this looks like a decompression bomb"):
         list(read_documents(path))

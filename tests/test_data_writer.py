@@ -46,6 +46,16 @@ def test_texts_come_back(tmp_path, texts, ending):
     assert (out.read_bytes()[:2] == b"\x1f\x8b") == ending.endswith("gz")
 
 
+def test_no_document_is_lost_between_batches(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr("longtail.data.writer._DOCUMENTS_AT_ONCE", 3)
+    monkeypatch.setattr("longtail.data.writer._ROWS_AT_ONCE", 3)
+    texts = as_dataset([f"document {i}" for i in range(10)], [[f"{i % 4}"] for i in range(10)])
+    write_dataset(texts, tmp_path / "x.parquet")
+    assert pairs(load(tmp_path / "x.parquet").train) == pairs(texts)
+    write_dataset(rows, tmp_path / "x.txt")
+    assert (load(tmp_path / "x.txt").train.X != rows.X).nnz == 0
+
+
 @pytest.mark.parametrize("ending", ["txt", "txt.gz"])
 def test_rows_come_back(tmp_path, rows, ending):
     out = tmp_path / f"x.{ending}"

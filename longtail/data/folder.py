@@ -56,7 +56,10 @@ def load(path: str | Path, *, split: int = 0) -> Parts:
         raise DataError("no such file or folder", path=path)
     if not path.is_dir():
         return _load_file(path)
-    files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
+    try:
+        files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path=path) from None
     for read in (_load_small_set, _load_matrices, _load_parallel):
         parts = read(path, files, split)
         if parts is not None:

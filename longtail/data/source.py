@@ -9,6 +9,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
@@ -68,8 +69,10 @@ class Source:
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the content in blocks of whole lines, each line closed by a line feed."""
-        open_line, n_lines = [self.head], 0
-        while block := self._read(BLOCK):
+        open_line: list[bytes] = []
+        n_lines = 0
+        # The head goes out before more is read: whoever feeds a stream may wait for the answer.
+        for block in chain([self.head], iter(lambda: self._read(BLOCK), b"")):
             cut = block.rfind(b"\n") + 1
             if cut:
                 whole = b"".join([*open_line, block[:cut]])

@@ -80,7 +80,7 @@ def parquet_documents(source: Source, *, labels: bool = True) -> Iterator[Docume
         names = {name.lower(): name for name in table.schema_arrow.names}
         text_fields, label_field = _choose_columns(names, source.path, labels=labels)
         columns = [names[name] for name in [*text_fields, *([label_field] if label_field else [])]]
-        for batch in table.iter_batches(columns=columns, batch_size=1 << 14):
+        for batch in table.iter_batches(columns=columns, batch_size=1 << 12):
             unpacked += batch.nbytes
             source.check_unpacked(unpacked, packed)
             strings = [_strings(batch, names[name], source.path) for name in text_fields]

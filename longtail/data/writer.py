@@ -22,6 +22,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -34,6 +35,7 @@ from longtail.data.folder import load
 from longtail.errors import DataError, suggest
 
 _ROWS_AT_ONCE = 4096
+_DOCUMENTS_AT_ONCE = 1 << 16
 
 
 def convert(data: str | Path, out: str | Path) -> Parts:
@@ -189,7 +191,7 @@ def _write_parquet(data: Dataset, path: Path) -> None:
     schema = pa.schema([("text", pa.string()), ("labels", pa.list_(pa.string()))])
     with path.open("xb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         documents = _labelled(data)
-        while batch := [document for document, _ in zip(documents, range(1 << 16), strict=False)]:
+        while batch := list(islice(documents, _DOCUMENTS_AT_ONCE)):
             texts, labels = zip(*batch, strict=True)
             writer.write_table(pa.table([list(texts), list(labels)], schema=schema))
 
