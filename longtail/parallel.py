@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 from longtail.errors import ParameterError
@@ -24,3 +24,30 @@ def set_threads(n: int | None) -> None:
 def n_threads() -> int:
     """Return how many threads compiled work may use."""
     return _threads or len(os.sched_getaffinity(0))
+
+
+def run_tasks(
+    function: Callable[..., Result],
+    tasks: Sequence[tuple[object, ...]],
+    costs: Sequence[float],
+    progress: Progress = SILENT,
+) -> list[Result]:
+    """Call `function(*task)` for each task on a pool of threads; return the results in order.
+
+    The costliest tasks start first, so that no thread is left alone with a long one at the end.
+    `function` must release the interpreter lock to gain from this, as compiled code does. After
+    an error or Ctrl-C no further task is started.
+    """
+    order = sorted(range(len(tasks)), key=lambda i: -costs[i])
+    results: dict[int, Result] = {}
+    with ThreadPoolExecutor(n_threads()) as pool:
+        futures = {pool.submit(function, *tasks[i]): i for i in order}
+        try:
+            for future in as_completed(futures):
+                i = futures[future]
+                results[i] = future.result()
+                progress.advance(costs[i])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [results[i] for i in range(len(tasks))]

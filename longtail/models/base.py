@@ -1,0 +1,301 @@
+"""What all models share: settings, checks, features from raw text, fallback, saving."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data import Dataset, as_dataset
+from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError, suggest
+from longtail.features import Tfidf
+from longtail.metrics import TrainingCounts
+from longtail.progress import SILENT, Progress
+from longtail.store import Files, write_folder
+from longtail.topk import NO_LABEL, TopK
+
+Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
+
+
+class Model(ABC):
+    """Learns from documents with labels, then ranks labels for other documents.
+
+    Attributes:
+        name: what `--model` calls it.
+        summary: what it is, in one sentence.
+        choose_when: when it is the right choice, in one sentence.
+        presets: named sets of parameters, each for another purpose than the defaults.
+        label_names_: after fit, the name of each label.
+        training_counts_: after fit, how many documents there were, and how many for each label.
+        features_: after fit, how texts become rows; None if the model was trained on rows.
+        n_features_: after fit, the number of columns of those rows.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    choose_when: ClassVar[str]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    tfidf: Tfidf | None
+    seed: int
+    label_names_: Sequence[str]
+    training_counts_: TrainingCounts
+    features_: Tfidf | None
+    n_features_: int
+
+    # -- what each model adds ---------------------------------------------------------------
+
+    @abstractmethod
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+
+    @abstractmethod
+    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Learn from feature rows; there is at least one document with a label."""
+
+    @abstractmethod
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Rank labels for feature rows; k is at most the number of labels."""
+
+    @abstractmethod
+    def add_to_files(self, files: Files) -> None:
+        """Add what was learned to the files of the model folder."""
+
+    @abstractmethod
+    def restore(self, files: Files) -> None:
+        """Take back what `add_to_files` wrote."""
+
+    # -- settings ---------------------------------------------------------------------------
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Build the model from named settings, whose values may be strings.
+
+        `preset` names one of `presets`, which other settings override; `tfidf.x` sets the
+        parameter x of the features that raw texts become.
+        """
+        named = dict(settings)
+        parameters = dict(cls._preset(named.pop("preset"))) if "preset" in named else {}
+        text = {key: named.pop(key) for key in list(named) if key.startswith("tfidf.")}
+        parameters.update(parse_settings(cls, named, also=("preset", "tfidf.")))
+        if text:
+            bare = {key.removeprefix("tfidf."): value for key, value in text.items()}
+            parameters["tfidf"] = Tfidf(**parse_settings(Tfidf, bare))
+        return cls(**parameters)
+
+    @classmethod
+    def _preset(cls, name: str) -> Mapping[str, Any]:
+        if name not in cls.presets:
+            known = ", ".join(cls.presets) or "none"
+            raise ParameterError(
+                f"{cls.__name__} has no preset '{name}'{suggest(name, cls.presets)} "
+                f"(known: {known})"
+            )
+        return cls.presets[name]
+
+    def get_parameters(self) -> dict[str, Any]:
+        """Return the constructor's parameters with the values given, but for `tfidf`."""
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if name != "tfidf"}
+
+    def require(self, name: str, condition: bool, range_text: str) -> None:
+        """Raise ParameterError with the parameter's name, range and value unless `condition`."""
+        if not condition:
+            raise ParameterError(
+                f"The '{name}' parameter of {type(self).__name__} must be {range_text}. "
+                f"Got {getattr(self, name)!r} instead."
+            )
+
+    # -- learning and predicting --------------------------------------------------------------
+
+    def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
+        """Learn from a Dataset, from feature rows and Y, or from texts and lists of labels."""
+        self.check_parameters()
+        dataset = as_dataset(data, labels)
+        if dataset.Y.nnz == 0:
+            raise DataError(
+                f"none of the {dataset.n_documents} documents carries a label; "
+                "there is nothing to learn from"
+            )
+        features = None
+        if dataset.texts is not None:
+            features = (self.tfidf or Tfidf()).copy()
+            progress.stage("reading texts", 1)
+            X = features.fit_transform(dataset.texts)
+            progress.advance(1)
+        else:
+            X = dataset.X
+        self.fit_rows(X, dataset.Y, progress)
+        self.features_ = features
+        self.n_features_ = int(X.shape[1])
+        self.label_names_ = list(dataset.label_names)
+        self.training_counts_ = TrainingCounts.of(dataset)
+        return self
+
+    def predict(self, data: Documents, k: int = 5) -> TopK:
+        """Return the `k` best labels of each document, or all labels where there are fewer.
+
+        A document without any known feature gets the most frequent labels, each with its share
+        of the training documents as score. Pairs that a Dataset excludes are never returned.
+        """
+        self._check_fitted()
+        if k < 1:
+            raise ParameterError(f"k must be at least 1. Got {k} instead.")
+        X = self._rows_of(data)
+        k = min(k, len(self.label_names_))
+        exclude = data.exclude if isinstance(data, Dataset) else None
+        if exclude is None or exclude.nnz == 0:
+            return self._predict_filled(X, k)
+        exclude = data.align(self.label_names_).exclude  # type: ignore[union-attr]
+        most = int(np.diff(exclude.indptr).max())
+        return _without(self._predict_filled(X, min(k + most, len(self.label_names_))), exclude, k)
+
+    def _predict_filled(self, X: sp.csr_matrix, k: int) -> TopK:
+        top = self.predict_rows(X, k)
+        empty = np.flatnonzero(np.diff(X.indptr) == 0)
+        if len(empty):
+            counts = self.training_counts_.label_counts
+            frequent = np.argsort(-counts, kind="stable")[:k]
+            top.labels[empty] = frequent
+            top.scores[empty] = counts[frequent] / self.training_counts_.n_documents
+        return top
+
+    def _rows_of(self, data: Documents) -> sp.csr_matrix:
+        """Return the feature rows of `data`, after checking that this model can read them."""
+        texts, X = _split_input(data)
+        if texts is not None:
+            if self.features_ is None:
+                raise DataError(
+                    f"this model was trained on feature rows with {self.n_features_} columns and "
+                    "cannot read texts; give it rows, or train a model on texts"
+                )
+            return self.features_.transform(texts)
+        if self.features_ is not None:
+            raise DataError(
+                "this model was trained on texts and cannot read feature rows; "
+                "give it texts, or train a model on rows"
+            )
+        if X.shape[1] != self.n_features_:
+            raise DataError(
+                f"the rows have {X.shape[1]} features, but the model was trained on "
+                f"{self.n_features_}; both must come from the same feature space"
+            )
+        return X
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "label_names_"):
+            raise NotFittedError(
+                f"this {type(self).__name__} has not been trained yet; call fit first"
+            )
+
+    # -- saving -----------------------------------------------------------------------------
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the model to the new folder `path`, whole or not at all."""
+        self._check_fitted()
+        config = {
+            "model": self.name,
+            "parameters": self.get_parameters(),
+            "n_features": self.n_features_,
+            "n_documents": self.training_counts_.n_documents,
+        }
+        files = Files(
+            config=config,
+            arrays={"label_counts": self.training_counts_.label_counts},
+            texts={"label_names": self.label_names_},
+        )
+        if self.features_ is not None:
+            self.features_.to_files(files)
+        self.add_to_files(files)
+        write_folder(path, files, overwrite=overwrite)
+
+    @classmethod
+    def from_files(cls, files: Files, path: str | Path) -> Self:
+        """Rebuild a model from the files of its folder `path`, which is named in errors."""
+        try:
+            features = Tfidf.from_files(files) if "features" in files.config else None
+            model = cls(**files.config["parameters"], tfidf=features)
+            model.label_names_ = files.texts["label_names"]
+            counts = files.arrays["label_counts"]
+            model.training_counts_ = TrainingCounts(files.config["n_documents"], counts)
+            model.features_ = features
+            model.n_features_ = files.config["n_features"]
+            model.restore(files)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"{path}: the files are whole but do not fit together ({error!r}); "
+                "train the model again"
+            ) from error
+        return model
+
+
+def _split_input(data: Documents) -> tuple[Sequence[str] | None, sp.csr_matrix]:
+    """Return texts or rows, whichever `data` holds."""
+    if not isinstance(data, Dataset):
+        n = data.shape[0] if hasattr(data, "shape") else len(data)
+        data = as_dataset(data, sp.csr_matrix((n, 0), dtype=np.float32))
+    return data.texts, data.X
+
+
+def _without(top: TopK, exclude: sp.csr_matrix, k: int) -> TopK:
+    """Drop the excluded pairs from `top` and keep the `k` best of the rest."""
+    n_labels = exclude.shape[1]
+    rows = np.arange(len(top))[:, None]
+    pairs = np.repeat(np.arange(len(top)), np.diff(exclude.indptr)) * n_labels + exclude.indices
+    kept = ~np.isin(rows * n_labels + top.labels, pairs) & (top.labels != NO_LABEL)
+    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+    kept = kept[rows, order]
+    labels = np.where(kept, top.labels[rows, order], NO_LABEL).astype(np.int32)
+    return TopK(labels, np.where(kept, top.scores[rows, order], 0).astype(np.float32))
+
+
+def parse_settings(
+    target: type, settings: Mapping[str, Any], also: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Turn string values into what the constructor of `target` expects, by its annotations."""
+    parameters = inspect.signature(target).parameters
+    hints = get_type_hints(target.__init__)
+    parsed = {}
+    for name, value in settings.items():
+        if name not in parameters:
+            raise ParameterError(
+                f"{target.__name__} has no parameter '{name}'{suggest(name, [*parameters, *also])}"
+            )
+        parsed[name] = _parse(target, name, value, hints[name])
+    return parsed
+
+
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def _parse(target: type, name: str, value: Any, hint: Any) -> Any:
+    """Turn `value` into the type `hint`, or say what was expected."""
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    for option in options:
+        if option is NoneType and (value is None or str(value).lower() == "none"):
+            return None
+        if get_origin(option) is Literal and value in get_args(option):
+            return value
+        if option is bool and str(value).lower() in _WORDS:
+            return _WORDS[str(value).lower()]
+        if option in (int, float, str) and not isinstance(value, bool):
+            try:
+                return option(str(value))
+            except ValueError:
+                continue
+    expected = " or ".join(_describe(option) for option in options)
+    raise ParameterError(
+        f"The '{name}' parameter of {target.__name__} must be {expected}. Got {value!r} instead."
+    )
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " or ".join(repr(choice) for choice in get_args(hint))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+    return names.get(hint, "none")

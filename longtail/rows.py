@@ -1,0 +1,80 @@
+"""Rows: a sparse matrix as three plain arrays that compiled code can walk."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+
+class Rows(NamedTuple):
+    """Row i holds `values[start[i]:start[i + 1]]` in the columns `columns[start[i]:…]`.
+
+    One set of types for all matrices, so that each compiled function exists once.
+    """
+
+    start: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    values: NDArray[np.float32]
+
+
+def as_rows(matrix: sp.csr_matrix) -> Rows:
+    """View a CSR matrix as Rows; copies only what has another type."""
+    return Rows(
+        matrix.indptr.astype(np.int64, copy=False),
+        matrix.indices.astype(np.int32, copy=False),
+        matrix.data.astype(np.float32, copy=False),
+    )
+
+
+def scale_to_unit(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Return the matrix with every row of length 1, empty rows left empty."""
+    squares = np.add.reduceat(
+        np.append(np.square(matrix.data, dtype=np.float64), 0), matrix.indptr[:-1]
+    )
+    squares[(np.diff(matrix.indptr) == 0) | (squares == 0)] = 1
+    if np.allclose(squares, 1, rtol=0, atol=1e-5):
+        return matrix
+    scale = np.repeat(1 / np.sqrt(squares), np.diff(matrix.indptr))
+    data = (matrix.data * scale).astype(np.float32)
+    return sp.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+@njit(nogil=True, cache=True)
+def gather_rows(
+    rows: Rows, chosen: NDArray[np.int32], new_column: NDArray[np.int32]
+) -> tuple[Rows, NDArray[np.int32]]:
+    """Copy the `chosen` rows together and number their columns anew, densely from 0.
+
+    Columns are numbered as they first appear, which puts the frequent ones side by side: a
+    dense array indexed by the new numbers stays in the processor's cache. `new_column` is
+    scratch space of -1 for every column and is left that way.
+
+    Returns:
+        The copied rows, and for each new column number the column it stood for.
+    """
+    start = np.empty(len(chosen) + 1, np.int64)
+    start[0] = 0
+    for i in range(len(chosen)):
+        row = chosen[i]
+        start[i + 1] = start[i] + rows.start[row + 1] - rows.start[row]
+    size = start[len(chosen)]
+    columns = np.empty(size, np.int32)
+    values = np.empty(size, np.float32)
+    old_column = np.empty(min(size, len(new_column)), np.int32)
+    n_columns = 0
+    place = 0
+    for i in range(len(chosen)):
+        for cell in range(rows.start[chosen[i]], rows.start[chosen[i] + 1]):
+            column = rows.columns[cell]
+            if new_column[column] < 0:
+                new_column[column] = n_columns
+                old_column[n_columns] = column
+                n_columns += 1
+            columns[place] = new_column[column]
+            values[place] = rows.values[cell]
+            place += 1
+    for i in range(n_columns):
+        new_column[old_column[i]] = -1
+    return Rows(start, columns, values), old_column[:n_columns].copy()

@@ -1,0 +1,33 @@
+"""Small planted data whose right answer is known."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.data import Dataset
+
+
+def planted_rows(n=300, n_labels=12, words_per_label=3, noise=2, seed=0):
+    """Return X, Y: every label shows itself by words of its own, among a few at random."""
+    rng = np.random.default_rng(seed)
+    Y = np.zeros((n, n_labels), np.float32)
+    X = np.zeros((n, n_labels * words_per_label + 20), np.float32)
+    for i in range(n):
+        for label in rng.choice(n_labels, size=rng.integers(1, 4), replace=False):
+            Y[i, label] = 1
+            own = label * words_per_label + rng.choice(words_per_label, size=2, replace=False)
+            X[i, own] = 1
+        X[i, n_labels * words_per_label + rng.choice(20, size=noise, replace=False)] = 1
+    return sp.csr_matrix(X), sp.csr_matrix(Y)
+
+
+def planted_texts(n=300, n_labels=12, seed=0):
+    """Return a Dataset of texts whose words name their labels."""
+    X, Y = planted_rows(n, n_labels, seed=seed)
+    texts = [" ".join(f"word{f}" for f in X[i].indices) for i in range(n)]
+    return Dataset(Y=Y, label_names=[f"label {i}" for i in range(n_labels)], texts=texts)
+
+
+def planted_dataset(n=300, n_labels=12, seed=0):
+    """Return a Dataset of rows."""
+    X, Y = planted_rows(n, n_labels, seed=seed)
+    return Dataset(Y=Y, label_names=[str(i) for i in range(n_labels)], X=X)
