@@ -11,7 +11,7 @@ from bench.first_use import measure_first_use
 from bench.machine import describe
 from bench.methods import choose
 from bench.rows import find_rows
-from bench.table import ratio_table, results_table, training_table
+from bench.table import has_ours, ratio_table, results_table, training_table
 from bench.trial import ROOT, run_all
 
 WORK = ROOT / "bench" / ".work"
@@ -19,7 +19,7 @@ DATA = ROOT.parent / "shared" / "data"
 
 
 def main() -> None:
-    """Run the benchmark as the command line asks; results are written after every data set."""
+    """Run the benchmark as the command line asks; results are written after every run."""
     args = _arguments()
     methods = choose(args.peers, args.methods)
     report: dict[str, Any] = {"machine": describe(args.threads), "repeat": args.repeat, "sets": {}}
@@ -27,17 +27,11 @@ def main() -> None:
         report["first_use"] = _first_use()
     args.out.mkdir(parents=True, exist_ok=True)
     for rows in find_rows(args.data, args.sets):
-        results = run_all(
-            methods,
-            rows,
-            WORK,
-            threads=args.threads,
-            repeat=args.repeat,
-            timeout=args.timeout,
-        )
-        report["sets"][rows.name] = {"counts": rows.describe(), "results": results}
-        (args.out / "results.json").write_text(json.dumps(report, indent=1) + "\n")
-        (args.out / "results.md").write_text(_as_text(report))
+        limits = {"threads": args.threads, "repeat": args.repeat, "timeout": args.timeout}
+        for results in run_all(methods, rows, WORK, **limits):
+            report["sets"][rows.name] = {"counts": rows.describe(), "results": results}
+            (args.out / "results.json").write_text(json.dumps(report, indent=1) + "\n")
+            (args.out / "results.md").write_text(_as_text(report))
     print("\n" + _as_text(report))
     print(f"written: {args.out}/results.json and {args.out}/results.md")
 
@@ -85,7 +79,7 @@ def _as_text(report: dict[str, Any]) -> str:
         counts = ", ".join(f"{count:,} {what}" for what, count in part["counts"].items())
         lines += ["", f"## {name}", "", counts, "", results_table(part["results"])]
         lines += ["", "Ours ÷ the best peer at each measure:", "", ratio_table(part["results"])]
-        lines += ["", training_table(part["results"])]
+        lines += ["", training_table(part["results"])] if has_ours(part["results"]) else []
     return "\n".join(lines) + "\n"
 
 

@@ -61,7 +61,7 @@ def ratio_table(results: Iterable[Result]) -> str:
 
 
 def training_table(results: Iterable[Result]) -> str:
-    """Return our training CPU seconds ÷ those of each peer, less noisy than wall seconds."""
+    """Return our training seconds ÷ those of each peer, and CPU seconds, which are less noisy."""
     done = [result for result in results if "error" not in result]
     ours = [result for result in done if result["ours"]]
     rows = [
@@ -70,6 +70,11 @@ def training_table(results: Iterable[Result]) -> str:
         if not peer["ours"]
     ]
     return markdown(["training s (CPU s), ours ÷", *(one["method"] for one in ours)], rows)
+
+
+def has_ours(results: Iterable[Result]) -> bool:
+    """Whether one of our models finished."""
+    return any(result["ours"] and "error" not in result for result in results)
 
 
 def best_peer(peers: list[Result], column: Column) -> Result:

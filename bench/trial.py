@@ -6,6 +6,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,8 @@ class Place:
 
 def run_all(
     methods: list[Method], rows: Rows, work: Path, *, threads: int, repeat: int, timeout: float
-) -> list[dict[str, Any]]:
-    """Run every method `repeat` times in turn, and return one result for each."""
+) -> Iterator[list[dict[str, Any]]]:
+    """Run every method `repeat` times in turn; yield after each run the results so far."""
     work.mkdir(parents=True, exist_ok=True)
     trials: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(dir=work) as folder:
@@ -62,7 +63,7 @@ def run_all(
             for method in methods:
                 for result in _attempt(method, rows, place):
                     trials.setdefault(result["method"], []).append(result)
-    return [_median(results) for results in trials.values()]
+                yield [_median(results) for results in trials.values()]
 
 
 def _attempt(method: Method, rows: Rows, place: Place) -> list[dict[str, Any]]:

@@ -141,7 +141,7 @@ def test_median_of_repeats_ignores_failed_ones() -> None:
 
 def test_failed_method_is_reported_and_tried_without_empty_rows(tmp_path: Path) -> None:
     broken = Method("broken", OURS, "no_such_script")
-    results = run_all([broken], few_rows(), tmp_path, threads=1, repeat=1, timeout=60)
+    (results,) = run_all([broken], few_rows(), tmp_path, threads=1, repeat=1, timeout=60)
     assert [r["method"] for r in results] == ["broken", "broken (without empty rows)"]
     assert all("No module named bench.no_such_script" in r["error"] for r in results)
     assert list(tmp_path.iterdir()) == []
