@@ -22,11 +22,13 @@ def main() -> None:
     """Run the benchmark as the command line asks; results are written after every run."""
     args = _arguments()
     methods = choose(args.peers, args.methods)
-    report: dict[str, Any] = {"machine": describe(args.threads), "repeat": args.repeat, "sets": {}}
+    tfidf = {} if args.ngrams is None else {"ngrams": args.ngrams}
+    report: dict[str, Any] = {"machine": describe(args.threads), "repeat": args.repeat}
+    report |= {"tfidf": tfidf or "defaults", "sets": {}}
     if any(method.ours for method in methods):
         report["first_use"] = _first_use()
     args.out.mkdir(parents=True, exist_ok=True)
-    for rows in find_rows(args.data, args.sets):
+    for rows in find_rows(args.data, args.sets, tfidf):
         limits = {"threads": args.threads, "repeat": args.repeat, "timeout": args.timeout}
         for results in run_all(methods, rows, WORK, **limits):
             report["sets"][rows.name] = {"counts": rows.describe(), "results": results}
@@ -42,6 +44,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sets", type=_names, help="only these data sets: a,b")
     parser.add_argument("--peers", type=_names, help="only these peers: libpecos,omikuji,napkinxc")
     parser.add_argument("--methods", type=_names, help="only the methods with exactly these names")
+    # word pairs help some methods and hurt others: compare with 1 before claiming a lead
+    parser.add_argument(
+        "--ngrams", type=int, help="1 words, 2 also word pairs; our default if not given"
+    )
     parser.add_argument("--out", type=Path, default=WORK / "results")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repeat", type=int, default=1, help="runs of each, in turn; medians")
@@ -66,7 +72,7 @@ def _as_text(report: dict[str, Any]) -> str:
     lines = [
         f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads used, "
         f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}, {packages}; "
-        f"medians of {report['repeat']} run(s).",
+        f"medians of {report['repeat']} run(s); tf-idf of texts: {report['tfidf']}.",
     ]
     if isinstance(used := report.get("first_use"), dict):
         lines.append(

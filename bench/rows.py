@@ -53,7 +53,9 @@ class Rows:
         }
 
 
-def find_rows(folder: Path | None, wanted: list[str] | None) -> Iterator[Rows]:
+def find_rows(
+    folder: Path | None, wanted: list[str] | None, tfidf: dict[str, int] | None = None
+) -> Iterator[Rows]:
     """Yield the bundled set and every data set in `folder`; say what is left out, and why."""
     paths = {"bundled": Path(longtail.__file__).parent / "data" / "debian.jsonl.gz"}
     if folder is not None:
@@ -64,27 +66,27 @@ def find_rows(folder: Path | None, wanted: list[str] | None) -> Iterator[Rows]:
         if wanted is not None and name not in wanted:
             continue
         try:
-            yield _read(name, path)
+            yield _read(name, path, tfidf or {})
         except longtail.LongtailError as error:
             print(f"left out {name}: {error}", flush=True)
 
 
-def _read(name: str, path: Path) -> Rows:
+def _read(name: str, path: Path, tfidf: dict[str, int]) -> Rows:
     train, test = longtail.load(path)
     if test is None:
         train, test = train.split(0.2)
-    return to_rows(name, train, test.align(train.label_names))
+    return to_rows(name, train, test.align(train.label_names), tfidf)
 
 
-def to_rows(name: str, train: Dataset, test: Dataset) -> Rows:
-    """Give both parts the same labels, and texts their tf-idf rows with our defaults."""
+def to_rows(name: str, train: Dataset, test: Dataset, tfidf: dict[str, int] | None = None) -> Rows:
+    """Give both parts the same labels, and texts their tf-idf rows: our defaults but `tfidf`."""
     # a label that only the test part has stays: nobody can predict it, yet it counts
     train = train.align(test.label_names)
     if train.texts is None or test.texts is None:
         train_X, test_X = train.X, test.X
     else:
-        tfidf = Tfidf()
-        train_X, test_X = tfidf.fit_transform(train.texts), tfidf.transform(test.texts)
+        features = Tfidf(**(tfidf or {}))
+        train_X, test_X = features.fit_transform(train.texts), features.transform(test.texts)
     return Rows(
         name,
         Dataset(train.Y, train.label_names, X=_plain(train_X)),

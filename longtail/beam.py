@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from longtail.rows import Rows
 
-
 MAX_CHUNK = 256  # what fits the type of TreeWeights.offset
 
 
@@ -111,12 +110,12 @@ def _check_children(tree: TreeWeights) -> None:
 def _log_probability(margin: np.float32, power: int) -> np.float32:
     """Turn a margin into the logarithm of a probability: e^(−max(0, 1 − m)^power), or σ(m)."""
     if power == 0:
-        return -np.log1p(np.exp(-margin)) if margin > 0 else margin - np.log1p(np.exp(margin))
+        return np.float32(min(margin, 0) - np.log1p(np.exp(-abs(margin))))
     gap = max(np.float32(1) - margin, np.float32(0))
-    result = gap
+    product = gap
     for _ in range(power - 1):
-        result *= gap
-    return -result
+        product *= gap
+    return -product
 
 
 @njit(nogil=True, cache=True)

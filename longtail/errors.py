@@ -3,8 +3,8 @@
 A message says what is wrong, where, what was found, and what to do about it.
 """
 
-from difflib import get_close_matches
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 

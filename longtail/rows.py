@@ -19,7 +19,7 @@ class Rows(NamedTuple):
     values: NDArray[np.float32]
 
 
-def as_rows(matrix: sp.csr_matrix) -> Rows:
+def view_rows(matrix: sp.csr_matrix) -> Rows:
     """View a CSR matrix as Rows; copies only what has another type."""
     return Rows(
         matrix.indptr.astype(np.int64, copy=False),

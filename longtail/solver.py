@@ -201,13 +201,14 @@ def descend(
     for i in range(n):
         for cell in range(X.start[i], X.start[i + 1]):
             norm[i] += X.values[cell] * X.values[cell]
-    order = np.arange(n)
+    order = np.arange(n, dtype=np.int64)
     state = np.uint64(seed) * np.uint64(2654435761) + np.uint64(88172645463325252)
     tolerance = np.float32(settings.tolerance)
     for _ in range(settings.max_passes):
         state = _shuffle(order, n, state)
         largest = np.float32(0)
-        for i in order:
+        for place in range(n):
+            i = order[place]
             _score(X, i, W, bias, margin)
             own = positives.columns[positives.start[i] : positives.start[i + 1]]
             for c in own:

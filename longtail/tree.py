@@ -8,7 +8,7 @@ Labels that no training document carries have no vector; they are dealt out even
 label has a leaf and the tree of a given label set has always the same size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from longtail.errors import ParameterError
 from longtail.parallel import run_tasks
 from longtail.progress import SILENT, Progress
-from longtail.rows import Rows, as_rows, gather_rows, scale_to_unit
+from longtail.rows import Rows, gather_rows, scale_to_unit, view_rows
 
 MAX_ROUNDS = 20  # of k-means; it has settled long before on all data we know
 
@@ -64,7 +64,7 @@ class LabelTree:
         kept = sorted({0, *levels} - {self.depth})
         if not 0 <= kept[0] <= kept[-1] < self.depth:
             raise ParameterError(f"The levels of this tree are 0 to {self.depth}. Got {levels}.")
-        children = []
+        children: list[NDArray[np.int32]] = []
         for upper, lower in zip(kept, [*kept[1:], self.depth], strict=True):
             starts = self.children[upper]
             for level in range(upper + 1, lower):
@@ -116,10 +116,10 @@ def build_tree(
         progress: told about each label that has found its place in a level.
     """
     _check_shape(branching, max_leaf, max_depth)
-    rows = as_rows(vectors)
+    rows = view_rows(vectors)
     n_labels, n_features = vectors.shape
     clusters = [np.arange(n_labels, dtype=np.int32)]
-    children = []
+    children: list[NDArray[np.int32]] = []
     while (max_depth is None or len(children) < max_depth) and any(
         len(cluster) > max_leaf for cluster in clusters
     ):
@@ -148,8 +148,8 @@ def _check_shape(branching: int, max_leaf: int, max_depth: int | None) -> None:
             raise ParameterError(f"The '{name}' of a tree must be at least {least}. Got {value}.")
 
 
-def _starts(counts) -> NDArray[np.int32]:  # type: ignore[no-untyped-def]
-    return np.concatenate(([0], np.cumsum(list(counts)))).astype(np.int32)
+def _starts(counts: Iterable[int]) -> NDArray[np.int32]:
+    return np.cumsum([0, *counts], dtype=np.int32)
 
 
 def _levels_to_go(size: int, branching: int, max_leaf: int) -> int:

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from longtail.rows import as_rows, gather_rows, scale_to_unit
+from longtail.rows import gather_rows, scale_to_unit, view_rows
 from longtail.solver import Settings, descend, train_node
 
 EXACT = {"tolerance": 1e-6, "max_passes": 3000, "prune": 0.0}
@@ -24,10 +24,7 @@ def random_problem(n=40, n_features=12, n_classifiers=5, seed=0):
 
 def objective(w, X, y, loss, C):
     margin = y * (X @ w)
-    if loss == "logistic":
-        losses = np.logaddexp(0, -margin)
-    else:
-        losses = np.maximum(0, 1 - margin) ** 2
+    losses = np.logaddexp(0, -margin) if loss == "logistic" else np.maximum(0, 1 - margin) ** 2
     return 0.5 * w @ w + C * losses.sum()
 
 
@@ -35,7 +32,7 @@ def objective(w, X, y, loss, C):
 @pytest.mark.parametrize("C", [0.1, 1.0, 20.0])
 def test_the_optimum_is_that_of_a_general_optimiser(loss, C):
     X, Y = random_problem()
-    W = descend(as_rows(X), X.shape[1], as_rows(Y), Y.shape[1], settings(loss, C, **EXACT), 1)
+    W = descend(view_rows(X), X.shape[1], view_rows(Y), Y.shape[1], settings(loss, C, **EXACT), 1)
     with_bias = np.hstack([X.toarray(), np.ones((X.shape[0], 1))]).astype(np.float64)
     for c in range(Y.shape[1]):
         y = 2 * Y.toarray()[:, c] - 1
@@ -47,22 +44,26 @@ def test_the_optimum_is_that_of_a_general_optimiser(loss, C):
 
 def test_classifiers_trained_together_equal_those_trained_alone():
     X, Y = random_problem(n_classifiers=7)
-    together = descend(as_rows(X), X.shape[1], as_rows(Y), 7, settings(**EXACT), 1)
+    together = descend(view_rows(X), X.shape[1], view_rows(Y), 7, settings(**EXACT), 1)
     for c in range(7):
-        alone = descend(as_rows(X), X.shape[1], as_rows(Y[:, c].tocsr()), 1, settings(**EXACT), 1)
+        alone = descend(
+            view_rows(X), X.shape[1], view_rows(Y[:, c].tocsr()), 1, settings(**EXACT), 1
+        )
         np.testing.assert_allclose(together[:, c], alone[:, 0], atol=1e-4)
 
 
 def test_no_bias_means_no_constant():
     X, Y = random_problem()
-    W = descend(as_rows(X), X.shape[1], as_rows(Y), Y.shape[1], settings(bias=0.0), 1)
+    W = descend(view_rows(X), X.shape[1], view_rows(Y), Y.shape[1], settings(bias=0.0), 1)
     assert (W[-1] == 0).all()
 
 
 def train(X, Y, documents, first, last, **parameters):
     scratch = np.full(X.shape[1], -1, np.int32)
     rows = np.asarray(documents, np.int32)
-    node = train_node(as_rows(X), as_rows(Y), rows, first, last, settings(**parameters), 3, scratch)
+    node = train_node(
+        view_rows(X), view_rows(Y), rows, first, last, settings(**parameters), 3, scratch
+    )
     assert (scratch == -1).all()
     return node
 
@@ -72,7 +73,7 @@ def test_a_node_sees_only_its_own_documents_and_children():
     documents = np.arange(0, 60, 2)
     node = train(X, Y, documents, 3, 7, **EXACT)
     W = descend(
-        as_rows(X[documents]), X.shape[1], as_rows(Y[documents][:, 3:7].tocsr()), 4,
+        view_rows(X[documents]), X.shape[1], view_rows(Y[documents][:, 3:7].tocsr()), 4,
         settings(**EXACT), 3,
     )  # fmt: skip
     dense = np.zeros((X.shape[1], 4), np.float32)
@@ -102,7 +103,7 @@ def test_a_node_without_documents_says_nothing():
 def test_gathered_rows_hold_the_same_values():
     X, _ = random_problem()
     chosen = np.array([5, 3, 30], np.int32)
-    own, columns = gather_rows(as_rows(X), chosen, np.full(X.shape[1], -1, np.int32))
+    own, columns = gather_rows(view_rows(X), chosen, np.full(X.shape[1], -1, np.int32))
     dense = np.zeros((3, X.shape[1]), np.float32)
     for i in range(3):
         cells = slice(own.start[i], own.start[i + 1])

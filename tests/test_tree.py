@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -27,7 +29,7 @@ def check_is_tree(tree, n_labels):
 def members(tree):
     """The sets of labels that share a parent."""
     starts = tree.children[-1]
-    return [frozenset(tree.leaves[a:b].tolist()) for a, b in zip(starts, starts[1:], strict=False)]
+    return [frozenset(tree.leaves[a:b].tolist()) for a, b in pairwise(starts)]
 
 
 def test_label_vectors_are_normalised_sums_of_documents():

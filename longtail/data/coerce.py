@@ -1,6 +1,7 @@
 """From what users hold in memory to a Dataset."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
     if isinstance(data, Dataset):
         if labels is not None:
             raise DataError("a Dataset has its labels already; leave the labels out")
-        return data
+        return data if data.X is None else replace(data, X=as_rows(data.X))
     if isinstance(data, Parts):
         raise DataError("this is a pair of parts; give one of them: parts.train or parts.test")
     if sp.issparse(data) or (isinstance(data, np.ndarray) and data.dtype.kind in "fiub"):

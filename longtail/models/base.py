@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError, suggest
@@ -60,7 +59,7 @@ class Model(ABC):
 
     @abstractmethod
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
-        """Rank labels for feature rows; k is at most the number of labels."""
+        """Rank labels for one row or more; k is at most the number of labels."""
 
     @abstractmethod
     def add_to_files(self, files: Files) -> None:
@@ -123,13 +122,13 @@ class Model(ABC):
                 "there is nothing to learn from"
             )
         features = None
-        if dataset.texts is not None:
+        if dataset.X is not None:
+            X = dataset.X
+        else:
             features = (self.tfidf or Tfidf()).copy()
             progress.stage("reading texts", 1)
-            X = features.fit_transform(dataset.texts)
+            X = features.fit_transform(dataset.texts or [])
             progress.advance(1)
-        else:
-            X = dataset.X
         self.fit_rows(X, dataset.Y, progress)
         self.features_ = features
         self.n_features_ = int(X.shape[1])
@@ -146,16 +145,18 @@ class Model(ABC):
         self._check_fitted()
         if k < 1:
             raise ParameterError(f"k must be at least 1. Got {k} instead.")
-        X = self._rows_of(data)
+        dataset = as_dataset(data)
+        X = self._rows_of(dataset)
         k = min(k, len(self.label_names_))
-        exclude = data.exclude if isinstance(data, Dataset) else None
+        exclude = dataset.align(self.label_names_).exclude
         if exclude is None or exclude.nnz == 0:
             return self._predict_filled(X, k)
-        exclude = data.align(self.label_names_).exclude  # type: ignore[union-attr]
         most = int(np.diff(exclude.indptr).max())
         return _without(self._predict_filled(X, min(k + most, len(self.label_names_))), exclude, k)
 
     def _predict_filled(self, X: sp.csr_matrix, k: int) -> TopK:
+        if X.shape[0] == 0:
+            return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
         top = self.predict_rows(X, k)
         empty = np.flatnonzero(np.diff(X.indptr) == 0)
         if len(empty):
@@ -165,16 +166,16 @@ class Model(ABC):
             top.scores[empty] = counts[frequent] / self.training_counts_.n_documents
         return top
 
-    def _rows_of(self, data: Documents) -> sp.csr_matrix:
-        """Return the feature rows of `data`, after checking that this model can read them."""
-        texts, X = _split_input(data)
-        if texts is not None:
+    def _rows_of(self, dataset: Dataset) -> sp.csr_matrix:
+        """Return the documents' feature rows, after checking that this model can read them."""
+        X = dataset.X
+        if X is None:
             if self.features_ is None:
                 raise DataError(
                     f"this model was trained on feature rows with {self.n_features_} columns and "
                     "cannot read texts; give it rows, or train a model on texts"
                 )
-            return self.features_.transform(texts)
+            return self.features_.transform(dataset.texts or [])
         if self.features_ is not None:
             raise DataError(
                 "this model was trained on texts and cannot read feature rows; "
@@ -219,7 +220,8 @@ class Model(ABC):
         """Rebuild a model from the files of its folder `path`, which is named in errors."""
         try:
             features = Tfidf.from_files(files) if "features" in files.config else None
-            model = cls(**files.config["parameters"], tfidf=features)
+            model = cls(**files.config["parameters"])
+            model.tfidf = features
             model.label_names_ = files.texts["label_names"]
             counts = files.arrays["label_counts"]
             model.training_counts_ = TrainingCounts(files.config["n_documents"], counts)
@@ -232,14 +234,6 @@ class Model(ABC):
                 "train the model again"
             ) from error
         return model
-
-
-def _split_input(data: Documents) -> tuple[Sequence[str] | None, sp.csr_matrix]:
-    """Return texts or rows, whichever `data` holds."""
-    if not isinstance(data, Dataset):
-        n = data.shape[0] if hasattr(data, "shape") else len(data)
-        data = as_dataset(data, sp.csr_matrix((n, 0), dtype=np.float32))
-    return data.texts, data.X
 
 
 def _without(top: TopK, exclude: sp.csr_matrix, k: int) -> TopK:
@@ -259,7 +253,7 @@ def parse_settings(
 ) -> dict[str, Any]:
     """Turn string values into what the constructor of `target` expects, by its annotations."""
     parameters = inspect.signature(target).parameters
-    hints = get_type_hints(target.__init__)
+    hints = get_type_hints(vars(target)["__init__"])
     parsed = {}
     for name, value in settings.items():
         if name not in parameters:

@@ -14,6 +14,7 @@ With several trees, each from another seed, the mean of their probabilities rank
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from threading import local
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -27,7 +28,7 @@ from longtail.features import Tfidf
 from longtail.models.base import Model
 from longtail.parallel import n_threads, run_tasks
 from longtail.progress import Progress
-from longtail.rows import Rows, as_rows, scale_to_unit
+from longtail.rows import Rows, scale_to_unit, view_rows
 from longtail.solver import NodeWeights, Settings, train_node
 from longtail.store import Files
 from longtail.topk import TopK
@@ -131,7 +132,7 @@ class Linear(Model):
         progress.stage("label vectors", 1)
         vectors = build_label_vectors(X, Y)
         progress.advance(1)
-        self.trees_ = []
+        trained = []
         for number in range(self.trees):
             seed = self.seed + 15485863 * number
             which = f" of tree {number + 1}/{self.trees}" if self.trees > 1 else ""
@@ -144,11 +145,12 @@ class Linear(Model):
                 seed=seed,
                 progress=progress,
             )
-            self.trees_.append(_train_tree(X, Y, tree, settings, seed, progress, which))
+            trained.append(_train_tree(X, Y, tree, settings, seed, progress, which))
+        self.trees_ = trained
 
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Search every tree and rank the labels by their mean probability."""
-        rows = as_rows(self._scale(X))
+        rows = view_rows(self._scale(X))
         n = X.shape[0]
         size = min(BATCH, max(1, -(-n // n_threads())))
         batches = [(first, min(first + size, n)) for first in range(0, n, size)]
@@ -206,8 +208,8 @@ def _train_tree(
 ) -> TreeWeights:
     belongs = _spread_upwards(Y, tree)
     tasks = _plan(X, tree, belongs)
-    rows = as_rows(X)
-    levels = [as_rows(matrix) for matrix in belongs]
+    rows = view_rows(X)
+    levels = [view_rows(matrix) for matrix in belongs]
     scratch = local()
 
     def train(number: int, task: _Task) -> NodeWeights:
@@ -260,7 +262,7 @@ def _plan(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -
             cuts = (
                 np.linspace(children[node], children[node + 1], n_chunks + 1).astype(int).tolist()
             )
-            for first, last in zip(cuts, cuts[1:], strict=False):
+            for first, last in pairwise(cuts):
                 cost = n_cells_here * (last - first + 8) + 1
                 tasks.append(_Task(level, node, documents, first, last, cost))
     return tasks

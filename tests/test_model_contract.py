@@ -1,0 +1,253 @@
+"""What every model promises, tried on each of them with small planted data.
+
+A new model joins by being registered; add an entry to QUICK if its defaults are slow here.
+"""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from planted import planted_dataset, planted_rows, planted_texts
+
+from longtail import Dataset, evaluate, load_model
+from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError
+from longtail.models import get_model_class, model_names
+from longtail.topk import NO_LABEL
+
+QUICK: dict[str, dict[str, object]] = {}
+
+pytestmark = pytest.mark.parametrize("name", model_names())
+
+
+def make(name, **parameters):
+    return get_model_class(name)(**QUICK.get(name, {}), **parameters)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Models that were trained once on planted rows and on planted texts."""
+    return {
+        (name, kind): make(name).fit(data)
+        for name in model_names()
+        for kind, data in (("rows", planted_dataset()), ("texts", planted_texts()))
+    }
+
+
+@pytest.mark.parametrize("kind", ["rows", "texts"])
+def test_it_learns_what_was_planted(name, kind, fitted):
+    test = planted_dataset(seed=1) if kind == "rows" else planted_texts(seed=1)
+    top = fitted[name, kind].predict(test, k=5)
+    assert evaluate(top, test)["P@1"] > 95
+    assert evaluate(top, test)["recall@5"] > 95
+
+
+def test_predictions_are_ranked_and_scores_are_probabilities(name, fitted):
+    top = fitted[name, "rows"].predict(planted_dataset(seed=1), k=4)
+    assert top.labels.shape == top.scores.shape == (300, 4)
+    assert top.labels.dtype == np.int32
+    assert top.scores.dtype == np.float32
+    assert (np.diff(top.scores, axis=1) <= 0).all()
+    assert top.scores.min() >= 0
+    assert top.scores.max() <= 1
+    assert all(len(set(row)) == 4 for row in top.labels.tolist())
+
+
+def test_the_same_seed_gives_the_same_scores(name):
+    test = planted_dataset(seed=1)
+    first, again, other = (
+        make(name, seed=seed).fit(planted_dataset()).predict(test) for seed in (1, 1, 2)
+    )
+    assert np.array_equal(first.scores, again.scores)
+    assert np.array_equal(first.labels, again.labels)
+    assert not np.array_equal(first.scores, other.scores)
+
+
+@pytest.mark.parametrize("kind", ["rows", "texts"])
+def test_a_saved_model_gives_identical_scores(name, kind, fitted, tmp_path):
+    test = planted_dataset(seed=1) if kind == "rows" else planted_texts(seed=1)
+    model = fitted[name, kind]
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    before, after = model.predict(test), loaded.predict(test)
+    assert np.array_equal(before.labels, after.labels)
+    assert np.array_equal(before.scores, after.scores)
+    assert list(loaded.label_names_) == list(model.label_names_)
+    assert loaded.get_parameters() == model.get_parameters()
+    loaded.save(tmp_path / "again")
+    assert load_model(tmp_path / "again").get_parameters() == model.get_parameters()
+
+
+@pytest.mark.parametrize("kind", ["rows", "texts"])
+def test_one_document_at_a_time_gives_what_a_batch_gives(name, kind, fitted):
+    test = planted_dataset(seed=1) if kind == "rows" else planted_texts(seed=1)
+    model = fitted[name, kind]
+    batch = model.predict(test)
+    for i in range(0, 300, 37):
+        one = model.predict(test.take(np.array([i])))
+        assert np.array_equal(one.labels[0], batch.labels[i])
+        assert np.array_equal(one.scores[0], batch.scores[i])
+
+
+def test_a_document_without_features_gets_the_most_frequent_labels(name, fitted):
+    model = fitted[name, "rows"]
+    empty = model.predict(sp.csr_matrix((2, model.n_features_), dtype=np.float32), k=3)
+    counts = model.training_counts_.label_counts
+    expected = np.argsort(-counts, kind="stable")[:3]
+    assert empty.labels.tolist() == [expected.tolist()] * 2
+    np.testing.assert_allclose(empty.scores[0], counts[expected] / 300, rtol=1e-6)
+    unknown = fitted[name, "texts"].predict(["", "nothing known here", "!?"], k=3)
+    assert unknown.labels.tolist() == [expected.tolist()] * 3
+
+
+def test_no_documents_to_predict(name, fitted):
+    model = fitted[name, "rows"]
+    top = model.predict(sp.csr_matrix((0, model.n_features_), dtype=np.float32), k=3)
+    assert top.labels.shape == (0, 3)
+
+
+def test_training_with_empty_rows_unlabelled_documents_and_unseen_labels(name):
+    X, Y = planted_rows()
+    X, Y = X.tolil(), Y.tolil()
+    X[:5] = 0
+    Y[3:9] = 0
+    Y = sp.hstack([Y, sp.csr_matrix((300, 3))]).tocsr()
+    top = make(name).fit(X.tocsr(), Y).predict(X.tocsr(), k=15)
+    assert top.labels.shape == (300, 15)
+    assert (np.diff(top.scores, axis=1) <= 0).all()
+
+
+def test_more_labels_wanted_than_there_are(name, fitted):
+    top = fitted[name, "rows"].predict(planted_dataset(seed=1), k=100)
+    assert top.k == 12
+
+
+@pytest.mark.parametrize(("n", "n_labels"), [(30, 1), (1, 3), (1, 1)])
+def test_one_label_or_one_document(name, n, n_labels):
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix(rng.random((n, 6)).astype(np.float32))
+    Y = sp.csr_matrix(np.ones((n, n_labels), np.float32))
+    top = make(name).fit(X, Y).predict(X, k=5)
+    assert top.labels.shape == (n, n_labels)
+    assert sorted(top.labels[0].tolist()) == list(range(n_labels))
+
+
+def test_excluded_pairs_are_never_predicted(name, fitted):
+    test = planted_dataset(seed=1)
+    free = fitted[name, "rows"].predict(test, k=4)
+    best = sp.csr_matrix(
+        (np.ones(300, np.float32), free.labels[:, 0], np.arange(301)), shape=test.Y.shape
+    )
+    barred = Dataset(test.Y, test.label_names, X=test.X, exclude=best)
+    top = fitted[name, "rows"].predict(barred, k=3)
+    assert np.array_equal(top.labels, free.labels[:, 1:])
+
+
+def test_all_labels_excluded_leaves_none(name, fitted):
+    test = planted_dataset(n=3, seed=1)
+    all_labels = sp.csr_matrix(np.ones(test.Y.shape, np.float32))
+    top = fitted[name, "rows"].predict(
+        Dataset(test.Y, test.label_names, X=test.X, exclude=all_labels), k=3
+    )
+    assert (top.labels == NO_LABEL).all()
+    assert (top.scores == 0).all()
+
+
+def test_predicting_before_fitting(name):
+    with pytest.raises(NotFittedError, match="has not been trained yet; call fit first"):
+        make(name).predict(planted_dataset())
+
+
+def test_saving_before_fitting(name, tmp_path):
+    with pytest.raises(NotFittedError):
+        make(name).save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_k_must_be_at_least_one(name, fitted):
+    with pytest.raises(ParameterError, match=r"k must be at least 1. Got 0 instead."):
+        fitted[name, "rows"].predict(planted_dataset(), k=0)
+
+
+def test_texts_for_a_model_of_rows(name, fitted):
+    with pytest.raises(DataError, match="trained on feature rows with 56 columns and cannot read"):
+        fitted[name, "rows"].predict(["a text"])
+
+
+def test_rows_for_a_model_of_texts(name, fitted):
+    with pytest.raises(DataError, match="trained on texts and cannot read feature rows"):
+        fitted[name, "texts"].predict(planted_rows()[0])
+
+
+def test_another_number_of_features(name, fitted):
+    with pytest.raises(DataError, match="the rows have 7 features, but the model was trained on"):
+        fitted[name, "rows"].predict(sp.csr_matrix((2, 7), dtype=np.float32))
+
+
+def test_rows_and_labels_of_different_length(name):
+    X, Y = planted_rows()
+    with pytest.raises(DataError, match="300 rows of X but 299 rows of labels Y"):
+        make(name).fit(X, Y[:299])
+
+
+def test_values_that_are_not_finite(name, fitted):
+    X, Y = planted_rows()
+    for value in (np.nan, np.inf):
+        broken = X.copy()
+        broken.data[7] = value
+        with pytest.raises(DataError):
+            make(name).fit(broken, Y)
+        with pytest.raises(DataError):
+            fitted[name, "rows"].predict(broken)
+
+
+def test_nothing_to_learn_from(name):
+    X, Y = planted_rows()
+    with pytest.raises(DataError, match="none of the 300 documents carries a label"):
+        make(name).fit(X, sp.csr_matrix(Y.shape, dtype=np.float32))
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was(name):
+    X, Y = planted_rows()
+    model = make(name).fit(X, Y)
+    before = model.predict(X)
+    with pytest.raises(DataError):
+        model.fit(X, Y[:10])
+    assert np.array_equal(model.predict(X).scores, before.scores)
+
+
+def test_an_unknown_setting_names_the_nearest(name):
+    with pytest.raises(ParameterError, match="has no parameter 'sede'; did you mean 'seed'"):
+        get_model_class(name).from_settings({"sede": "1"})
+
+
+def test_settings_come_as_strings(name):
+    model = get_model_class(name).from_settings({"seed": "7", "tfidf.ngrams": "1"})
+    assert model.seed == 7
+    assert model.tfidf.ngrams == 1
+    with pytest.raises(ParameterError, match=r"must be a whole number. Got 'x' instead."):
+        get_model_class(name).from_settings({"seed": "x"})
+    with pytest.raises(ParameterError, match="has no preset 'nope'"):
+        get_model_class(name).from_settings({"preset": "nope"})
+
+
+def test_every_preset_works(name):
+    for preset in get_model_class(name).presets:
+        model = get_model_class(name).from_settings({"preset": preset})
+        top = model.fit(planted_dataset()).predict(planted_dataset(seed=1))
+        assert evaluate(top, planted_dataset(seed=1))["P@1"] > 90
+
+
+def test_a_seed_out_of_range(name):
+    with pytest.raises(ParameterError, match=r"The 'seed' parameter of .* Got -1 instead"):
+        make(name, seed=-1).fit(planted_dataset())
+
+
+def test_files_that_do_not_fit_together(name, fitted, tmp_path):
+    """Whole files of a model whose parts disagree must not reach compiled code."""
+    from longtail.store import read_folder, write_folder
+
+    fitted[name, "rows"].save(tmp_path / "model")
+    files = read_folder(tmp_path / "model")
+    files.texts["label_names"] = list(files.texts["label_names"])[:-1]
+    write_folder(tmp_path / "broken", files)
+    with pytest.raises(ModelFileError, match="do not fit together"):
+        load_model(tmp_path / "broken")

@@ -1,0 +1,76 @@
+import threading
+
+import pytest
+
+from longtail.errors import ParameterError
+from longtail.parallel import n_threads, run_tasks, set_threads
+
+
+@pytest.fixture(autouse=True)
+def _restore():
+    yield
+    set_threads(None)
+
+
+class Recorder:
+    def __init__(self):
+        self.total, self.done = 0.0, 0.0
+
+    def stage(self, name, total):
+        self.total = total
+
+    def advance(self, amount):
+        self.done += amount
+
+
+def test_results_come_in_the_order_of_the_tasks():
+    assert run_tasks(lambda a, b: a * b, [(2, 3), (4, 5), (6, 7)], [1, 3, 2]) == [6, 20, 42]
+
+
+def test_the_costliest_starts_first():
+    set_threads(1)
+    started = []
+    run_tasks(started.append, [(name,) for name in "abc"], [1, 3, 2])
+    assert started == ["b", "c", "a"]
+
+
+def test_progress_advances_by_the_costs():
+    recorder = Recorder()
+    run_tasks(abs, [(1,), (2,)], [1.5, 2.5], recorder)
+    assert recorder.done == 4.0
+
+
+def test_an_error_stops_the_rest():
+    set_threads(1)
+    started = []
+
+    def fail(i):
+        started.append(i)
+        raise KeyError(i)
+
+    with pytest.raises(KeyError):
+        run_tasks(fail, [(i,) for i in range(1000)], [1.0] * 1000)
+    assert len(started) < 1000
+
+
+def test_the_number_of_threads_is_kept():
+    set_threads(3)
+    assert n_threads() == 3
+    seen = set()
+    gate = threading.Barrier(3, timeout=10)
+
+    def meet(_):
+        gate.wait()
+        seen.add(threading.get_ident())
+
+    run_tasks(meet, [(i,) for i in range(3)], [1.0] * 3)
+    assert len(seen) == 3
+
+
+def test_no_threads_at_all():
+    with pytest.raises(ParameterError, match=r"must be at least 1. Got 0 instead."):
+        set_threads(0)
+
+
+def test_nothing_to_do():
+    assert run_tasks(abs, [], []) == []
