@@ -54,7 +54,7 @@ class Rows:
 
 
 def find_rows(
-    folder: Path | None, wanted: list[str] | None, tfidf: dict[str, int] | None = None
+    folder: Path | None, wanted: list[str] | None, tfidf: dict[str, Any] | None = None
 ) -> Iterator[Rows]:
     """Yield the bundled set and every data set in `folder`; say what is left out, and why."""
     paths = {"bundled": Path(longtail.__file__).parent / "data" / "debian.jsonl.gz"}
@@ -71,14 +71,14 @@ def find_rows(
             print(f"left out {name}: {error}", flush=True)
 
 
-def _read(name: str, path: Path, tfidf: dict[str, int]) -> Rows:
+def _read(name: str, path: Path, tfidf: dict[str, Any]) -> Rows:
     train, test = longtail.load(path)
     if test is None:
         train, test = train.split(0.2)
     return to_rows(name, train, test.align(train.label_names), tfidf)
 
 
-def to_rows(name: str, train: Dataset, test: Dataset, tfidf: dict[str, int] | None = None) -> Rows:
+def to_rows(name: str, train: Dataset, test: Dataset, tfidf: dict[str, Any] | None = None) -> Rows:
     """Give both parts the same labels, and texts their tf-idf rows: our defaults but `tfidf`."""
     # a label that only the test part has stays: nobody can predict it, yet it counts
     train = train.align(test.label_names)

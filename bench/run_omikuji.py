@@ -26,7 +26,7 @@ class Omikuji(Method):
         data = lib.load_omikuji_data_set(ffi.new("char[]", str(path).encode()), self.pool.ptr)
         path.unlink()
         if data == ffi.NULL:
-            raise RuntimeError("Omikuji cannot read the data set")
+            raise RuntimeError("Omikuji failed to load the data (it gives no reason)")
         return ffi.gc(data, lib.free_omikuji_data_set)
 
     def train(self, data: Any) -> None:
@@ -36,7 +36,7 @@ class Omikuji(Method):
             setattr(parameters, name, value)
         model = lib.train_omikuji_model(data, parameters, self.pool.ptr)
         if model == ffi.NULL:
-            raise RuntimeError("Omikuji cannot train on the data set")
+            raise RuntimeError("Omikuji failed to train (it gives no reason)")
         self.model = omikuji.Model(model)
 
     def save(self) -> None:
