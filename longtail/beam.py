@@ -1,8 +1,8 @@
 """Beam search through a tree of trained linear classifiers, for one document or many.
 
 All nodes of a tree are numbered through, level by level, the root being 0. The classifiers of
-a node's children lie in chunks of a few dozen (see solver.py); a chunk is a small sparse matrix
-with a row for each feature that matters to it.
+a node's children lie together in a chunk, a sparse matrix with a row for each feature that
+matters to any of them.
 
 Two ways to bring a document and a chunk together give the same sums in the same order: where
 many documents ask for a chunk, its rows are spread out in a table by feature; where few do,
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from longtail.rows import Rows
 
-MAX_CHUNK = 256  # what fits the type of TreeWeights.offset
+MAX_CHUNK = 65_536  # children, as TreeWeights.offset can count; a larger node has more chunks
 
 
 class TreeWeights(NamedTuple):
@@ -42,7 +42,7 @@ class TreeWeights(NamedTuple):
     row: NDArray[np.int64]
     feature: NDArray[np.int32]
     start: NDArray[np.int64]
-    offset: NDArray[np.uint8]
+    offset: NDArray[np.uint16]
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
     leaves: NDArray[np.int32]
@@ -52,7 +52,7 @@ _TYPES = {
     **dict.fromkeys(("level", "chunk", "child", "row", "start"), np.int64),
     **dict.fromkeys(("feature", "leaves"), np.int32),
     **dict.fromkeys(("weight", "bias"), np.float32),
-    "offset": np.uint8,
+    "offset": np.uint16,
 }
 
 
@@ -119,21 +119,34 @@ def _log_probability(margin: np.float32, power: int) -> np.float32:
 
 
 @njit(nogil=True, cache=True)
-def _insert(
-    nodes: NDArray[np.int64], scores: NDArray[np.float32], node: int, score: np.float32
+def _keep_best(
+    margins: NDArray[np.float32],
+    first: int,
+    above: np.float32,
+    power: int,
+    nodes: NDArray[np.int64],
+    scores: NDArray[np.float32],
 ) -> None:
-    """Put a node into the list of the best; equal scores are ordered by node number."""
-    place = len(nodes) - 1
-    if score < scores[place] or (score == scores[place] and node > nodes[place]):
-        return
-    while place > 0 and (
-        score > scores[place - 1] or (score == scores[place - 1] and node < nodes[place - 1])
-    ):
-        nodes[place] = nodes[place - 1]
-        scores[place] = scores[place - 1]
-        place -= 1
-    nodes[place] = node
-    scores[place] = score
+    """Put the nodes first, first + 1, … into the list of the best.
+
+    `above` is their parent's score; equal scores are ordered by node number.
+    """
+    last = len(nodes) - 1
+    for c in range(len(margins)):
+        score = above + _log_probability(margins[c], power)
+        if score < scores[last]:
+            continue
+        node, place = first + c, last
+        if score == scores[last] and node > nodes[last]:
+            continue
+        while place > 0 and (
+            score > scores[place - 1] or (score == scores[place - 1] and node < nodes[place - 1])
+        ):
+            nodes[place] = nodes[place - 1]
+            scores[place] = scores[place - 1]
+            place -= 1
+        nodes[place] = node
+        scores[place] = score
 
 
 @njit(nogil=True, cache=True)
@@ -221,7 +234,7 @@ def search(
     depth = len(tree.level) - 2
     nodes = np.zeros((n, 1), np.int64)
     scores = np.zeros((n, 1), np.float32)
-    sums = np.zeros(MAX_CHUNK, np.float32)
+    sums = np.zeros(np.diff(tree.child).max(), np.float32)
     for level in range(depth):
         base, n_nodes = tree.level[level], tree.level[level + 1] - tree.level[level]
         width = k if level == depth - 1 else beam
@@ -247,9 +260,14 @@ def search(
                         _sum_by_table(X, first + i, tree, table, sums)
                     else:
                         _sum_by_search(X, first + i, tree, chunk, sums)
-                    for c in range(n_children):
-                        score = scores[i, slot] + _log_probability(sums[c], power)
-                        _insert(best[i], best_scores[i], tree.child[chunk] + c, score)
+                    _keep_best(
+                        sums[:n_children],
+                        tree.child[chunk],
+                        scores[i, slot],
+                        power,
+                        best[i],
+                        best_scores[i],
+                    )
                 if use_table:
                     for row in range(tree.row[chunk], tree.row[chunk + 1]):
                         table[tree.feature[row]] = -1

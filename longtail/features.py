@@ -27,6 +27,11 @@ from longtail.store import Files
 
 UNKNOWN = -1
 
+# Words a text may have on average if pairs are to be counted too. On validation parts, pairs raise
+# the linear model's P@1 by 1.1 on library titles (10 words) and by 1.4 on package descriptions
+# (69 words); on questions (119 words) they lower it by 0.4 and cost four times as much.
+SHORT_TEXT = 100
+
 _WORD = r"[\w{marks}]+(?:\+\+|#(?![\w#]))?"
 _ASCII_WORD = re.compile(_WORD.format(marks=""), re.ASCII)
 
@@ -49,7 +54,8 @@ class Tfidf:
     """Turn texts into tf-idf rows: CSR, float32, of length 1.
 
     Attributes:
-        ngrams: 1 for words alone, 2 for words and pairs of neighbouring words.
+        ngrams: 1 for words alone, 2 for words and pairs of neighbouring words; None decides by
+            the texts: pairs where they are short (see SHORT_TEXT).
         min_df: keep a word if at least this many documents hold it.
         min_pair_df: the same for a pair; those seen only once are many and teach little.
         max_features: keep at most so many terms, the commonest, or all of them if None.
@@ -63,7 +69,7 @@ class Tfidf:
     def __init__(
         self,
         *,
-        ngrams: int = 2,
+        ngrams: int | None = None,
         min_df: int = 1,
         min_pair_df: int = 2,
         max_features: int | None = None,
@@ -154,8 +160,8 @@ class Tfidf:
         }
 
     def _check_settings(self) -> None:
-        if self.ngrams not in (1, 2):
-            raise _wrong("ngrams", "1 or 2", self.ngrams)
+        if self.ngrams not in (None, 1, 2):
+            raise _wrong("ngrams", "1 or 2, or None", self.ngrams)
         if self.accents not in ("keep", "strip"):
             raise _wrong("accents", "'keep' or 'strip'", self.accents)
         for name in ("min_df", "min_pair_df", "max_features"):
@@ -179,7 +185,7 @@ class Tfidf:
         if not words:
             raise _no_words(len(tokens.starts) - 1, len(seen), self.min_df)
         pairs = np.empty(0, dtype=np.int64)
-        if self.ngrams == 2:
+        if self.ngrams == 2 or (self.ngrams is None and _are_short(tokens)):
             pairs = _select_pairs(tokens, len(words), self.min_pair_df)
         self._set_terms(words, pairs)
         counts = self._count(tokens)
@@ -282,6 +288,10 @@ def _unicode_word() -> re.Pattern[str]:
     """Return the pattern of a word whose letters may carry marks, such as Hindi's vowel signs."""
     marks = (chr(i) for i in range(0x300, 0x10000) if unicodedata.category(chr(i))[0] == "M")
     return re.compile(_WORD.format(marks="".join(marks)))
+
+
+def _are_short(tokens: _Terms) -> bool:
+    return len(tokens.ids) <= SHORT_TEXT * (len(tokens.starts) - 1)
 
 
 def _select_words(names: list[str], tokens: _Terms, min_df: int) -> tuple[list[str], _Terms]:

@@ -30,15 +30,22 @@ def view_rows(matrix: sp.csr_matrix) -> Rows:
 
 def scale_to_unit(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """Return the matrix with every row of length 1, empty rows left empty."""
-    squares = np.add.reduceat(
-        np.append(np.square(matrix.data, dtype=np.float64), 0), matrix.indptr[:-1]
-    )
-    squares[(np.diff(matrix.indptr) == 0) | (squares == 0)] = 1
-    if np.allclose(squares, 1, rtol=0, atol=1e-5):
-        return matrix
-    scale = np.repeat(1 / np.sqrt(squares), np.diff(matrix.indptr))
-    data = (matrix.data * scale).astype(np.float32)
-    return sp.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    values = scale_rows(view_rows(matrix)).values
+    return sp.csr_matrix((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+@njit(nogil=True, cache=True)
+def scale_rows(rows: Rows) -> Rows:
+    """Return the rows with every one of length 1, rows of zeros left as they are."""
+    values = np.empty_like(rows.values)
+    for i in range(len(rows.start) - 1):
+        squares = 0.0
+        for cell in range(rows.start[i], rows.start[i + 1]):
+            squares += np.float64(rows.values[cell]) ** 2
+        scale = 1 / np.sqrt(squares) if squares > 0 else 1.0
+        for cell in range(rows.start[i], rows.start[i + 1]):
+            values[cell] = rows.values[cell] * scale
+    return Rows(rows.start, rows.columns, values)
 
 
 @njit(nogil=True, cache=True)

@@ -22,6 +22,8 @@ from longtail.progress import SILENT, Progress
 from longtail.rows import Rows, gather_rows, scale_to_unit, view_rows
 
 MAX_ROUNDS = 20  # of k-means; it has settled long before on all data we know
+MAX_WAYS = 16  # of one split; wider nodes are made from several, which costs far less
+LARGEST_SHARE = 0.9  # of a cluster's labels that may stay together in an unbalanced split
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,11 @@ class LabelTree:
 
     children: Sequence[NDArray[np.int32]]
     leaves: NDArray[np.int32]
+
+    @classmethod
+    def flat(cls, n_labels: int) -> "LabelTree":
+        """Return the tree whose root is the parent of all labels."""
+        return cls([np.array([0, n_labels], np.int32)], np.arange(n_labels, dtype=np.int32))
 
     @property
     def n_labels(self) -> int:
@@ -71,6 +78,20 @@ class LabelTree:
                 starts = self.children[level][starts]
             children.append(starts)
         return LabelTree(children, self.leaves)
+
+    def widen(self, branching: int, max_depth: int | None = None) -> "LabelTree":
+        """Leave out inner levels, from the bottom up, while no node gets more than `branching`.
+
+        The parents of the labels stay. With `max_depth`, at most so many inner levels stay, and
+        nodes may have more than `branching` children.
+        """
+        kept = [self.depth - 1]
+        for level in range(self.depth - 2, 0, -1):
+            above = np.diff(self.keep([level - 1, *kept]).children[1 if level > 1 else 0])
+            full = max_depth is not None and len(kept) >= max_depth
+            if above.max() > branching and not full:
+                kept.append(level)
+        return self.keep(kept if self.depth > 1 else [])
 
     def compress(self, c: int, height: int) -> "LabelTree":
         """Make the tree shallow and wide: 2^c children a node, `height` inner levels.
@@ -109,8 +130,9 @@ def build_tree(
     Args:
         vectors: (n_labels, n_features) unit rows; a label without documents has an empty one.
         branching: into how many clusters a cluster is split at most.
-        max_leaf: the most labels that may share a parent, unless `max_depth` ends the tree.
-        max_depth: the most levels of clusters between the root and the labels.
+        max_leaf: the most labels that may share a parent.
+        max_depth: the most levels of clusters between the root and the labels; the upper ones
+            are left out, even if nodes then have more than `branching` children.
         balanced: make the clusters of a split equal in size, give or take one label.
         seed: fixes the starting points of k-means.
         progress: told about each label that has found its place in a level.
@@ -120,11 +142,10 @@ def build_tree(
     n_labels, n_features = vectors.shape
     clusters = [np.arange(n_labels, dtype=np.int32)]
     children: list[NDArray[np.int32]] = []
-    while (max_depth is None or len(children) < max_depth) and any(
-        len(cluster) > max_leaf for cluster in clusters
-    ):
-        levels_left = _levels_to_go(max(map(len, clusters)), branching, max_leaf)
-        ways = [_n_parts(len(cluster), branching, max_leaf, levels_left) for cluster in clusters]
+    while max_depth != 0 and any(len(cluster) > max_leaf for cluster in clusters):
+        most = min(branching, MAX_WAYS)
+        share = _equal_share(max(map(len, clusters)), most, max_leaf) if balanced else most
+        ways = [1 if len(cluster) <= max_leaf else min(share, len(cluster)) for cluster in clusters]
         tasks = [
             (rows, n_features, cluster, k, balanced, seed + 7919 * i + 104729 * len(children))
             for i, (cluster, k) in enumerate(zip(clusters, ways, strict=True))
@@ -135,7 +156,7 @@ def build_tree(
         children.append(_starts(len(parts) for parts in splits))
         clusters = [part for parts in splits for part in parts]
     children.append(_starts(len(cluster) for cluster in clusters))
-    return LabelTree(children, np.concatenate(clusters))
+    return LabelTree(children, np.concatenate(clusters)).widen(branching, max_depth)
 
 
 def _check_shape(branching: int, max_leaf: int, max_depth: int | None) -> None:
@@ -152,20 +173,15 @@ def _starts(counts: Iterable[int]) -> NDArray[np.int32]:
     return np.cumsum([0, *counts], dtype=np.int32)
 
 
-def _levels_to_go(size: int, branching: int, max_leaf: int) -> int:
-    """Return how many splits by `branching` bring a cluster of `size` down to `max_leaf`."""
+def _equal_share(size: int, branching: int, max_leaf: int) -> int:
+    """Return into how many parts to split now, if all levels to come split into as many."""
     levels, capacity = 0, max_leaf
     while capacity < size:
         levels, capacity = levels + 1, capacity * branching
-    return levels
-
-
-def _n_parts(size: int, branching: int, max_leaf: int, levels_left: int) -> int:
-    """Return into how many parts to split so that all levels left do an equal share."""
-    if size <= max_leaf or levels_left == 0:
-        return 1
-    equal_share = int(np.ceil((size / max_leaf) ** (1 / levels_left) - 1e-9))
-    return min(max(equal_share, 2), branching, size)
+    share = 1
+    while max_leaf * share**levels < size:
+        share += 1
+    return share
 
 
 def _split(
@@ -192,6 +208,9 @@ def _cluster(
     own, columns = gather_rows(rows, labels, np.full(n_features, -1, np.int32))
     first = np.random.default_rng(seed).choice(len(labels), size=k, replace=False)
     cluster_of = _kmeans(own, len(columns), first.astype(np.int64), balanced, MAX_ROUNDS)
+    if np.bincount(cluster_of).max() > LARGEST_SHARE * len(labels):
+        # Hardly a split at all, as with labels that are all alike: the tree would never end.
+        cluster_of = _kmeans(own, len(columns), first.astype(np.int64), True, MAX_ROUNDS)
     order = np.argsort(cluster_of, kind="stable")
     parts = np.split(labels[order], np.cumsum(np.bincount(cluster_of, minlength=k))[:-1])
     return [part for part in parts if len(part)]

@@ -11,7 +11,7 @@ from longtail.rows import scale_to_unit, view_rows
 @pytest.fixture(scope="module")
 def trained():
     X, Y = planted_rows(n=400, n_labels=30)
-    model = Linear(trees=1, branching=3, max_leaf=4, prune=0.0).fit(X, Y)
+    model = Linear(trees=1, flat=0, branching=3, max_leaf=4, prune=0.0).fit(X, Y)
     return model.trees_[0], scale_to_unit(planted_rows(n=50, n_labels=30, seed=5)[0])
 
 
@@ -82,7 +82,7 @@ def test_fewer_labels_in_the_beam_than_wanted(trained):
         ("feature", lambda a: np.where(np.arange(len(a)) == 3, -1, a)),
         ("leaves", lambda a: a + 1),
         ("leaves", lambda a: a[:-1]),
-        ("offset", lambda a: a + np.uint8(100)),
+        ("offset", lambda a: a + np.uint16(100)),
         ("child", lambda a: a + 1),
         ("child", lambda a: a[::-1].copy()),
         ("row", lambda a: a * 2),

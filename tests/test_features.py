@@ -244,7 +244,7 @@ def test_transform_before_fit() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"ngrams": 3}, "The 'ngrams' parameter of Tfidf must be 1 or 2. Got 3 instead."),
+        ({"ngrams": 3}, "The 'ngrams' parameter of Tfidf must be 1 or 2, or None. Got 3 instead."),
         (
             {"accents": "x"},
             "The 'accents' parameter of Tfidf must be 'keep' or 'strip'. Got 'x' instead.",
@@ -333,3 +333,11 @@ def test_damaged_weights_are_refused(idf: np.ndarray) -> None:
     files.arrays["features.idf"] = idf
     with pytest.raises(ModelFileError, match="the model's text features cannot be used: 5 terms"):
         Tfidf.from_files(files)
+
+
+def test_pairs_are_counted_where_texts_are_short() -> None:
+    short, long = "red beer here", "red beer here " * 40
+    assert "red beer" in Tfidf().fit([short] * 3).feature_names_
+    assert Tfidf().fit([long] * 3).feature_names_ == ["beer", "here", "red"]
+    assert "red beer" in Tfidf(ngrams=2).fit([long] * 3).feature_names_
+    assert Tfidf(ngrams=1).fit([short] * 3).feature_names_ == ["beer", "here", "red"]

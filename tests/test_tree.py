@@ -80,12 +80,28 @@ def test_only_labels_without_documents_still_make_a_tree():
     check_is_tree(tree, 50)
 
 
-def test_max_depth_ends_the_tree():
+def test_max_depth_leaves_upper_levels_out():
     vectors = sp.random(500, 40, 0.3, format="csr", dtype=np.float32, random_state=3)
-    tree = build_tree(vectors, branching=10, max_leaf=5, max_depth=1, balanced=False)
-    assert tree.depth == 2
-    assert tree.sizes[1] <= 10
+    deep = build_tree(vectors, branching=4, max_leaf=5, balanced=False)
+    flat = build_tree(vectors, branching=4, max_leaf=5, max_depth=1, balanced=False)
+    assert deep.depth > 3
+    assert flat.depth == 2
+    assert set(members(flat)) == set(members(deep))
     assert build_tree(vectors, max_leaf=5, max_depth=0).sizes == [1, 500]
+
+
+def test_wide_nodes_are_made_of_several_splits():
+    vectors = sp.random(4000, 40, 0.3, format="csr", dtype=np.float32, random_state=3)
+    assert build_tree(vectors, branching=16, max_leaf=20).sizes == [1, 15, 210, 4000]
+    assert build_tree(vectors, branching=210, max_leaf=20).sizes == [1, 210, 4000]
+    assert build_tree(vectors, branching=209, max_leaf=20).sizes == [1, 15, 210, 4000]
+
+
+def test_labels_that_are_all_alike_are_split_all_the_same():
+    vectors = sp.csr_matrix(np.ones((700, 1), np.float32))
+    tree = build_tree(vectors, branching=16, max_leaf=10, balanced=False)
+    check_is_tree(tree, 700)
+    assert np.diff(tree.children[-1]).max() <= 10
 
 
 def test_the_seed_decides():

@@ -1,6 +1,6 @@
 """Documents and their labels: the Dataset, and everything that reads and writes it."""
 
-from longtail.data.coerce import as_dataset
+from longtail.data.coerce import as_dataset, as_documents
 from longtail.data.dataset import Dataset, Parts, build_label_matrix
 from longtail.data.describe import describe
 from longtail.data.folder import load
@@ -11,6 +11,7 @@ __all__ = [
     "Dataset",
     "Parts",
     "as_dataset",
+    "as_documents",
     "build_label_matrix",
     "convert",
     "describe",

@@ -20,26 +20,35 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
             carries the label (column); or for each document a list of label names, or of label
             ids (whole numbers). Without it the documents have no labels.
     """
+    documents = as_documents(data)
     if isinstance(data, Dataset):
         if labels is not None:
             raise DataError("a Dataset has its labels already; leave the labels out")
-        return data if data.X is None else replace(data, X=as_rows(data.X))
+        return data if isinstance(documents, list) else replace(data, X=documents)
+    if isinstance(documents, list):
+        Y, names = as_labels(labels, len(documents))
+        return Dataset(Y, names, texts=documents)
+    Y, names = as_labels(labels, documents.shape[0])
+    return Dataset(Y, names, X=documents)
+
+
+def as_documents(data: Any) -> list[str] | sp.csr_matrix:
+    """Return the texts or the checked feature rows of what `as_dataset` takes."""
     if isinstance(data, Parts):
         raise DataError("this is a pair of parts; give one of them: parts.train or parts.test")
+    if isinstance(data, Dataset):
+        data = data.texts if data.X is None else data.X
     if sp.issparse(data) or (isinstance(data, np.ndarray) and data.dtype.kind in "fiub"):
-        X = as_rows(data)
-        Y, names = as_labels(labels, X.shape[0])
-        return Dataset(Y, names, X=X)
-    texts = _as_texts(data)
-    Y, names = as_labels(labels, len(texts))
-    return Dataset(Y, names, texts=texts)
+        return as_rows(data)
+    return _as_texts(data)
 
 
 def as_rows(X: Any) -> sp.csr_matrix:
     """Return feature rows as canonical CSR float32; the input stays as it is."""
-    rows = _as_csr(X, "X")
-    wrong = np.flatnonzero(~np.isfinite(rows.data))
-    if len(wrong):
+    is_ready = isinstance(X, sp.csr_matrix) and X.dtype == np.float32 and X.has_canonical_format
+    rows = X if is_ready else _as_csr(X, "X")
+    if not np.isfinite(rows.data).all():
+        wrong = np.flatnonzero(~np.isfinite(rows.data))
         row = int(np.searchsorted(rows.indptr, wrong[0], side="right")) - 1
         raise DataError(
             f"X holds {rows.data[wrong[0]]} in row {row}, column {rows.indices[wrong[0]]}; "

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.data import Dataset, as_dataset
+from longtail.data import Dataset, as_dataset, as_documents
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError, suggest
 from longtail.features import Tfidf
 from longtail.metrics import TrainingCounts
@@ -145,11 +145,10 @@ class Model(ABC):
         self._check_fitted()
         if k < 1:
             raise ParameterError(f"k must be at least 1. Got {k} instead.")
-        dataset = as_dataset(data)
-        X = self._rows_of(dataset)
+        X = self._rows_of(data)
         k = min(k, len(self.label_names_))
-        exclude = dataset.align(self.label_names_).exclude
-        if exclude is None or exclude.nnz == 0:
+        exclude = _excluded(data, self.label_names_)
+        if exclude is None:
             return self._predict_filled(X, k)
         most = int(np.diff(exclude.indptr).max())
         return _without(self._predict_filled(X, min(k + most, len(self.label_names_))), exclude, k)
@@ -166,16 +165,16 @@ class Model(ABC):
             top.scores[empty] = counts[frequent] / self.training_counts_.n_documents
         return top
 
-    def _rows_of(self, dataset: Dataset) -> sp.csr_matrix:
+    def _rows_of(self, data: Documents) -> sp.csr_matrix:
         """Return the documents' feature rows, after checking that this model can read them."""
-        X = dataset.X
-        if X is None:
+        X = as_documents(data)
+        if isinstance(X, list):
             if self.features_ is None:
                 raise DataError(
                     f"this model was trained on feature rows with {self.n_features_} columns and "
                     "cannot read texts; give it rows, or train a model on texts"
                 )
-            return self.features_.transform(dataset.texts or [])
+            return self.features_.transform(X)
         if self.features_ is not None:
             raise DataError(
                 "this model was trained on texts and cannot read feature rows; "
@@ -234,6 +233,13 @@ class Model(ABC):
                 "train the model again"
             ) from error
         return model
+
+
+def _excluded(data: Documents, label_names: Sequence[str]) -> sp.csr_matrix | None:
+    """Return the pairs that must not be predicted, or None if there are none."""
+    if not isinstance(data, Dataset) or data.exclude is None or data.exclude.nnz == 0:
+        return None
+    return data.align(label_names).exclude
 
 
 def _without(top: TopK, exclude: sp.csr_matrix, k: int) -> TopK:

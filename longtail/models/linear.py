@@ -14,7 +14,7 @@ With several trees, each from another seed, the mean of their probabilities rank
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from threading import local
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -23,18 +23,19 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from longtail.beam import TreeWeights, check_tree, search
+from longtail.beam import MAX_CHUNK, TreeWeights, check_tree, search
 from longtail.features import Tfidf
 from longtail.models.base import Model
 from longtail.parallel import n_threads, run_tasks
 from longtail.progress import Progress
-from longtail.rows import Rows, scale_to_unit, view_rows
+from longtail.rows import Rows, scale_rows, scale_to_unit, view_rows
 from longtail.solver import NodeWeights, Settings, train_node
 from longtail.store import Files
 from longtail.topk import TopK
 from longtail.tree import LabelTree, build_label_vectors, build_tree
 
-CHUNK = 64  # classifiers trained side by side; more of them overflow the processor's cache
+BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
+SURE = 100.0  # a margin that stands for a probability of 1
 BATCH = 2048  # documents that search a tree together
 
 
@@ -43,8 +44,9 @@ class Linear(Model):
 
     Args:
         trees: how many trees to average; more are slower and a little more accurate.
-        branching: into how many clusters a cluster of labels is split at most.
-        max_leaf: how many labels may share a parent; as many as there are means no tree at all.
+        flat: with at most so many labels there is no tree: every document tries every label.
+        branching: how many children a node may have; few make a deep tree, many a shallow one.
+        max_leaf: how many labels may share a parent.
         max_depth: at most so many levels of clusters; none means as many as it takes.
         balanced: make clusters equal in size (as Parabel does), or let them differ (Bonsai).
         normalize: scale every document's row to length 1.
@@ -64,9 +66,9 @@ class Linear(Model):
     summary: ClassVar[str] = "linear classifiers in a tree over the labels"
     choose_when: ClassVar[str] = "you want a strong model in seconds, on any number of labels"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"trees": 1},
-        "parabel": {"trees": 3, "branching": 2, "max_leaf": 100, "power": 2},
-        "bonsai": {"trees": 3, "branching": 100, "balanced": False, "max_depth": 2, "power": 2},
+        "fast": {"trees": 1, "max_passes": 5},
+        "parabel": {"flat": 0, "branching": 2, "max_leaf": 100, "balanced": True},
+        "bonsai": {"flat": 0, "branching": 100, "max_leaf": 100},
     }
 
     trees_: Sequence[TreeWeights]
@@ -75,16 +77,17 @@ class Linear(Model):
         self,
         *,
         trees: int = 3,
-        branching: int = 16,
-        max_leaf: int = 100,
+        flat: int = 1000,
+        branching: int = 256,
+        max_leaf: int = 400,
         max_depth: int | None = None,
-        balanced: bool = True,
+        balanced: bool = False,
         normalize: bool = True,
         loss: Literal["squared-hinge", "logistic"] = "squared-hinge",
-        C: float = 1.0,
+        C: float = 0.5,
         bias: float = 1.0,
         tolerance: float = 0.1,
-        max_passes: int = 20,
+        max_passes: int = 8,
         prune: float = 0.1,
         beam: int = 10,
         power: int = 3,
@@ -92,6 +95,7 @@ class Linear(Model):
         tfidf: Tfidf | None = None,
     ):
         self.trees = trees
+        self.flat = flat
         self.branching = branching
         self.max_leaf = max_leaf
         self.max_depth = max_depth
@@ -112,6 +116,7 @@ class Linear(Model):
         """Raise ParameterError for the first parameter that is out of range."""
         for name in ("trees", "max_leaf", "max_passes", "beam", "power"):
             self.require(name, getattr(self, name) >= 1, "at least 1")
+        self.require("flat", self.flat >= 0, "0 or more")
         self.require("branching", self.branching >= 2, "at least 2")
         self.require("max_depth", self.max_depth is None or self.max_depth >= 0, "0 or more")
         self.require(
@@ -128,47 +133,60 @@ class Linear(Model):
         settings = Settings(
             self.loss == "logistic", self.C, self.bias, self.tolerance, self.max_passes, self.prune
         )
-        X = self._scale(X)
+        X = scale_to_unit(X) if self.normalize else X
+        trees = self._build_trees(X, Y, progress)
+        trained = []
+        for number, tree in enumerate(trees):
+            which = f" of tree {number + 1}/{len(trees)}" if len(trees) > 1 else ""
+            seed = self._tree_seed(number)
+            trained.append(_train_tree(X, Y, tree, settings, seed, progress, which))
+        self.trees_ = trained
+
+    def _build_trees(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress
+    ) -> list[LabelTree]:
+        if self._is_flat(Y.shape[1]):  # without clusters all trees would be the same
+            return [LabelTree.flat(Y.shape[1])]
         progress.stage("label vectors", 1)
         vectors = build_label_vectors(X, Y)
         progress.advance(1)
-        trained = []
-        for number in range(self.trees):
-            seed = self.seed + 15485863 * number
-            which = f" of tree {number + 1}/{self.trees}" if self.trees > 1 else ""
-            tree = build_tree(
+        return [
+            build_tree(
                 vectors,
                 branching=self.branching,
                 max_leaf=self.max_leaf,
                 max_depth=self.max_depth,
                 balanced=self.balanced,
-                seed=seed,
+                seed=self._tree_seed(number),
                 progress=progress,
             )
-            trained.append(_train_tree(X, Y, tree, settings, seed, progress, which))
-        self.trees_ = trained
+            for number in range(self.trees)
+        ]
+
+    def _is_flat(self, n_labels: int) -> bool:
+        return n_labels <= self.flat
+
+    def _tree_seed(self, number: int) -> int:
+        return self.seed + 15485863 * number
 
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Search every tree and rank the labels by their mean probability."""
-        rows = view_rows(self._scale(X))
+        rows = scale_rows(view_rows(X)) if self.normalize else view_rows(X)
         n = X.shape[0]
         size = min(BATCH, max(1, -(-n // n_threads())))
         batches = [(first, min(first + size, n)) for first in range(0, n, size)]
         # A label that is just below one tree's best k may be among the best of the mean.
-        width = k if self.trees == 1 else max(2 * k, 10)
+        width = k if len(self.trees_) == 1 else max(2 * k, 10)
         power = 0 if self.loss == "logistic" else self.power
         found = [
             _search_batches(rows, X.shape[1], batches, tree, self.beam, width, power)
             for tree in self.trees_
         ]
-        if self.trees == 1:
+        if len(self.trees_) == 1:
             return TopK(found[0][0], np.exp(found[0][1]))
         labels = np.concatenate([labels for labels, _ in found], axis=1)
         logs = np.concatenate([logs for _, logs in found], axis=1)
-        return TopK(*_best_means(labels, logs, self.trees, k))
-
-    def _scale(self, X: sp.csr_matrix) -> sp.csr_matrix:
-        return scale_to_unit(X) if self.normalize else X
+        return TopK(*_best_means(labels, logs, len(self.trees_), k))
 
     def add_to_files(self, files: Files) -> None:
         """Add the arrays of every tree."""
@@ -178,16 +196,17 @@ class Linear(Model):
 
     def restore(self, files: Files) -> None:
         """Take the arrays of every tree back."""
+        n_labels = len(self.label_names_)
         self.trees_ = [
             TreeWeights(*(files.arrays[f"tree.{number}.{field}"] for field in TreeWeights._fields))
-            for number in range(self.trees)
+            for number in range(1 if self._is_flat(n_labels) else self.trees)
         ]
         for tree in self.trees_:
-            check_tree(tree, self.n_features_, len(self.label_names_))
+            check_tree(tree, self.n_features_, n_labels)
 
 
 class _Task(NamedTuple):
-    """One chunk of classifiers to train: the children first ≤ c < last of a node."""
+    """One block of classifiers to train: the children first ≤ c < last of a node."""
 
     level: int
     node: int
@@ -213,6 +232,8 @@ def _train_tree(
     scratch = local()
 
     def train(number: int, task: _Task) -> NodeWeights:
+        if len(task.documents) == 0:
+            return _always(task.last - task.first)
         if not hasattr(scratch, "columns"):
             scratch.columns = np.full(X.shape[1], -1, np.int32)
         return train_node(
@@ -229,6 +250,13 @@ def _train_tree(
     costs = [task.cost for task in tasks]
     progress.stage(f"classifiers{which}", sum(costs))
     return _assemble(tree, tasks, run_tasks(train, list(enumerate(tasks)), costs, progress))
+
+
+def _always(n_children: int) -> NodeWeights:
+    """Return classifiers that say yes to every document."""
+    none = np.empty(0, np.int32)
+    yes = np.full(n_children, SURE, np.float32)
+    return NodeWeights(none, np.zeros(1, np.int64), none, np.empty(0, np.float32), yes)
 
 
 def _spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
@@ -249,18 +277,23 @@ def _spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
 
 
 def _plan(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -> list[_Task]:
-    """List the chunks of all nodes, level by level, with their documents."""
+    """List the blocks of all nodes, level by level, with their documents."""
     n_cells = np.diff(X.indptr).astype(np.int64)
     tasks = []
     for level, children in enumerate(tree.children):
-        by_node = belongs[level].T.tocsr()
-        by_node.sort_indices()
+        if level == 0:  # a document without labels is a negative one for all
+            starts, indices = np.array([0, X.shape[0]]), np.arange(X.shape[0], dtype=np.int32)
+        else:
+            by_node = belongs[level].T.tocsr()
+            starts, indices = by_node.indptr, by_node.indices
         for node in range(tree.sizes[level]):
-            documents = by_node.indices[by_node.indptr[node] : by_node.indptr[node + 1]]
+            documents = indices[starts[node] : starts[node + 1]]
+            if level and children[node + 1] - children[node] == 1:
+                documents = documents[:0]  # they all belong to the only child
             n_cells_here = float(n_cells[documents].sum()) + len(documents)
-            n_chunks = -(-(children[node + 1] - children[node]) // CHUNK)
+            n_blocks = -(-(children[node + 1] - children[node]) // BLOCK)
             cuts = (
-                np.linspace(children[node], children[node + 1], n_chunks + 1).astype(int).tolist()
+                np.linspace(children[node], children[node + 1], n_blocks + 1).astype(int).tolist()
             )
             for first, last in pairwise(cuts):
                 cost = n_cells_here * (last - first + 8) + 1
@@ -271,25 +304,48 @@ def _plan(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -
 def _assemble(
     tree: LabelTree, tasks: Sequence[_Task], trained: Sequence[NodeWeights]
 ) -> TreeWeights:
-    """Number all nodes through and lay their weights one after the other."""
+    """Join the blocks to chunks, number all nodes through and lay the chunks side by side."""
     level = _running_sum(tree.sizes)
-    inner = [level[task.level] + task.node for task in tasks]
-    weights_before = _running_sum([len(node.weights) for node in trained])
-    starts = [node.start[:-1] + n for node, n in zip(trained, weights_before[:-1], strict=True)]
+    chunks, nodes, children = [], [], []
+    for (_, node, _), group in groupby(
+        zip(tasks, trained, strict=True),
+        key=lambda pair: (pair[0].level, pair[0].node, pair[0].first // MAX_CHUNK),
+    ):
+        own_tasks, blocks = zip(*group, strict=True)
+        chunks.append(_join(blocks, [task.first - own_tasks[0].first for task in own_tasks]))
+        nodes.append(level[own_tasks[0].level] + node)
+        children.append(level[own_tasks[0].level + 1] + own_tasks[0].first)
+    weights_before = _running_sum([len(chunk.weights) for chunk in chunks])
+    starts = [chunk.start[:-1] + n for chunk, n in zip(chunks, weights_before[:-1], strict=True)]
     return TreeWeights(
         level=level,
-        chunk=_running_sum(np.bincount(inner, minlength=level[-2])),
-        child=np.array(
-            [level[task.level + 1] + task.first for task in tasks] + [level[-1]], dtype=np.int64
-        ),
-        row=_running_sum([len(node.features) for node in trained]),
-        feature=np.concatenate([node.features for node in trained]),
+        chunk=_running_sum(np.bincount(nodes, minlength=level[-2])),
+        child=np.array([*children, level[-1]], dtype=np.int64),
+        row=_running_sum([len(chunk.features) for chunk in chunks]),
+        feature=np.concatenate([chunk.features for chunk in chunks]),
         start=np.concatenate([*starts, weights_before[-1:]]),
-        offset=np.concatenate([node.children for node in trained]).astype(np.uint8),
-        weight=np.concatenate([node.weights for node in trained]),
-        bias=np.concatenate([np.zeros(1, np.float32)] + [node.bias for node in trained]),
+        offset=np.concatenate([chunk.children.astype(np.uint16) for chunk in chunks]),
+        weight=np.concatenate([chunk.weights for chunk in chunks]),
+        bias=np.concatenate([np.zeros(1, np.float32)] + [chunk.bias for chunk in chunks]),
         leaves=tree.leaves,
     )
+
+
+def _join(blocks: Sequence[NodeWeights], firsts: Sequence[int]) -> NodeWeights:
+    """Make one NodeWeights of the blocks of a node, whose children begin at `firsts`."""
+    if len(blocks) == 1:
+        return blocks[0]
+    children = np.concatenate(
+        [block.children + first for block, first in zip(blocks, firsts, strict=True)]
+    )
+    feature_of = np.concatenate(
+        [np.repeat(block.features, np.diff(block.start)) for block in blocks]
+    )
+    order = np.argsort(feature_of, kind="stable")
+    features, counts = np.unique(feature_of, return_counts=True)
+    weights = np.concatenate([block.weights for block in blocks])[order]
+    bias = np.concatenate([block.bias for block in blocks])
+    return NodeWeights(features, _running_sum(counts), children[order], weights, bias)
 
 
 def _running_sum(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
