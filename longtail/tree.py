@@ -237,7 +237,7 @@ def _kmeans(
             new_total += similarity[i, new[i]]
         unchanged = np.all(new == cluster_of)
         cluster_of = new
-        if unchanged or new_total - total < 1e-4 * n:
+        if unchanged or new_total - total < 1e-3 * n:
             break
         total = new_total
         _centre(rows, cluster_of, centres)

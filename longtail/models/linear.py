@@ -14,7 +14,7 @@ With several trees, each from another seed, the mean of their probabilities rank
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from threading import local
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from longtail.beam import MAX_CHUNK, TreeWeights, check_tree, search
+from longtail.beam import TreeWeights, check_tree, search
 from longtail.features import Tfidf
 from longtail.models.base import Model
 from longtail.parallel import n_threads, run_tasks
@@ -36,7 +36,7 @@ from longtail.tree import LabelTree, build_label_vectors, build_tree
 
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
 SURE = 100.0  # a margin that stands for a probability of 1
-BATCH = 2048  # documents that search a tree together
+BATCH = 1024  # documents that a thread takes at a time
 
 
 class Linear(Model):
@@ -86,8 +86,8 @@ class Linear(Model):
         loss: Literal["squared-hinge", "logistic"] = "squared-hinge",
         C: float = 0.5,
         bias: float = 1.0,
-        tolerance: float = 0.1,
-        max_passes: int = 8,
+        tolerance: float = 0.2,
+        max_passes: int = 10,
         prune: float = 0.1,
         beam: int = 10,
         power: int = 3,
@@ -174,19 +174,29 @@ class Linear(Model):
         rows = scale_rows(view_rows(X)) if self.normalize else view_rows(X)
         n = X.shape[0]
         size = min(BATCH, max(1, -(-n // n_threads())))
-        batches = [(first, min(first + size, n)) for first in range(0, n, size)]
-        # A label that is just below one tree's best k may be among the best of the mean.
-        width = k if len(self.trees_) == 1 else max(2 * k, 10)
+        batches = [(rows, first, min(first + size, n), k) for first in range(0, n, size)]
+        if len(batches) == 1:  # one document is answered faster than a thread is started
+            return TopK(*self._search(*batches[0]))
+        found = run_tasks(self._search, batches, [1.0] * len(batches))
+        return TopK(
+            np.concatenate([labels for labels, _ in found]),
+            np.concatenate([scores for _, scores in found]),
+        )
+
+    def _search(
+        self, rows: Rows, first: int, last: int, k: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the best labels of the documents first ≤ i < last, and their probabilities."""
         power = 0 if self.loss == "logistic" else self.power
-        found = [
-            _search_batches(rows, X.shape[1], batches, tree, self.beam, width, power)
-            for tree in self.trees_
-        ]
         if len(self.trees_) == 1:
-            return TopK(found[0][0], np.exp(found[0][1]))
+            labels, logs = search(rows, first, last, self.trees_[0], self.beam, k, power)
+            return labels, np.exp(logs)
+        # A label that is just below one tree's best k may be among the best of the mean.
+        width = max(2 * k, 10)
+        found = [search(rows, first, last, tree, self.beam, width, power) for tree in self.trees_]
         labels = np.concatenate([labels for labels, _ in found], axis=1)
         logs = np.concatenate([logs for _, logs in found], axis=1)
-        return TopK(*_best_means(labels, logs, len(self.trees_), k))
+        return _best_means(labels, logs, len(self.trees_), k)
 
     def add_to_files(self, files: Files) -> None:
         """Add the arrays of every tree."""
@@ -249,7 +259,8 @@ def _train_tree(
 
     costs = [task.cost for task in tasks]
     progress.stage(f"classifiers{which}", sum(costs))
-    return _assemble(tree, tasks, run_tasks(train, list(enumerate(tasks)), costs, progress))
+    trained = run_tasks(train, list(enumerate(tasks)), costs, progress)
+    return _assemble(tree, tasks, trained, X.shape[1])
 
 
 def _always(n_children: int) -> NodeWeights:
@@ -302,79 +313,74 @@ def _plan(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -
 
 
 def _assemble(
-    tree: LabelTree, tasks: Sequence[_Task], trained: Sequence[NodeWeights]
+    tree: LabelTree, tasks: Sequence[_Task], trained: Sequence[NodeWeights], n_features: int
 ) -> TreeWeights:
-    """Join the blocks to chunks, number all nodes through and lay the chunks side by side."""
+    """Number all nodes through and bring the rows of each feature together."""
     level = _running_sum(tree.sizes)
-    chunks, nodes, children = [], [], []
-    for (_, node, _), group in groupby(
-        zip(tasks, trained, strict=True),
-        key=lambda pair: (pair[0].level, pair[0].node, pair[0].first // MAX_CHUNK),
-    ):
-        own_tasks, blocks = zip(*group, strict=True)
-        chunks.append(_join(blocks, [task.first - own_tasks[0].first for task in own_tasks]))
-        nodes.append(level[own_tasks[0].level] + node)
-        children.append(level[own_tasks[0].level + 1] + own_tasks[0].first)
-    weights_before = _running_sum([len(chunk.weights) for chunk in chunks])
-    starts = [chunk.start[:-1] + n for chunk, n in zip(chunks, weights_before[:-1], strict=True)]
+    child = np.concatenate(
+        [level[1:2]] + [starts[1:] + level[n + 1] for n, starts in enumerate(tree.children)]
+    )
+    n_rows = [len(block.features) for block in trained]
+    node = np.repeat([level[task.level] + task.node for task in tasks], n_rows)
+    feature = np.concatenate([block.features for block in trained])
+    order = np.lexsort((node, feature))  # stable: the blocks of a node stay in their order
+    length = np.concatenate([np.diff(block.start) for block in trained])
+    offset, weight = _collect(trained, tasks, child, level, order, length)
+    feature, node = feature[order], node[order]
+    is_new = np.ones(len(node), bool)  # several blocks of a node make one row of a feature
+    is_new[1:] = (feature[1:] != feature[:-1]) | (node[1:] != node[:-1])
+    start = _running_sum(length[order])
     return TreeWeights(
         level=level,
-        chunk=_running_sum(np.bincount(nodes, minlength=level[-2])),
-        child=np.array([*children, level[-1]], dtype=np.int64),
-        row=_running_sum([len(chunk.features) for chunk in chunks]),
-        feature=np.concatenate([chunk.features for chunk in chunks]),
-        start=np.concatenate([*starts, weights_before[-1:]]),
-        offset=np.concatenate([chunk.children.astype(np.uint16) for chunk in chunks]),
-        weight=np.concatenate([chunk.weights for chunk in chunks]),
-        bias=np.concatenate([np.zeros(1, np.float32)] + [chunk.bias for chunk in chunks]),
+        child=child.astype(np.int64),
+        row=_running_sum(np.bincount(feature[is_new], minlength=n_features)),
+        node=node[is_new].astype(np.int32),
+        start=np.append(start[:-1][is_new], start[-1]),
+        offset=offset,
+        weight=weight,
+        bias=np.concatenate([np.zeros(1, np.float32)] + [block.bias for block in trained]),
         leaves=tree.leaves,
     )
 
 
-def _join(blocks: Sequence[NodeWeights], firsts: Sequence[int]) -> NodeWeights:
-    """Make one NodeWeights of the blocks of a node, whose children begin at `firsts`."""
-    if len(blocks) == 1:
-        return blocks[0]
-    children = np.concatenate(
-        [block.children + first for block, first in zip(blocks, firsts, strict=True)]
+def _collect(
+    trained: Sequence[NodeWeights],
+    tasks: Sequence[_Task],
+    child: NDArray[np.int64],
+    level: NDArray[np.int64],
+    order: NDArray[np.int64],
+    length: NDArray[np.int64],
+) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.float32]]:
+    """Return the offsets and weights of all blocks, their rows in `order`."""
+    small = np.diff(child).max() <= np.iinfo(np.uint16).max + 1
+    kind = np.uint16 if small else np.uint32
+    offsets = []
+    for task, block in zip(tasks, trained, strict=True):
+        first_of_node = child[level[task.level] + task.node] - level[task.level + 1]
+        offsets.append((block.children + (task.first - first_of_node)).astype(kind))
+    before = _running_sum(length)
+    return (
+        _reorder(np.concatenate(offsets), before, order),
+        _reorder(np.concatenate([block.weights for block in trained]), before, order),
     )
-    feature_of = np.concatenate(
-        [np.repeat(block.features, np.diff(block.start)) for block in blocks]
-    )
-    order = np.argsort(feature_of, kind="stable")
-    features, counts = np.unique(feature_of, return_counts=True)
-    weights = np.concatenate([block.weights for block in blocks])[order]
-    bias = np.concatenate([block.bias for block in blocks])
-    return NodeWeights(features, _running_sum(counts), children[order], weights, bias)
+
+
+@njit(nogil=True, cache=True)
+def _reorder(
+    values: NDArray[Any], start: NDArray[np.int64], order: NDArray[np.int64]
+) -> NDArray[Any]:
+    """Return the pieces of `values` that begin at `start`, one after the other in `order`."""
+    moved = np.empty_like(values)
+    place = 0
+    for piece in order:
+        for old in range(start[piece], start[piece + 1]):
+            moved[place] = values[old]
+            place += 1
+    return moved
 
 
 def _running_sum(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-
-
-def _search_batches(
-    rows: Rows,
-    n_features: int,
-    batches: Sequence[tuple[int, int]],
-    tree: TreeWeights,
-    beam: int,
-    width: int,
-    power: int,
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Search one tree with all batches of documents, side by side."""
-    if len(batches) == 1:  # one document is answered faster than a thread is started
-        first, last = batches[0]
-        table = np.full(n_features if last - first > 1 else 0, -1, np.int64)
-        return search(rows, first, last, tree, beam, width, power, table)
-    scratch = local()
-
-    def run(first: int, last: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        if not hasattr(scratch, "table"):
-            scratch.table = np.full(n_features, -1, np.int64)
-        return search(rows, first, last, tree, beam, width, power, scratch.table)
-
-    found = run_tasks(run, batches, [float(last - first) for first, last in batches])
-    return np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])
 
 
 @njit(nogil=True, cache=True)
@@ -400,8 +406,9 @@ def _best_means(
                 total[at] = 0
                 size += 1
             total[at] += np.exp(logs[i, place])
-        order = np.argsort(-total[:size], kind="mergesort")
         for rank in range(min(k, size)):
-            best[i, rank] = own[order[rank]]
-            means[i, rank] = total[order[rank]] / n_trees
+            top = np.argmax(total[:size])
+            best[i, rank] = own[top]
+            means[i, rank] = total[top] / n_trees
+            total[top] = -1
     return best, means
