@@ -1,6 +1,6 @@
 """Build the bundled data set: what Debian's packages say of themselves, and their debtags.
 
-    python scripts/build_debian.py [--suite bookworm] [--mirror URL] [--out FILE]
+    python scripts/build_debian.py [--suite bookworm] --mirror URL [--out FILE]
 
 Needs a Debian (or a relative with Debian's keyring) with `apt-get`; only the standard library
 otherwise. It fetches two signed indexes into a folder of its own and leaves the system's lists
@@ -42,7 +42,6 @@ from dataclasses import dataclass
 from hashlib import md5
 from pathlib import Path
 
-MIRROR = "ADDRESS"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 OUT = Path(__file__).parent.parent / "longtail" / "data" / "debian.jsonl.gz"
 MIN_DOCUMENTS = 3
@@ -195,7 +194,7 @@ def main() -> None:
     """Fetch, build, write, and say what came out."""
     parser = argparse.ArgumentParser(description="Build the bundled data set.")
     parser.add_argument("--suite", default="bookworm")
-    parser.add_argument("--mirror", default=MIRROR)
+    parser.add_argument("--mirror", required=True, help="the address of a Debian mirror")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

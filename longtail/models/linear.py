@@ -66,7 +66,7 @@ class Linear(Model):
     summary: ClassVar[str] = "linear classifiers in a tree over the labels"
     choose_when: ClassVar[str] = "you want a strong model in seconds, on any number of labels"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"trees": 1, "max_passes": 5},
+        "fast": {"trees": 1},
         "parabel": {"flat": 0, "branching": 2, "max_leaf": 100, "balanced": True},
         "bonsai": {"flat": 0, "branching": 100, "max_leaf": 100},
     }
