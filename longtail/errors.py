@@ -34,6 +34,14 @@ class ModelFileError(LongtailError):
     """A model folder is incomplete, altered, from a newer version, or not a model at all."""
 
 
+class TrainingError(LongtailError):
+    """Training cannot go on, such as with a loss that is not a number."""
+
+
+class MemoryPlanError(ParameterError):
+    """Training with these parameters will not fit into memory; the message says what will."""
+
+
 class MissingExtraError(LongtailError, ImportError):
     """An optional package is missing; the message holds the pip command that installs it."""
 

@@ -12,6 +12,9 @@ class Progress(Protocol):
     def advance(self, amount: float) -> None:
         """Report `amount` more units of the current stage as done."""
 
+    def note(self, text: str) -> None:
+        """Show where the current stage stands, such as its loss, in place of the last note."""
+
 
 class Silent:
     """A Progress that shows nothing."""
@@ -20,6 +23,9 @@ class Silent:
         """Show nothing."""
 
     def advance(self, amount: float) -> None:
+        """Show nothing."""
+
+    def note(self, text: str) -> None:
         """Show nothing."""
 
 
