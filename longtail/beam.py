@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from longtail.rows import Rows
+from longtail.solver import NodeWeights
 
 # Looking a node up by halving costs about as much as passing so many rows one by one.
 STEPS_OF_A_SEARCH = 12
@@ -37,7 +38,7 @@ class TreeWeights(NamedTuple):
     child: NDArray[np.int64]
     row: NDArray[np.int64]
     node: NDArray[np.int32]
-    start: NDArray[np.int64]
+    start: NDArray[np.int64] | NDArray[np.int32]
     offset: NDArray[np.uint16] | NDArray[np.uint32]
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
@@ -45,7 +46,8 @@ class TreeWeights(NamedTuple):
 
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("level", "child", "row", "start"), (np.int64,)),
+    **dict.fromkeys(("level", "child", "row"), (np.int64,)),
+    "start": (np.int32, np.int64),
     **dict.fromkeys(("node", "leaves"), (np.int32,)),
     **dict.fromkeys(("weight", "bias"), (np.float32,)),
     "offset": (np.uint16, np.uint32),
@@ -84,6 +86,65 @@ def check_tree(tree: TreeWeights, n_features: int, n_labels: int) -> None:
     n_children = np.diff(tree.child)[tree.node]
     if (tree.offset >= np.repeat(n_children, np.diff(tree.start))).any():
         raise ValueError("a weight belongs to a child that its node does not have")
+
+
+def empty_weights(
+    level: NDArray[np.int64],
+    child: NDArray[np.int64],
+    bias: NDArray[np.float32],
+    leaves: NDArray[np.int32],
+    n_rows: NDArray[np.int64],
+    n_weights: NDArray[np.int64],
+) -> TreeWeights:
+    """Return a tree with room for so many rows and weights of each feature."""
+    row = np.concatenate(([0], np.cumsum(n_rows)))
+    total = int(n_weights.sum())
+    start = np.zeros(row[-1] + 1, np.int32 if total < 2**31 else np.int64)
+    start[-1] = total
+    offset = np.empty(total, np.uint16 if np.diff(child).max() <= 2**16 else np.uint32)
+    weight = np.empty(total, np.float32)
+    node = np.empty(row[-1], np.int32)
+    return TreeWeights(level, child, row, node, start, offset, weight, bias, leaves)
+
+
+@njit(nogil=True, cache=True)
+def count_rows(
+    block: NodeWeights,
+    node: int,
+    last_node: NDArray[np.int32],
+    n_rows: NDArray[np.int64],
+    n_weights: NDArray[np.int64],
+) -> None:
+    """Count what `block` adds to each feature; all blocks of a node come one after the other."""
+    for i in range(len(block.features)):
+        feature = block.features[i]
+        n_rows[feature] += last_node[feature] != node
+        last_node[feature] = node
+        n_weights[feature] += block.start[i + 1] - block.start[i]
+
+
+@njit(nogil=True, cache=True)
+def place_rows(
+    block: NodeWeights,
+    node: int,
+    first: int,
+    last_node: NDArray[np.int32],
+    next_row: NDArray[np.int64],
+    next_weight: NDArray[np.int64],
+    tree: TreeWeights,
+) -> None:
+    """Copy `block`, whose children begin at the node's child `first`, into `tree`."""
+    for i in range(len(block.features)):
+        feature = block.features[i]
+        if last_node[feature] != node:
+            last_node[feature] = node
+            tree.node[next_row[feature]] = node
+            tree.start[next_row[feature]] = next_weight[feature]
+            next_row[feature] += 1
+        for place in range(block.start[i], block.start[i + 1]):
+            tree.offset[next_weight[feature]] = first + block.children[place]
+            tree.weight[next_weight[feature]] = block.weights[place]
+            next_weight[feature] += 1
 
 
 def _falls(array: NDArray[np.int64]) -> bool:

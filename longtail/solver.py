@@ -49,7 +49,7 @@ class NodeWeights(NamedTuple):
 
     features: NDArray[np.int32]
     start: NDArray[np.int64]
-    children: NDArray[np.int32]
+    children: NDArray[np.uint8]
     weights: NDArray[np.float32]
     bias: NDArray[np.float32]
 
@@ -242,7 +242,7 @@ def _prune(W: NDArray[np.float32], features: NDArray[np.int32], settings: Settin
     n_rows = np.count_nonzero(kept)
     rows = np.empty(n_rows, np.int32)
     start = np.zeros(n_rows + 1, np.int64)
-    children = np.empty(kept.sum(), np.int32)
+    children = np.empty(kept.sum(), np.uint8)
     weights = np.empty(len(children), np.float32)
     row = place = 0
     for f in np.argsort(features):

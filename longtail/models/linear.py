@@ -23,7 +23,14 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from longtail.beam import TreeWeights, check_tree, search
+from longtail.beam import (
+    TreeWeights,
+    check_tree,
+    count_rows,
+    empty_weights,
+    place_rows,
+    search,
+)
 from longtail.features import Tfidf
 from longtail.models.base import Model
 from longtail.parallel import n_threads, run_tasks
@@ -265,9 +272,10 @@ def _train_tree(
 
 def _always(n_children: int) -> NodeWeights:
     """Return classifiers that say yes to every document."""
-    none = np.empty(0, np.int32)
+    no_features, no_children = np.empty(0, np.int32), np.empty(0, np.uint8)
     yes = np.full(n_children, SURE, np.float32)
-    return NodeWeights(none, np.zeros(1, np.int64), none, np.empty(0, np.float32), yes)
+    no_weights = np.empty(0, np.float32)
+    return NodeWeights(no_features, np.zeros(1, np.int64), no_children, no_weights, yes)
 
 
 def _spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
@@ -313,70 +321,30 @@ def _plan(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -
 
 
 def _assemble(
-    tree: LabelTree, tasks: Sequence[_Task], trained: Sequence[NodeWeights], n_features: int
+    tree: LabelTree, tasks: Sequence[_Task], trained: list[NodeWeights], n_features: int
 ) -> TreeWeights:
-    """Number all nodes through and bring the rows of each feature together."""
+    """Number all nodes through and bring the rows of each feature together.
+
+    `trained` is emptied on the way, since it is as large as the result.
+    """
     level = _running_sum(tree.sizes)
     child = np.concatenate(
         [level[1:2]] + [starts[1:] + level[n + 1] for n, starts in enumerate(tree.children)]
-    )
-    n_rows = [len(block.features) for block in trained]
-    node = np.repeat([level[task.level] + task.node for task in tasks], n_rows)
-    feature = np.concatenate([block.features for block in trained])
-    order = np.lexsort((node, feature))  # stable: the blocks of a node stay in their order
-    length = np.concatenate([np.diff(block.start) for block in trained])
-    offset, weight = _collect(trained, tasks, child, level, order, length)
-    feature, node = feature[order], node[order]
-    is_new = np.ones(len(node), bool)  # several blocks of a node make one row of a feature
-    is_new[1:] = (feature[1:] != feature[:-1]) | (node[1:] != node[:-1])
-    start = _running_sum(length[order])
-    return TreeWeights(
-        level=level,
-        child=child.astype(np.int64),
-        row=_running_sum(np.bincount(feature[is_new], minlength=n_features)),
-        node=node[is_new].astype(np.int32),
-        start=np.append(start[:-1][is_new], start[-1]),
-        offset=offset,
-        weight=weight,
-        bias=np.concatenate([np.zeros(1, np.float32)] + [block.bias for block in trained]),
-        leaves=tree.leaves,
-    )
-
-
-def _collect(
-    trained: Sequence[NodeWeights],
-    tasks: Sequence[_Task],
-    child: NDArray[np.int64],
-    level: NDArray[np.int64],
-    order: NDArray[np.int64],
-    length: NDArray[np.int64],
-) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.float32]]:
-    """Return the offsets and weights of all blocks, their rows in `order`."""
-    small = np.diff(child).max() <= np.iinfo(np.uint16).max + 1
-    kind = np.uint16 if small else np.uint32
-    offsets = []
-    for task, block in zip(tasks, trained, strict=True):
-        first_of_node = child[level[task.level] + task.node] - level[task.level + 1]
-        offsets.append((block.children + (task.first - first_of_node)).astype(kind))
-    before = _running_sum(length)
-    return (
-        _reorder(np.concatenate(offsets), before, order),
-        _reorder(np.concatenate([block.weights for block in trained]), before, order),
-    )
-
-
-@njit(nogil=True, cache=True)
-def _reorder(
-    values: NDArray[Any], start: NDArray[np.int64], order: NDArray[np.int64]
-) -> NDArray[Any]:
-    """Return the pieces of `values` that begin at `start`, one after the other in `order`."""
-    moved = np.empty_like(values)
-    place = 0
-    for piece in order:
-        for old in range(start[piece], start[piece + 1]):
-            moved[place] = values[old]
-            place += 1
-    return moved
+    ).astype(np.int64)
+    bias = np.concatenate([np.zeros(1, np.float32)] + [block.bias for block in trained])
+    nodes = [int(level[task.level]) + task.node for task in tasks]
+    n_rows, n_weights = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
+    last_node = np.full(n_features, -1, np.int32)
+    for node, block in zip(nodes, trained, strict=True):
+        count_rows(block, node, last_node, n_rows, n_weights)
+    weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights)
+    next_row, next_weight = weights.row[:-1].copy(), _running_sum(n_weights)[:-1]
+    last_node[:] = -1
+    for number, (node, task) in enumerate(zip(nodes, tasks, strict=True)):
+        first = task.first + int(level[task.level + 1] - child[node])
+        place_rows(trained[number], node, first, last_node, next_row, next_weight, weights)
+        trained[number] = _always(0)
+    return weights
 
 
 def _running_sum(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
