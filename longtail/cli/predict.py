@@ -1,6 +1,7 @@
 """`longtail predict`: the best labels of each document, one JSON object a line."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +41,7 @@ def predict(
     if k < 1:
         raise ParameterError(f"-k must be at least 1. Got {k} instead.")
     check_output(out, "--out", overwrite=overwrite)
-    from longtail.cli.documents import read_batches
+    from longtail.data import read_documents
     from longtail.models import load_model
     from longtail.parallel import set_threads
 
@@ -48,7 +49,7 @@ def predict(
     fitted = load_model(model)
     kept = "what was written so far stands." if out is None else f"{out} was not written."
     with if_interrupted(kept), open_output(out) as file:
-        for batch in read_batches(source):
+        for batch in read_documents(sys.stdin.buffer if source == "-" else source):
             for labels in fitted.predict(batch, k=k).named(fitted.label_names_):
                 file.write(json.dumps({"labels": labels}, ensure_ascii=False) + "\n")
             file.flush()

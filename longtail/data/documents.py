@@ -34,6 +34,7 @@ FASTTEXT_MARK = "__label__"
 # The line where a document stands, its text, and its labels: a list, a cell to be split, or None
 # where there are none or they are not wanted.
 Document = tuple[int, str, list[Any] | str | None]
+NumberedLines = Iterable[tuple[int, str]]
 
 
 @dataclass
@@ -57,39 +58,36 @@ def choose_label_field(names: Iterable[str]) -> str | None:
     return next((name for name in LABEL_FIELDS if name in present), None)
 
 
-def json_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
+def json_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterator[Document]:
     """Yield the documents of JSON objects, one a line."""
-    for first, lines in source.lines():
-        for number, line in enumerate(lines, first):
-            if not line or line.isspace():
-                continue
-            document = parse_object(line, source.path, number)
-            text = document.get(TEXT_FIELD)
-            if type(text) is not str:
-                text = _join_text(document, source.path, number)
-            found = document.get("labels") if labels else None
-            if labels and type(found) is not list:
-                found = _other_labels(document, source.path, number)
-            yield number, text, found
+    for number, line in lines:
+        if not line or line.isspace():
+            continue
+        document = parse_object(line, path, number)
+        text = document.get(TEXT_FIELD)
+        if type(text) is not str:
+            text = _join_text(document, path, number)
+        found = document.get("labels") if labels else None
+        if labels and type(found) is not list:
+            found = _other_labels(document, path, number)
+        yield number, text, found
 
 
-def fasttext_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
+def fasttext_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterator[Document]:
     """Yield lines of `__label__x __label__y words`; each is a document, even an empty one."""
-    for first, lines in source.lines():
-        for number, line in enumerate(lines, first):
-            found, text = [], line.strip()
-            while text.startswith(FASTTEXT_MARK):
-                mark, *rest = text.split(maxsplit=1)
-                found.append(mark.removeprefix(FASTTEXT_MARK))
-                text = rest[0] if rest else ""
-            yield number, text, [label for label in found if label]
+    for number, line in lines:
+        found, text = [], line.strip()
+        while text.startswith(FASTTEXT_MARK):
+            mark, *rest = text.split(maxsplit=1)
+            found.append(mark.removeprefix(FASTTEXT_MARK))
+            text = rest[0] if rest else ""
+        yield number, text, [label for label in found if label]
 
 
-def plain_documents(source: Source, *, labels: bool = False) -> Iterator[Document]:
+def plain_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterator[Document]:
     """Yield the lines of plain text, which have no labels."""
-    for first, lines in source.lines():
-        for number, line in enumerate(lines, first):
-            yield number, line, None
+    for number, line in lines:
+        yield number, line, None
 
 
 def collect(documents: Iterable[Document], path: Path, space: LabelSpace) -> TextPart:
@@ -119,8 +117,8 @@ def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextPart:
 
     The labels of a line are split as LabelSpace says.
     """
-    lines = [text for _, text, _ in plain_documents(texts)]
-    cells = [cell for _, cell, _ in plain_documents(labels)]
+    lines = [line for _, block in texts.lines() for line in block]
+    cells = [line for _, block in labels.lines() for line in block]
     if len(cells) != len(lines):
         raise DataError(
             f"{len(lines)} lines of texts, but {len(cells)} lines of labels in "

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import chain
 
 from longtail.data.documents import (
     FASTTEXT_MARK,
@@ -42,24 +43,33 @@ KNOWN = (
     "and fastText, each plain or gzipped"
 )
 
-_DOCUMENTS = {
+_FILES = {Format.TABLE: csv_documents, Format.PARQUET: parquet_documents}
+_LINES = {
     Format.JSON_LINES: json_documents,
-    Format.TABLE: csv_documents,
-    Format.PARQUET: parquet_documents,
     Format.FASTTEXT: fasttext_documents,
     Format.PLAIN: plain_documents,
 }
 
 
-def text_documents(source: Source, kind: Format, *, labels: bool = True) -> Iterator[Document]:
-    """Yield the documents of a file of texts; without `labels` there need not be any."""
-    return _DOCUMENTS[kind](source, labels=labels)
+def text_batches(
+    source: Source, kind: Format, *, labels: bool = True
+) -> Iterator[Iterator[Document]]:
+    """Yield the documents of a file of texts; without `labels` there need not be any.
+
+    Where a document is a line, a batch is what has come so far: whoever writes to us may wait
+    for the answer. Other formats are one batch.
+    """
+    if kind in _FILES:
+        yield _FILES[kind](source, labels=labels)
+        return
+    for first, lines in source.lines():
+        yield _LINES[kind](source.path, enumerate(lines, first), labels=labels)
 
 
 def read_texts(source: Source, kind: Format, space: LabelSpace) -> TextPart:
     """Read a whole file of texts with their labels."""
     gather = collect_cells if kind in (Format.TABLE, Format.PARQUET) else collect
-    return gather(text_documents(source, kind), source.path, space)
+    return gather(chain.from_iterable(text_batches(source, kind)), source.path, space)
 
 
 def recognise(source: Source) -> Format:

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import scipy.sparse as sp
 
-from longtail.data.formats import Format, recognise, text_documents
+from longtail.data.formats import Format, recognise, text_batches
 from longtail.data.source import Source
 
 BATCH = 8192
@@ -17,8 +17,8 @@ def read_documents(file: str | Path | BinaryIO) -> Iterator[list[str] | sp.csr_m
     """Yield batches of documents from a file or a binary stream such as `sys.stdin.buffer`.
 
     A batch is a list of texts, or rows X from a sparse file (`N D L`) or a matrix file (`N D`).
-    Labels may be absent and are not looked at. What is in no other format is plain text, a
-    document a line, in which an empty line is an empty document.
+    Labels may be absent and are not looked at. What is in no other format is plain text, a document
+    a line, in which an empty line is an empty document. Lines of a stream are given out as they come.
     """
     with Source(file) as source:
         kind = recognise(source)
@@ -27,6 +27,7 @@ def read_documents(file: str | Path | BinaryIO) -> Iterator[list[str] | sp.csr_m
 
             yield from row_batches(source)
             return
-        texts = (text for _, text, _ in text_documents(source, kind, labels=False))
-        while batch := list(islice(texts, BATCH)):
-            yield batch
+        for documents in text_batches(source, kind, labels=False):
+            texts = (text for _, text, _ in documents)
+            while batch := list(islice(texts, BATCH)):
+                yield batch
