@@ -1,122 +1,41 @@
-"""The one training loop: CPU, one GPU, or several processes (torchrun, accelerate launch)."""
+"""The one training loop: CPU, one GPU, or several processes (torchrun, accelerate launch).
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Every random choice is seeded by the run's seed and the number of the step (or epoch), so the
+state of all generators is the step itself: a resumed run repeats the very choices of one that was
+never stopped, and the thread that prepares batches may run ahead of the step that uses them.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from longtail.batches import LOSS, Batches, Share
+from longtail.checkpoint import (
+    as_fingerprint,
+    make_run_dir,
+    optimiser_state,
+    read_checkpoint,
+    remove_checkpoints,
+    restore_optimiser,
+    write_checkpoint,
+)
+from longtail.errors import ParameterError, TrainingError
+from longtail.history import History, Log, Pace
+from longtail.plan import Batch, Plan, Task
+from longtail.processes import Processes, choose_device, join_processes
 from longtail.progress import SILENT, Progress
 
-Batch = dict[str, Tensor]
+__all__ = ["Batch", "History", "Plan", "Task", "choose_device", "remove_checkpoints", "train"]
 
-
-class Task(Protocol):
-    """What a model hands to the trainer.
-
-    Attributes:
-        module: holds all trainable parameters; the trainer moves it to the device and leaves it
-            there, in evaluation mode, with the trained weights.
-        n_documents: how many documents there are to train on; rows are numbered from 0.
-    """
-
-    module: torch.nn.Module
-    n_documents: int
-
-    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
-        """Return the CPU tensors of these documents.
-
-        Called in another thread, ahead of the step that uses them: random choices (such as
-        sampled labels) come from `rng` only, which depends on nothing but the seed and the step.
-        """
-
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the mean loss of the documents of a batch, whose tensors are on the device.
-
-        Random choices (such as dropout) come from torch's own generator, which the trainer
-        seeds anew for every step. On a GPU it runs under bf16 autocast.
-        """
-
-    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
-        """Return the optimisers of all parameters; called once the module is on its device.
-
-        Their `state` must hold all they remember; each group's "lr" follows the schedule.
-        """
-
-    def validate(self) -> dict[str, float] | None:
-        """Return P@1, nDCG@5, … on held-out documents, None if there are none.
-
-        Called in evaluation mode without gradients, with averaged weights once there are some;
-        must not draw random numbers.
-        """
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to train.
-
-    Attributes:
-        epochs: passes over the documents.
-        batch_size: documents in a step, over all processes together.
-        learning_rate: the highest, reached after the warm-up.
-        schedule: how the learning rate falls afterwards.
-        warmup: the share of all steps in which the learning rate rises from 0.
-        clip: the largest norm of all gradients together; None means no limit.
-        averaging: "mean" ends with the mean of the late weights instead of the last ones.
-        averaging_start: the share of all steps after which averaging begins.
-        averaging_every: steps between two weights that enter the mean.
-        metric: which value of `validate` decides what is best; higher is better.
-        patience: stop after so many validations without a better value; None means never.
-        validate_every: steps between two validations; None means one after each epoch.
-        precision: "auto" means bf16 autocast on a GPU and float32 on a CPU.
-    """
-
-    epochs: int = 10
-    batch_size: int = 1024
-    learning_rate: float = 1e-3
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup: float = 0.0
-    clip: float | None = None
-    averaging: Literal["mean"] | None = None
-    averaging_start: float = 0.5
-    averaging_every: int = 10
-    metric: str = "nDCG@5"
-    patience: int | None = None
-    validate_every: int | None = None
-    precision: Literal["auto", "float32", "bf16"] = "auto"
-
-
-@dataclass
-class History:
-    """What happened in training.
-
-    Attributes:
-        records: one line of the log each: step, epoch, loss, learning_rate, documents_per_second,
-            seconds, and the values of `validate` where there was a validation.
-        best: the values of the best validation; None if there was none.
-        best_step: the step after which it took place; its weights are the ones kept.
-        n_steps: how many steps were made.
-        stopped_early: whether patience ran out.
-        seconds: the time training took.
-        waiting: how many of these seconds were spent waiting for the next batch.
-    """
-
-    records: list[dict[str, float]] = field(default_factory=list)
-    best: dict[str, float] | None = None
-    best_step: int = 0
-    n_steps: int = 0
-    stopped_early: bool = False
-    seconds: float = 0.0
-    waiting: float = 0.0
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the device called "auto", "cpu" or "cuda"; ParameterError if there is no such."""
-    raise NotImplementedError
+MOST_RECORDS = 200  # lines of the log between its first and last step
 
 
 def train(
@@ -148,4 +67,254 @@ def train(
     Raises:
         TrainingError: the loss is no longer a number; the last good weights are in the module.
     """
-    raise NotImplementedError
+    processes = join_processes(device)
+    run_path = None if run_dir is None else make_run_dir(run_dir)
+    run = _Run(task, plan, processes, seed, progress if processes.is_main else SILENT, run_path)
+    run.fingerprint = as_fingerprint(_facts(run, fingerprint or {}))
+    gpu = [processes.device] if processes.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpu):
+        if resume:
+            run.restore()
+        elif run_path is not None and processes.is_main:
+            remove_checkpoints(run_path)
+        processes.wait()  # nobody writes a checkpoint before all have read theirs
+        run.go(checkpoint_seconds)
+        run.finish()
+    return run.history
+
+
+def _facts(run: "_Run", given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all that decides what a run computes."""
+    facts = {
+        "training documents": run.task.n_documents,
+        "seed": run.seed,
+        "device": run.processes.device.type,
+        "processes": run.processes.count,
+    }
+    return {**asdict(run.plan), **facts, **given}
+
+
+class _Run:
+    """A training run: what changes from step to step, and what a checkpoint holds."""
+
+    def __init__(
+        self,
+        task: Task,
+        plan: Plan,
+        processes: Processes,
+        seed: int,
+        progress: Progress,
+        run_dir: Path | None,
+    ) -> None:
+        self.task, self.plan, self.processes = task, plan, processes
+        self.seed, self.progress, self.run_dir = seed, progress, run_dir
+        self.module = task.module.to(processes.device)
+        processes.share_weights(self.module)
+        self.parameters = list(self.module.parameters())
+        self.optimisers = task.optimisers(plan.learning_rate)
+        self.groups = [group for each in self.optimisers for group in each.param_groups]
+        self.top_rates = [group["lr"] for group in self.groups]
+        self.batches = Batches(task, plan.batch_size, processes, seed)
+        self.epoch_steps = self.batches.per_epoch
+        self.n_steps = plan.epochs * self.epoch_steps
+        self.fingerprint: dict[str, Any] = {}
+        self.history = History()
+        self.step = 0  # steps made
+        self.unimproved = 0  # validations since the best one
+        self.n_averaged = 0
+        self.average: list[Tensor] = []
+        self.best: dict[str, Tensor] = {}
+        self.pace = Pace()
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def go(self, checkpoint_seconds: float) -> None:
+        """Train from where the run stands to its end."""
+        steps = range(self.step, 0 if self.history.stopped_early else self.n_steps)
+        log = Log(self.run_dir if self.processes.is_main else None)
+        self.progress.stage("training", self.task.n_documents * self.plan.epochs)
+        epochs, place = divmod(self.step, self.epoch_steps)
+        self.progress.advance(epochs * self.task.n_documents + place * self.plan.batch_size)
+        self.pace.begin(self.history)
+        saved = time.monotonic()
+        with closing(log), closing(self.batches.prepare(steps)) as shares:
+            self.module.train()
+            for share in self.pace.wait_for(shares):
+                self._take_step(share)
+                self._average()
+                if self._is_time_to_validate():
+                    self._validate()
+                    log.write(self.history)
+                elif self.step % -(-self.n_steps // MOST_RECORDS) == 0:
+                    self._record({})
+                    log.write(self.history)
+                if self.history.stopped_early:
+                    break
+                if self.step < self.n_steps and time.monotonic() - saved >= checkpoint_seconds:
+                    self.save()
+                    saved = time.monotonic()
+        if steps:
+            self.save()
+
+    def _take_step(self, share: Share) -> None:
+        device = self.processes.device
+        streams = np.random.SeedSequence([LOSS, self.seed, self.step, self.processes.rank])
+        torch.manual_seed(int(streams.generate_state(1, np.uint64)[0]))
+        for group, top_rate in zip(self.groups, self.top_rates, strict=True):
+            group["lr"] = top_rate * self.plan.rate(self.step, self.n_steps)
+        batch = {key: value.to(device, non_blocking=True) for key, value in share.batch.items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=self._uses_bf16()):
+            loss = self.task.loss(batch) * share.weight
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.processes.average_gradients(self.parameters)
+        norm = limit_gradients(self.parameters, self.plan.clip)
+        loss = self.processes.mean(loss.detach().float())
+        self._check(*torch.stack([loss, norm]).tolist())
+        for optimiser in self.optimisers:
+            optimiser.step()
+            optimiser.zero_grad()
+        self.step += 1
+        self.pace.count(float(loss), share.n_documents)
+        self.progress.advance(share.n_documents)
+        self.pace.note(self.progress, self.history)
+
+    def _uses_bf16(self) -> bool:
+        on_gpu = self.processes.device.type == "cuda"
+        return self.plan.precision == "bf16" or (self.plan.precision == "auto" and on_gpu)
+
+    def _check(self, loss: float, norm: float) -> None:
+        """Stop before a step that would spoil the weights."""
+        if math.isfinite(loss) and math.isfinite(norm):
+            return
+        what = "the loss" if not math.isfinite(loss) else "the gradient"
+        value = loss if not math.isfinite(loss) else norm
+        for optimiser in self.optimisers:
+            optimiser.zero_grad()
+        where = "" if self.run_dir is None else f" in {self.run_dir}"
+        self.save()
+        self.module.eval()
+        raise TrainingError(
+            f"{what} became {value} at step {self.step + 1:,} of {self.n_steps:,} "
+            f"(epoch {self.step // self.epoch_steps + 1}); the weights from before that step are "
+            f"kept{where}; try a smaller learning rate or a clip of the gradients"
+        )
+
+    # -- validation and averaging -----------------------------------------------------------
+
+    def _average(self) -> None:
+        """Let the weights enter the mean, if it is time for it."""
+        plan = self.plan
+        if plan.averaging is None or self.step < plan.averaging_start * self.n_steps:
+            return
+        if self.step % plan.averaging_every and self.step < self.n_steps:
+            return
+        self.n_averaged += 1
+        if not self.average:
+            self.average = [parameter.detach().clone() for parameter in self.parameters]
+        for mean, parameter in zip(self.average, self.parameters, strict=True):
+            mean.lerp_(parameter.detach(), 1 / self.n_averaged)
+
+    def _swap_average(self) -> None:
+        for i, parameter in enumerate(self.parameters[: len(self.average)]):
+            parameter.data, self.average[i] = self.average[i], parameter.data
+
+    def _is_time_to_validate(self) -> bool:
+        every = self.plan.validate_every or self.epoch_steps
+        return self.step % every == 0 or self.step == self.n_steps
+
+    def _validate(self) -> None:
+        """Validate in the main process; every process learns the result and keeps the best."""
+        self.module.eval()
+        self._swap_average()
+        with torch.no_grad():
+            scores = self.processes.share(self.task.validate() if self.processes.is_main else None)
+        if scores is not None:
+            self._compare(scores)
+        self._swap_average()
+        self.module.train()
+        self._record(scores or {})
+
+    def _compare(self, scores: dict[str, float]) -> None:
+        """Keep the weights if they are the best so far; stop if none were for too long."""
+        if self.plan.metric not in scores:
+            raise ParameterError(
+                f"The 'metric' parameter of training must be one of {', '.join(scores)}. "
+                f"Got {self.plan.metric!r} instead."
+            )
+        best = self.history.best
+        if best is None or scores[self.plan.metric] > best[self.plan.metric]:
+            self.history.best, self.history.best_step = scores, self.step
+            self.unimproved = 0
+            for name, tensor in self.module.state_dict().items():
+                self.best.setdefault(name, torch.empty_like(tensor, device="cpu")).copy_(tensor)
+        else:
+            self.unimproved += 1
+            self.history.stopped_early = self.unimproved == self.plan.patience
+
+    def _record(self, scores: dict[str, float]) -> None:
+        epoch = self.step / self.epoch_steps
+        rate = self.plan.learning_rate * self.plan.rate(self.step - 1, self.n_steps)
+        facts = {"step": self.step, "epoch": round(epoch, 3), "learning_rate": rate}
+        self.history.records.append({**facts, **self.pace.measure(self.history), **scores})
+
+    def finish(self) -> None:
+        """Leave the weights to keep in the module: the best, else the mean, else the last."""
+        if self.best:
+            self.module.load_state_dict(self.best)
+        else:
+            self._swap_average()
+        self.pace.measure(self.history)
+        self.history.n_steps = self.step
+        self.module.eval()
+
+    # -- checkpoints ------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint of the run as it stands, if it has a folder for it."""
+        if self.run_dir is None or not self.processes.is_main:
+            return
+        self.pace.measure(self.history)
+        state = {
+            "step": self.step,
+            "unimproved": self.unimproved,
+            "n_averaged": self.n_averaged,
+            "history": asdict(self.history),
+            "weights": self.module.state_dict(),
+            "average": self.average,
+            "best": self.best,
+            "optimisers": [optimiser_state(optimiser) for optimiser in self.optimisers],
+        }
+        write_checkpoint(self.run_dir, self.step, state, self.fingerprint)
+
+    def restore(self) -> None:
+        """Take up the newest whole checkpoint, if there is one."""
+        if self.run_dir is None:
+            raise ParameterError("there is nothing to resume: training had no folder to save to")
+        state = read_checkpoint(self.run_dir, self.fingerprint)
+        if state is None:
+            return
+        self.step, self.unimproved = state["step"], state["unimproved"]
+        self.n_averaged, self.best = state["n_averaged"], state["best"]
+        self.history = History(**state["history"])
+        self.module.load_state_dict(state["weights"])
+        self.average = [mean.to(self.processes.device) for mean in state["average"]]
+        for optimiser, memory in zip(self.optimisers, state["optimisers"], strict=True):
+            restore_optimiser(optimiser, memory)
+
+
+def limit_gradients(parameters: Iterable[torch.nn.Parameter], limit: float | None) -> Tensor:
+    """Scale all gradients, dense or sparse, so that their norm is at most `limit`; return it."""
+    gradients = []
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+            gradients.append(parameter.grad.values())
+        elif parameter.grad is not None:
+            gradients.append(parameter.grad)
+    norms = [torch.linalg.vector_norm(gradient).float() for gradient in gradients]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    if limit is not None:
+        scale = (limit / (norm + 1e-6)).clamp(max=1)
+        for gradient in gradients:
+            gradient *= scale
+    return norm

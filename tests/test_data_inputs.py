@@ -53,7 +53,7 @@ def test_batches(tmp_path, monkeypatch):
     monkeypatch.setattr("longtail.data.source.BLOCK", 16)
     monkeypatch.setattr("longtail.data.source.HEAD", 8)
     batches = list(read_documents(io.BytesIO(b"a\nb\nc\nd\n")))
-    assert sum(batches, []) == ["a", "b", "c", "d"]
+    assert [text for batch in batches for text in batch] == ["a", "b", "c", "d"]
     assert max(map(len, batches)) == 2
     (tmp_path / "x").write_text("30 3\n" + "1:1\n" * 30)
     batches = list(read_documents(tmp_path / "x"))

@@ -18,7 +18,7 @@ def read_documents(file: str | Path | BinaryIO) -> Iterator[list[str] | sp.csr_m
 
     A batch is a list of texts, or rows X from a sparse file (`N D L`) or a matrix file (`N D`).
     Labels may be absent and are not looked at. What is in no other format is plain text, a document
-    a line, in which an empty line is an empty document. Lines of a stream are given out as they come.
+    a line, in which an empty line is an empty document. Lines of a stream go out as they come in.
     """
     with Source(file) as source:
         kind = recognise(source)
