@@ -1,0 +1,184 @@
+"""`python -m bench.index_latency`: how soon the index answers one query, and what it finds.
+
+The vectors are made up: topics within fields, so that there is something to divide into cells; a
+query is the sum of two vectors of a topic and as much noise. `--spread` takes the structure away.
+Beside ours stand the plain numpy product and, where it is installed, faiss' IVF with as many cells
+and the fewest of them opened that reach the same recall. Each size runs in a process of its own.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.table import markdown
+from longtail.index import RECALL_AT, Index, build_index
+from longtail.parallel import n_threads, set_threads
+
+Floats = NDArray[np.float32]
+Ids = NDArray[Any]
+Search = Callable[[Floats], Ids]
+
+SIZES = "25000x512,100000x512,1000000x256,1000000x512"
+HEADINGS = ["vectors", "method", "cells opened", "recall@10", "build s", "one p50 ms", "p99 ms"]
+HEADINGS += ["batch queries/s", "peak MB"]
+
+
+def main() -> None:
+    """Measure every size, then print one table."""
+    args = _arguments()
+    if args.one:
+        for row in measure(args):
+            print(json.dumps(row), flush=True)
+        return
+    rows: list[list[str]] = []
+    for size in args.sizes.split(","):
+        command = [sys.executable, "-m", "bench.index_latency", *sys.argv[1:], "--one", size]
+        run = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        rows += [json.loads(line) for line in run.stdout.splitlines()]
+        print(run.stdout, end="", flush=True)
+    print(f"\n{args.threads} threads, k = {RECALL_AT}, {args.queries} queries\n")
+    print(markdown(HEADINGS, rows))
+
+
+def make_up(n: int, dim: int, n_queries: int, spread: bool, seed: int = 0) -> tuple[Floats, Floats]:
+    """Return unit vectors and queries."""
+    rng = np.random.default_rng(seed)
+    n_topics, n_fields = max(2, n // 50), 200
+    fields = _unit(rng, n_fields, dim)
+    topics = fields[rng.integers(n_fields, size=n_topics)] + _unit(rng, n_topics, dim)
+    topic_of = np.sort(rng.integers(n_topics, size=n))
+    vectors = np.empty((n, dim), np.float32)
+    for first in range(0, n, 50_000):
+        part = _unit(rng, min(50_000, n - first), dim)
+        if not spread:
+            part += topics[topic_of[first : first + len(part)]]
+        vectors[first : first + len(part)] = _scale(part)
+    one = rng.integers(n, size=n_queries)
+    other = np.minimum(one + 1, n - 1)
+    noise = _unit(rng, n_queries, dim)
+    return vectors, _scale(_scale(vectors[one] + vectors[other]) + noise)
+
+
+def measure(args: argparse.Namespace) -> list[list[str]]:
+    """Return the table's rows of one size."""
+    set_threads(args.threads)
+    n, dim = map(int, args.one.split("x"))
+    vectors, queries = make_up(n, dim, 2 * args.queries, args.spread)
+    examples, queries = queries[: args.queries], queries[args.queries :]
+    start = time.perf_counter()
+    exact = build_index(vectors, method="exact")
+    truth, _ = exact.search(queries, RECALL_AT)
+    _ = exact.codes
+    seconds = time.perf_counter() - start
+    rows = [_row(args.one, "numpy product", "all", 0, lambda q: _plain(vectors, q), queries, truth)]
+    rows.append(_row(args.one, "exact", "all", seconds, _searcher(exact), queries, truth))
+    del exact
+    start = time.perf_counter()
+    index = build_index(vectors, method="approximate", queries=examples, recall=args.recall)
+    seconds = time.perf_counter() - start
+    opened = f"{index.n_probed} of {index.n_cells}"
+    rows.append(_row(args.one, "approximate", opened, seconds, _searcher(index), queries, truth))
+    if args.faiss:
+        rows.append(_faiss_row(args, index.n_cells, vectors, queries, truth))
+    return rows
+
+
+def _searcher(index: Index) -> Search:
+    return lambda queries: index.search(queries, RECALL_AT)[0]
+
+
+def _faiss_row(
+    args: argparse.Namespace, n_cells: int, vectors: Floats, queries: Floats, truth: Ids
+) -> list[str]:
+    import faiss
+
+    faiss.omp_set_num_threads(args.threads)
+    start = time.perf_counter()
+    dim = vectors.shape[1]
+    ivf = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, n_cells, faiss.METRIC_INNER_PRODUCT)
+    ivf.cp.max_points_per_centroid = 64
+    ivf.train(vectors)
+    ivf.add(vectors)
+    seconds = time.perf_counter() - start
+
+    def find(queries: Floats) -> Ids:
+        return ivf.search(queries, RECALL_AT)[1]
+
+    low, high = 1, n_cells
+    while low < high:
+        ivf.nprobe = (low + high) // 2
+        if recall_of(find(queries), truth) >= args.recall:
+            high = ivf.nprobe
+        else:
+            low = ivf.nprobe + 1
+    ivf.nprobe = low
+    return _row(args.one, "faiss IVF", f"{low} of {n_cells}", seconds, find, queries, truth)
+
+
+def recall_of(found: Ids, truth: Ids) -> float:
+    """Return the share of the true neighbours that were found."""
+    return float((found[:, :, None] == truth[:, None, :]).any(axis=1).mean())
+
+
+def _row(
+    size: str,
+    method: str,
+    opened: str,
+    build_seconds: float,
+    search: Search,
+    queries: Floats,
+    truth: Ids,
+) -> list[str]:
+    """Measure one method: each query by itself, then all at once."""
+    search(queries[:1])
+    search(queries[:4])
+    seconds, found = [], []
+    for query in queries:
+        start = time.perf_counter()
+        found.append(search(query[None]))
+        seconds.append(time.perf_counter() - start)
+    recall = recall_of(np.concatenate(found), truth)
+    start = time.perf_counter()
+    search(queries)
+    rate = len(queries) / (time.perf_counter() - start)
+    p50, p99 = np.percentile(seconds, [50, 99]) * 1e3
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    row = [size.replace("x", " × "), method, opened, f"{recall:.4f}", f"{build_seconds:.1f}"]
+    return [*row, f"{p50:.3f}", f"{p99:.3f}", f"{rate:,.0f}", f"{peak:,.0f}"]
+
+
+def _plain(vectors: Floats, queries: Floats) -> Ids:
+    products = queries @ vectors.T
+    return np.argpartition(-products, RECALL_AT, axis=1)[:, :RECALL_AT]
+
+
+def _unit(rng: np.random.Generator, n: int, dim: int) -> Floats:
+    return _scale(rng.standard_normal((n, dim), dtype=np.float32))
+
+
+def _scale(rows: Floats) -> Floats:
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.index_latency", description=__doc__)
+    parser.add_argument("--sizes", default=SIZES)
+    parser.add_argument("--queries", type=int, default=500)
+    parser.add_argument("--recall", type=float, default=0.99)
+    parser.add_argument("--threads", type=int, default=n_threads())
+    parser.add_argument("--spread", action="store_true", help="vectors without any structure")
+    parser.add_argument("--faiss", action="store_true", help="measure faiss too")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

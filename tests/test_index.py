@@ -1,0 +1,529 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longtail.index as module
+from longtail.errors import DataError, MissingExtraError, ParameterError
+from longtail.index import Index, aggregate, build_index, encode, to_unit
+from longtail.parallel import set_threads
+from longtail.store import Files, read_folder, write_folder
+from longtail.topk import NO_LABEL
+
+
+def clustered(n: int, dim: int, n_clusters: int = 20, seed: int = 0) -> np.ndarray:
+    """Vectors around a few centres, of various lengths."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((n_clusters, dim))
+    near = centres[rng.integers(n_clusters, size=n)] + 0.5 * rng.standard_normal((n, dim))
+    return (near * rng.uniform(0.5, 2, (n, 1))).astype(np.float32)
+
+
+def literal(vectors: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every product in float64, rounded once; equal ones by the lower id."""
+    scores = (queries.astype(np.float64) @ vectors.astype(np.float64).T).astype(np.float32)
+    ids = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return ids, np.take_along_axis(scores, ids, axis=1)
+
+
+def assert_same(one: tuple, other: tuple) -> None:
+    np.testing.assert_array_equal(one[0], other[0])
+    np.testing.assert_array_equal(one[1], other[1])
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request: pytest.FixtureRequest):
+    set_threads(request.param)
+    yield request.param
+    set_threads(None)
+
+
+@pytest.fixture
+def approximate() -> Index:
+    return build_index(clustered(3000, 24), method="approximate", recall=0.95)
+
+
+# -- what is found ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dim", [1, 7, 32, 100])
+@pytest.mark.usefixtures("threads")
+def test_exact_search_finds_what_a_full_sort_finds(dim: int) -> None:
+    vectors, queries = clustered(1000, dim), clustered(70, dim, seed=1)
+    ids, scores = build_index(vectors).search(queries, 12)
+    true_ids, true_scores = literal(vectors, queries, 12)
+    np.testing.assert_array_equal(ids, true_ids)
+    np.testing.assert_allclose(scores, true_scores, rtol=1e-6)
+    assert ids.dtype == np.int32
+    assert scores.dtype == np.float32
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 30), st.integers(1, 12))
+@settings(max_examples=60, deadline=None)
+def test_no_rounding_ever_hides_a_better_vector(seed: int, n: int, dim: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    # whole numbers on scales far apart: products are exact, many are equal, codes are coarse
+    vectors = rng.integers(-3, 4, (n, dim)) * 10.0 ** rng.integers(-6, 6, (n, 1))
+    queries = rng.integers(-3, 4, (3, dim)) * 10.0 ** rng.integers(-6, 6, (3, 1))
+    vectors, queries = vectors.astype(np.float32), queries.astype(np.float32)
+    assert_same(build_index(vectors).search(queries, k), literal(vectors, queries, k))
+
+
+def test_equal_scores_are_ordered_by_the_lower_id() -> None:
+    vectors = np.tile(np.eye(4, 8, dtype=np.float32), (50, 1))
+    ids, scores = build_index(vectors).search(np.eye(1, 8, dtype=np.float32), 60)
+    np.testing.assert_array_equal(ids[0, :50], np.arange(0, 200, 4))
+    np.testing.assert_array_equal(ids[0, 50:], [1, 2, 3, 5, 6, 7, 9, 10, 11, 13])
+    np.testing.assert_array_equal(scores[0], [1] * 50 + [0] * 10)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("method", ["exact", "approximate"])
+def test_a_query_of_zeros_finds_the_lowest_ids(method) -> None:
+    vectors = clustered(200, 8)
+    ids, scores = build_index(vectors, method=method).search(np.zeros((1, 8)), 3)
+    np.testing.assert_array_equal(ids, [[0, 1, 2]])
+    np.testing.assert_array_equal(scores, np.zeros((1, 3)))
+
+
+def test_cosine_ignores_lengths_and_leaves_zeros() -> None:
+    vectors = np.array([[2, 0], [0, 0], [3, 3], [0, 0.1]], np.float32)
+    ids, scores = build_index(vectors, metric="cosine").search(np.array([[5, 0]]), 4)
+    np.testing.assert_array_equal(ids, [[0, 2, 1, 3]])
+    np.testing.assert_allclose(scores, [[1, 0.5**0.5, 0, 0]], rtol=1e-6)
+    ids, _ = build_index(vectors, metric="inner").search(np.array([[5, 0]]), 4)
+    np.testing.assert_array_equal(ids, [[2, 0, 1, 3]])
+
+
+def test_more_than_there_are_returns_all() -> None:
+    ids, scores = build_index(clustered(5, 4)).search(clustered(2, 4), 10)
+    assert ids.shape == scores.shape == (2, 5)
+    assert set(ids[0]) == set(range(5))
+
+
+def test_no_queries_give_no_answers() -> None:
+    ids, scores = build_index(clustered(9, 4)).search(np.empty((0, 4), np.float32), 3)
+    assert ids.shape == scores.shape == (0, 3)
+
+
+# -- the same, however it is asked ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["exact", "approximate"])
+@pytest.mark.parametrize("metric", ["inner", "cosine"])
+def test_a_batch_equals_one_by_one_bit_for_bit(method, metric) -> None:
+    index = build_index(clustered(2000, 50), metric=metric, method=method, recall=0.9)
+    queries = clustered(150, 50, seed=2)
+    whole = index.search(queries, 9)
+    for size in (1, 2, 3, 17):
+        parts = [index.search(queries[at : at + size], 9) for at in range(0, 150, size)]
+        assert_same(whole, tuple(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+@pytest.mark.parametrize("method", ["exact", "approximate"])
+def test_threads_do_not_change_anything(monkeypatch: pytest.MonkeyPatch, method) -> None:
+    monkeypatch.setattr(module, "WORTH_A_THREAD", 1)
+    vectors, queries = clustered(2000, 20), clustered(30, 20, seed=3)
+    found = []
+    for n in (1, 2, 5):
+        monkeypatch.setattr(module, "n_threads", lambda n=n: n)
+        index = build_index(vectors, method=method)
+        found.append((*index.search(queries, 5), *index.search(queries[:1], 5), index.cells.order))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_searches_side_by_side_do_not_disturb_each_other(approximate: Index) -> None:
+    queries = clustered(40, 24, seed=4)
+    expected = approximate.search(queries, 5)
+    found: list = []
+    workers = [
+        threading.Thread(target=lambda: found.append(approximate.search(queries, 5)))
+        for _ in range(6)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(found) == 6
+    for one in found:
+        assert_same(one, expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_can_search(tmp_path: Path) -> None:
+    script = tmp_path / "forked.py"
+    script.write_text(
+        "import os\n"
+        "import numpy as np\n"
+        "from longtail.index import build_index\n"
+        "from longtail.parallel import set_threads\n"
+        "set_threads(2)\n"
+        "index = build_index(np.eye(300, 8, dtype=np.float32))\n"
+        "index.search(np.eye(8, dtype=np.float32), 2)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    found, _ = index.search(np.eye(8, dtype=np.float32), 2)\n"
+        "    os._exit(0 if (found[:, 0] == np.arange(8)).all() else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", str(script)], check=True, timeout=100)
+
+
+# -- approximate --------------------------------------------------------------------------------
+
+
+def test_the_recall_wanted_is_reached_and_measured() -> None:
+    vectors, queries = clustered(4000, 16, 60), clustered(400, 16, 60, seed=5)
+    index = build_index(vectors, method="approximate", queries=queries, recall=0.97)
+    truth, _ = build_index(vectors).search(queries, 10)
+    found, _ = index.search(queries, 10)
+    recall = (found[:, :, None] == truth[:, None, :]).any(axis=1).mean()
+    assert index.recall == pytest.approx(recall)
+    assert 0.97 <= index.recall < 1
+    assert 1 <= index.n_probed < index.n_cells
+    assert not index.exact
+
+
+def test_a_higher_recall_opens_more_cells() -> None:
+    probed = [
+        build_index(clustered(3000, 16, 60), method="approximate", recall=recall).n_probed
+        for recall in (0.5, 0.9, 1.0)
+    ]
+    assert probed[0] < probed[1] < probed[2]
+
+
+def test_scores_of_an_approximate_search_are_those_of_an_exact_one(approximate: Index) -> None:
+    queries = clustered(50, 24, seed=6)
+    ids, scores = approximate.search(queries, 5)
+    all_ids, all_scores = build_index(approximate.vectors).search(queries, 3000)
+    for q in range(50):
+        place = {label: at for at, label in enumerate(all_ids[q])}
+        np.testing.assert_array_equal(scores[q], [all_scores[q, place[i]] for i in ids[q]])
+
+
+def test_cells_with_too_few_vectors_are_not_the_end(approximate: Index) -> None:
+    approximate.n_probed = 1
+    ids, scores = approximate.search(clustered(3, 24, seed=7), 2000)
+    assert all(len(set(row)) == 2000 for row in ids)
+    assert np.isfinite(scores).all()
+
+
+def test_size_decides_between_exact_and_approximate(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = clustered(4000, 16, 60)
+    assert build_index(vectors).exact
+    monkeypatch.setattr(module, "LARGEST_EXACT", 1000)
+    assert not build_index(vectors).exact
+    assert build_index(vectors, method="exact").exact
+
+
+def test_where_cells_do_not_help_all_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST_EXACT", 1000)
+    shapeless = np.random.default_rng(0).standard_normal((500, 200)).astype(np.float32)
+    index = build_index(shapeless)
+    assert index.exact
+    assert index.n_cells == 1
+
+
+def test_equal_vectors_can_be_divided() -> None:
+    index = build_index(np.ones((100, 4), np.float32), method="approximate")
+    np.testing.assert_array_equal(index.search(np.ones((1, 4)), 3)[0], [[0, 1, 2]])
+
+
+def test_the_same_seed_gives_the_same_cells() -> None:
+    one, two, other = (
+        build_index(clustered(1000, 8), method="approximate", seed=seed) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one.cells.order, two.cells.order)
+    assert (one.n_probed, one.recall) == (two.n_probed, two.recall)
+    assert not np.array_equal(one.cells.order, other.cells.order)
+
+
+def test_what_an_index_says_of_itself(approximate: Index) -> None:
+    approximate.n_probed, approximate.recall = 5, 0.9912
+    cells = approximate.n_cells
+    assert repr(approximate) == (
+        f"Index(3,000 vectors of 24, inner, cpu: 5 of {cells} cells, recall@10 0.991)"
+    )
+    exact = build_index(clustered(5, 4), metric="cosine")
+    assert repr(exact) == "Index(5 vectors of 4, cosine, cpu: exact)"
+
+
+# -- codes --------------------------------------------------------------------------------------
+
+
+def test_codes_bound_every_product() -> None:
+    vectors, queries = clustered(500, 40), to_unit(clustered(500, 40, seed=8))
+    codes = encode(vectors)
+    near = codes.values[:, :40] * codes.scale[:, None].astype(np.float64)
+    assert codes.values.shape == (500, 64)
+    products = (vectors.astype(np.float64) * queries).sum(axis=1)
+    assert (np.abs(products - (near * queries).sum(axis=1)) <= codes.slack).all()
+    assert (codes.slack < 0.02 * np.linalg.norm(vectors, axis=1)).all()
+
+
+def test_unit_rows() -> None:
+    rows = to_unit(np.array([[3, 4], [0, 0]], np.float32))
+    np.testing.assert_allclose(rows, [[0.6, 0.8], [0, 0]])
+
+
+# -- torch ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spare", [0, 64])
+def test_torch_finds_the_very_same(monkeypatch: pytest.MonkeyPatch, spare: int) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(module, "GPU_SPARE", spare)
+    monkeypatch.setattr(module, "LARGEST_PRODUCT", 50_000)
+    vectors, queries = clustered(2000, 30), clustered(60, 30, seed=9)
+    queries[7] = 0  # more candidates than any width holds
+    index = build_index(vectors)
+    expected = index.search(queries, 5)
+    index.to("cpu:0")  # torch's name of the CPU: the way a GPU goes, without one
+    assert index._on_device is not None
+    assert_same(index.search(queries, 5), expected)
+    assert_same(index.search(queries[:1], 5), (expected[0][:1], expected[1][:1]))
+    assert_same(index.search(queries, 2000), build_index(vectors).search(queries, 2000))
+
+
+def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ParameterError) as caught:
+        build_index(clustered(9, 4), device="cuda")
+    assert str(caught.value) == "There is no GPU to search on. Got the device 'cuda'; use 'cpu'."
+
+
+def test_missing_torch_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError) as caught:
+        build_index(clustered(9, 4), device="cuda")
+    assert str(caught.value) == (
+        "Searching on the device 'cuda' needs torch, which is not installed; "
+        "install it with: pip install 'longtail[deep]'"
+    )
+
+
+def test_torch_is_not_imported_on_a_cpu() -> None:
+    script = (
+        "import sys, numpy; from longtail.index import build_index; "
+        "build_index(numpy.eye(300, 8), method='approximate').search(numpy.eye(8), 2); "
+        "sys.exit('torch' in sys.modules or 'faiss' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
+
+
+# -- saving -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["exact", "approximate"])
+def test_saved_and_loaded_it_finds_the_same(tmp_path: Path, method) -> None:
+    index = build_index(clustered(1500, 10), metric="cosine", method=method, recall=0.9)
+    files = Files(config={"model": "test"})
+    index.add_to_files(files, "neighbours")
+    write_folder(tmp_path / "model", files)
+    again = Index.from_files(read_folder(tmp_path / "model"), "neighbours")
+    queries = clustered(20, 10, seed=10)
+    assert_same(again.search(queries, 7), index.search(queries, 7))
+    assert repr(again) == repr(index)
+    assert (again.recall, again.n_probed) == (index.recall, index.n_probed)
+
+
+def _saved(index: Index) -> Files:
+    files = Files()
+    index.add_to_files(files)
+    copies = {name: array.copy() for name, array in files.arrays.items()}
+    return Files(json.loads(json.dumps(files.config)), copies)
+
+
+def _set(name: str, value):
+    def change(files: Files) -> None:
+        files.config["index"][name] = value
+
+    return change
+
+
+def _at(name: str, place, value):
+    def change(files: Files) -> None:
+        files.arrays[f"index.{name}"][place] = value
+
+    return change
+
+
+def _replace(name: str, function):
+    def change(files: Files) -> None:
+        files.arrays[f"index.{name}"] = function(files.arrays[f"index.{name}"])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("metric", "euclid"), "there is no metric 'euclid'"),
+        (_set("n_probed", 0), "0 of .* cells cannot be opened"),
+        (_set("n_probed", 10**9), "1000000000 of .* cells cannot be opened"),
+        (_set("n_probed", 1.5), "1.5 of .* cells cannot be opened"),
+        (_set("n_cells", True), ".* of True cells cannot be opened"),
+        (_set("n_cells", 99), "centres have the shape"),
+        (_set("recall", 2), "2 is no recall"),
+        (_set("recall", "1"), "'1' is no recall"),
+        (_at("vectors", (3, 1), np.nan), "vectors holds values that are not finite"),
+        (_at("vectors", (3, 1), 1e20), "vectors holds values that are not finite or too large"),
+        (_at("centres", (0, 0), np.inf), "centres holds values that are not finite"),
+        (_replace("vectors", lambda a: a.astype(np.float64)), "vectors is not a matrix of float32"),
+        (_replace("vectors", lambda a: a[:-1]), "start does not divide the vectors"),
+        (_replace("centres", lambda a: a[:, 1:]), "centres have the shape"),
+        (_replace("start", lambda a: a.astype(np.int32)), "start is not one row of int64"),
+        (_replace("start", lambda a: a[:-1]), "start is not one row of int64"),
+        (_at("start", 0, -5), "start does not divide the vectors"),
+        (_at("start", 3, 10**12), "start does not divide the vectors"),
+        (_at("order", 0, -1), "order does not hold every vector once"),
+        (_at("order", 0, 10**6), "order does not hold every vector once"),
+        (_replace("order", np.zeros_like), "order does not hold every vector once"),
+        (_replace("order", lambda a: a.astype(np.int64)), "order is not one row of int32"),
+    ],
+)
+def test_damaged_parts_are_refused(change, message: str) -> None:
+    files = _saved(build_index(clustered(300, 6), method="approximate", recall=0.9))
+    change(files)
+    with pytest.raises(ValueError, match=message):
+        Index.from_files(files)
+
+
+def test_a_missing_part_is_refused() -> None:
+    files = _saved(build_index(clustered(300, 6), method="approximate", recall=0.9))
+    del files.arrays["index.order"]
+    with pytest.raises(KeyError, match=r"index\.order"):
+        Index.from_files(files)
+
+
+# -- mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"metric": "l2"},
+            "The 'metric' of an index must be 'inner' or 'cosine'. Got 'l2' instead.",
+        ),
+        (
+            {"method": "hnsw"},
+            "The 'method' of an index must be 'auto' or 'exact' or 'approximate'. "
+            "Got 'hnsw' instead.",
+        ),
+        ({"recall": 0}, "The 'recall' of an index must be in (0, 1]. Got 0 instead."),
+        ({"n_cells": 1}, "The 'n_cells' of an index must be at least 2. Got 1 instead."),
+    ],
+)
+def test_a_wrong_parameter_is_named(settings, message: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        build_index(clustered(9, 4), **settings)
+    assert str(caught.value) == message
+
+
+def test_vectors_that_cannot_be_searched_are_refused() -> None:
+    with pytest.raises(DataError) as caught:
+        build_index(np.empty((0, 4)))
+    assert str(caught.value) == "there is nothing to search in vectors of shape (0, 4)"
+    with pytest.raises(DataError) as caught:
+        build_index(np.ones(4))
+    assert str(caught.value) == "the vectors must be a matrix; got an array of shape (4,)"
+    with pytest.raises(DataError, match="the vectors hold values that are not finite"):
+        build_index(np.array([[1, np.nan]]))
+
+
+def test_queries_that_cannot_be_answered_are_refused() -> None:
+    index = build_index(clustered(9, 4))
+    with pytest.raises(ParameterError) as caught:
+        index.search(clustered(1, 4), 0)
+    assert str(caught.value) == "k must be at least 1. Got 0 instead."
+    with pytest.raises(DataError) as caught:
+        index.search(clustered(1, 5), 1)
+    assert str(caught.value) == ("the queries have 5 dimensions, but the index holds vectors of 4")
+    with pytest.raises(DataError, match="the queries hold values that are not finite"):
+        index.search(np.full((1, 4), np.inf), 1)
+    with pytest.raises(DataError) as caught:
+        build_index(clustered(300, 4), method="approximate", queries=clustered(5, 3))
+    assert str(caught.value) == "the queries have 3 dimensions, but the vectors 4"
+
+
+# -- labels of neighbours --------------------------------------------------------------------------
+
+LABELS = sp.csr_matrix(np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]], np.float32))
+
+
+def test_labels_are_ranked_by_their_share_of_the_neighbours() -> None:
+    top = aggregate(np.array([[0, 1, 2]]), np.array([[0.5, 0.3, 0.2]]), LABELS, 4)
+    np.testing.assert_array_equal(top.labels, [[1, 0, 2, NO_LABEL]])
+    np.testing.assert_allclose(top.scores, [[0.8, 0.5, 0.3, 0]], rtol=1e-6)
+
+
+def test_equal_shares_are_ordered_by_label() -> None:
+    top = aggregate(np.array([[1, 0]]), np.array([[1, 1]]), LABELS, 3)
+    np.testing.assert_array_equal(top.labels, [[1, 0, 2]])
+    np.testing.assert_array_equal(top.scores, np.array([[1, 0.5, 0.5]], np.float32))
+
+
+def test_dissimilar_and_missing_neighbours_have_no_say() -> None:
+    ids = np.array([[0, 1], [0, -1], [0, 1], [2, 2]])
+    weights = np.array([[1, -1], [1, 1], [0, -1], [1, 1]])
+    top = aggregate(ids, weights, LABELS, 2)
+    np.testing.assert_array_equal(top.labels, [[0, 1], [0, 1], [NO_LABEL] * 2, [NO_LABEL] * 2])
+    np.testing.assert_array_equal(top.scores, [[1, 1], [1, 1], [0, 0], [0, 0]])
+
+
+@pytest.mark.usefixtures("threads")
+def test_aggregation_agrees_with_a_literal_one() -> None:
+    rng = np.random.default_rng(0)
+    Y = sp.random(200, 30, 0.1, format="csr", random_state=rng, data_rvs=np.ones)
+    ids = rng.integers(-1, 200, (40, 8))
+    weights = rng.uniform(-0.5, 1, (40, 8))
+    used = np.where(ids < 0, 0, np.maximum(weights.astype(np.float32), 0)).astype(np.float64)
+    shares = (used[:, :, None] * Y.toarray()[ids]).sum(axis=1) / used.sum(axis=1, keepdims=True)
+    top = aggregate(ids, weights, Y, 6)
+    order = np.argsort(-shares.astype(np.float32), axis=1, kind="stable")[:, :6]
+    expected = np.take_along_axis(shares, order, axis=1)
+    np.testing.assert_allclose(top.scores, expected, rtol=1e-6)
+    np.testing.assert_array_equal(top.labels, np.where(expected > 0, order, NO_LABEL))
+
+
+def test_aggregation_of_nothing() -> None:
+    top = aggregate(np.empty((0, 3), np.int32), np.empty((0, 3)), LABELS, 9)
+    assert top.labels.shape == top.scores.shape == (0, 4)
+
+
+def test_neighbours_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(DataError) as caught:
+        aggregate(np.array([[0, 3]]), np.ones((1, 2)), LABELS, 1)
+    assert str(caught.value) == "neighbours are numbered from 0 to 3, but labels are known of 3"
+    with pytest.raises(DataError) as caught:
+        aggregate(np.array([[0, 1]]), np.ones((1, 3)), LABELS, 1)
+    assert str(caught.value) == "(1, 2) neighbours have (1, 3) similarities"
+    with pytest.raises(DataError) as caught:
+        aggregate(np.array([[0]]), np.array([[np.nan]]), LABELS, 1)
+    assert str(caught.value) == "the similarities hold values that are not finite"
+    with pytest.raises(ParameterError) as caught:
+        aggregate(np.array([[0]]), np.ones((1, 1)), LABELS, 0)
+    assert str(caught.value) == "k must be at least 1. Got 0 instead."
+
+
+def test_damaged_labels_are_refused() -> None:
+    damaged = LABELS.copy()
+    damaged.indices[0] = 10**6
+    with pytest.raises(ValueError, match="holds a label that does not exist"):
+        aggregate(np.array([[0]]), np.ones((1, 1)), damaged, 1)
+    damaged = LABELS.copy()
+    damaged.indptr[1] = 10**6
+    with pytest.raises(ValueError, match="its rows lie outside of its cells"):
+        aggregate(np.array([[0]]), np.ones((1, 1)), damaged, 1)
