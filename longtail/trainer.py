@@ -132,9 +132,9 @@ class _Run:
         """Train from where the run stands to its end."""
         steps = range(self.step, 0 if self.history.stopped_early else self.n_steps)
         log = Log(self.run_dir if self.processes.is_main else None)
-        self.progress.stage("training", self.task.n_documents * self.plan.epochs)
         epochs, place = divmod(self.step, self.epoch_steps)
-        self.progress.advance(epochs * self.task.n_documents + place * self.plan.batch_size)
+        n_done = epochs * self.task.n_documents + place * self.plan.batch_size
+        self.progress.stage("training", self.task.n_documents * self.plan.epochs - n_done)
         self.pace.begin(self.history)
         saved = time.monotonic()
         with closing(log), closing(self.batches.prepare(steps)) as shares:
@@ -168,13 +168,14 @@ class _Run:
         loss.backward()  # type: ignore[no-untyped-call]
         self.processes.average_gradients(self.parameters)
         norm = limit_gradients(self.parameters, self.plan.clip)
-        loss = self.processes.mean(loss.detach().float())
-        self._check(*torch.stack([loss, norm]).tolist())
+        mean_loss = self.processes.mean(loss.detach().float())
+        shown_loss, length = torch.stack([mean_loss, norm]).tolist()  # the one wait for a GPU
+        self._check(shown_loss, length)
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad()
         self.step += 1
-        self.pace.count(float(loss), share.n_documents)
+        self.pace.count(shown_loss, share.n_documents)
         self.progress.advance(share.n_documents)
         self.pace.note(self.progress, self.history)
 
@@ -182,12 +183,12 @@ class _Run:
         on_gpu = self.processes.device.type == "cuda"
         return self.plan.precision == "bf16" or (self.plan.precision == "auto" and on_gpu)
 
-    def _check(self, loss: float, norm: float) -> None:
+    def _check(self, loss: float, length: float) -> None:
         """Stop before a step that would spoil the weights."""
-        if math.isfinite(loss) and math.isfinite(norm):
+        if math.isfinite(loss) and math.isfinite(length):
             return
         what = "the loss" if not math.isfinite(loss) else "the gradient"
-        value = loss if not math.isfinite(loss) else norm
+        value = loss if not math.isfinite(loss) else length
         for optimiser in self.optimisers:
             optimiser.zero_grad()
         where = "" if self.run_dir is None else f" in {self.run_dir}"
@@ -246,7 +247,10 @@ class _Run:
             self.history.best, self.history.best_step = scores, self.step
             self.unimproved = 0
             for name, tensor in self.module.state_dict().items():
-                self.best.setdefault(name, torch.empty_like(tensor, device="cpu")).copy_(tensor)
+                if name in self.best:
+                    self.best[name].copy_(tensor)  # into the memory of the last best
+                else:
+                    self.best[name] = tensor.to("cpu", copy=True)
         else:
             self.unimproved += 1
             self.history.stopped_early = self.unimproved == self.plan.patience

@@ -9,6 +9,7 @@ import typer
 
 KEPT_AFTER = 1.0  # seconds that a stage must take for its bar to stay when it is over
 SHOWN_AFTER = 2.0  # seconds that a stage must take to deserve a line in a log file
+NOTED_EVERY = 30.0  # seconds between two notes in a log file
 
 
 class Bars:
@@ -25,6 +26,7 @@ class Bars:
             TextColumn("{task.percentage:>3.0f} %"),
             TimeElapsedColumn(),
             _remaining_column(),
+            TextColumn("{task.fields[note]}", markup=False),
             console=Console(stderr=True, markup=False, emoji=False, highlight=False),
             transient=False,
         )
@@ -49,12 +51,17 @@ class Bars:
     def stage(self, name: str, total: float) -> None:
         """Begin the stage `name` under a bar of its own."""
         self._finish()
-        self._task = self._bars.add_task(name, total=total or None)
+        self._task = self._bars.add_task(name, total=total or None, note="")
 
     def advance(self, amount: float) -> None:
         """Move the current bar."""
         if self._task is not None:
             self._bars.advance(self._task, amount)
+
+    def note(self, text: str) -> None:
+        """Show the note behind the current bar."""
+        if self._task is not None:
+            self._bars.update(self._task, note=text)
 
     def _finish(self) -> None:
         """Fill the current bar, whatever its estimate was, or remove it if it was a short one."""
@@ -75,7 +82,8 @@ class Lines:
     def __init__(self) -> None:
         """Begin without a stage."""
         self._name: str | None = None
-        self._began = 0.0
+        self._began = self._noted = 0.0
+        self._total = self._done = 0.0
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -94,10 +102,22 @@ class Lines:
     def stage(self, name: str, total: float) -> None:
         """Report the stage before and begin the stage `name`."""
         self._finish()
-        self._name, self._began = name, time.monotonic()
+        self._name, self._total, self._done = name, total, 0.0
+        self._began = self._noted = time.monotonic()
 
     def advance(self, amount: float) -> None:
-        """Show nothing: a log file needs no steps."""
+        """Count, and show nothing: a log file needs no steps."""
+        self._done += amount
+
+    def note(self, text: str) -> None:
+        """Report the note and the time left, unless the last one was a short while ago."""
+        now = time.monotonic()
+        if now - self._noted < NOTED_EVERY:
+            return
+        self._noted = now
+        left = (now - self._began) * (self._total / self._done - 1) if self._done else 0.0
+        ending = f", about {_format_seconds(left)} left" if left > 0 else ""
+        typer.echo(f"{self._name}: {text}{ending}", err=True)
 
     def _finish(self) -> None:
         seconds = time.monotonic() - self._began

@@ -1,0 +1,81 @@
+"""The batches of a run: which documents, in which order, prepared ahead of their use."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.plan import Batch, Task
+from longtail.processes import Processes
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+AHEAD = 3  # batches prepared before they are needed
+ORDER, BATCH, LOSS = 1, 2, 3  # what a stream of random numbers is for
+
+
+class Share(NamedTuple):
+    """What one process gets of the documents of a step.
+
+    Attributes:
+        batch: the tensors of its documents.
+        weight: its loss times this, averaged over the processes, is the mean over all documents.
+        n_documents: how many documents the step has, over all processes.
+    """
+
+    batch: Batch
+    weight: float
+    n_documents: int
+
+
+class Batches:
+    """The documents in a new order for every epoch, cut into steps and shared by the processes."""
+
+    def __init__(self, task: Task, batch_size: int, processes: Processes, seed: int) -> None:
+        self.task, self.size, self.processes, self.seed = task, batch_size, processes, seed
+        self.per_epoch = -(-task.n_documents // batch_size)
+        self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+
+    def prepare(self, steps: Iterable[int]) -> Generator[Share, None, None]:
+        """Yield this process's share of each of the steps."""
+        return prefetch(self.make, steps, AHEAD)
+
+    def make(self, step: int) -> Share:
+        """Build this process's share of a step; the same whenever and wherever it is called."""
+        rank, count = self.processes.rank, self.processes.count
+        rows = self._rows(step)
+        if len(rows) < count:
+            rows = np.resize(rows, count)  # so that every process has something to do
+        mine = rows[rank::count]
+        batch = self.task.batch(mine, np.random.default_rng([BATCH, self.seed, step, rank]))
+        if self.processes.device.type == "cuda":
+            batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
+        return Share(batch, len(mine) * count / len(rows), len(rows))
+
+    def _rows(self, step: int) -> NDArray[np.int64]:
+        epoch, place = divmod(step, self.per_epoch)
+        if self._order[0] != epoch:
+            rng = np.random.default_rng([ORDER, self.seed, epoch])
+            self._order = epoch, rng.permutation(self.task.n_documents)
+        return self._order[1][place * self.size : (place + 1) * self.size]
+
+
+def prefetch(
+    make: Callable[[Item], Made], items: Iterable[Item], ahead: int
+) -> Generator[Made, None, None]:
+    """Yield `make(item)` for each item, in order, made by a thread that runs ahead."""
+    waiting: deque[Future[Made]] = deque()
+    pool = ThreadPoolExecutor(1)
+    try:
+        for item in items:
+            waiting.append(pool.submit(make, item))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

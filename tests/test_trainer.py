@@ -1,0 +1,409 @@
+"""The training loop: what it learns, that it repeats itself, stops, resumes and shares its work."""
+
+import csv
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the trainer needs torch")
+pytest.importorskip("accelerate", reason="the trainer needs accelerate")
+
+from planted_task import PLAN, PlantedTask, weights  # noqa: E402
+
+from longtail.errors import ParameterError, TrainingError  # noqa: E402
+from longtail.trainer import Plan, choose_device, limit_gradients, train  # noqa: E402
+
+SCRIPT = Path(__file__).parent / "planted_task.py"
+
+
+def train_on_cpu(task, plan=PLAN, **options):
+    return train(task, plan, device="cpu", **options)
+
+
+def assert_same(first, second):
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+class Recorder:
+    def __init__(self):
+        self.stages, self.done, self.notes = [], 0, []
+
+    def stage(self, name, total):
+        self.stages.append((name, total))
+
+    def advance(self, amount):
+        self.done += amount
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def test_it_learns_what_is_planted():
+    task = PlantedTask(n=400)
+    history = train_on_cpu(task, replace(PLAN, epochs=20, learning_rate=0.05))
+    assert history.best["P@1"] > 90
+    assert history.n_steps == 20 * 10
+    assert not task.module.training
+
+
+def test_same_seed_same_weights_another_seed_others():
+    runs = [PlantedTask() for _ in range(3)]
+    for task, seed in zip(runs, (1, 1, 2), strict=True):
+        torch.manual_seed(np.random.default_rng().integers(1000))  # the caller's must not matter
+        train_on_cpu(task, seed=seed)
+    assert_same(weights(runs[0]), weights(runs[1]))
+    assert not np.array_equal(*[weights(task)["output.weight"] for task in runs[1:]])
+
+
+def test_the_callers_random_numbers_are_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    task = PlantedTask()
+    torch.manual_seed(5)
+    train_on_cpu(task)
+    torch.testing.assert_close(torch.rand(3), expected, rtol=0, atol=0)
+
+
+def test_every_document_comes_once_an_epoch():
+    task, seen = PlantedTask(n=101), []
+    build = task.batch
+    task.batch = lambda rows, rng: seen.extend(rows) or build(rows, rng)
+    train_on_cpu(task, replace(PLAN, epochs=2))
+    assert sorted(seen[:101]) == sorted(seen[101:]) == list(range(101))
+    assert seen[:101] != seen[101:]
+
+
+# ------------------------------------------------------------------------ schedules and gradients
+
+
+def test_schedules_by_hand():
+    constant = Plan(warmup=0.0)
+    assert [constant.rate(step, 4) for step in range(4)] == [1, 1, 1, 1]
+    linear = Plan(schedule="linear", warmup=0.5)
+    np.testing.assert_allclose(
+        [linear.rate(step, 8) for step in range(8)], [0.2, 0.4, 0.6, 0.8, 1, 0.75, 0.5, 0.25]
+    )
+    cosine = Plan(schedule="cosine")
+    np.testing.assert_allclose(
+        [cosine.rate(step, 4) for step in range(4)], [1, 0.853553, 0.5, 0.146447], rtol=1e-5
+    )
+
+
+def test_the_learning_rate_reaches_every_group():
+    task, rates = PlantedTask(), []
+    optimisers = task.optimisers(0.02)
+    optimisers[1].param_groups[0]["lr"] = 0.01  # a model may give a group a rate of its own
+    task.optimisers = lambda rate: optimisers
+    task.on_loss = lambda step, loss: (
+        rates.append([each.param_groups[0]["lr"] for each in optimisers]) or loss
+    )
+    train_on_cpu(task, replace(PLAN, epochs=1, warmup=0.0, schedule="linear"))
+    np.testing.assert_allclose(rates, [[0.02 * (1 - i / 6), 0.01 * (1 - i / 6)] for i in range(6)])
+
+
+def test_gradients_dense_and_sparse_are_limited_together():
+    dense, sparse = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(4, 1))
+    dense.grad = torch.tensor([3.0, 0.0])
+    # row 1 stands twice: its gradient is 1.5 + 2.5
+    sparse.grad = torch.sparse_coo_tensor([[1, 1]], [[1.5], [2.5]], (4, 1), check_invariants=True)
+    untouched = torch.nn.Parameter(torch.zeros(3))
+    assert float(limit_gradients([dense, sparse, untouched], 1.0)) == 5
+    np.testing.assert_allclose(dense.grad, [0.6, 0], rtol=1e-5)
+    np.testing.assert_allclose(sparse.grad.to_dense(), [[0], [0.8], [0], [0]], rtol=1e-5)
+    assert float(limit_gradients([dense], 10.0)) == pytest.approx(0.6)
+    np.testing.assert_allclose(dense.grad, [0.6, 0], rtol=1e-5)
+
+
+# --------------------------------------------------------------------------- validation, averaging
+
+
+def scripted(values):
+    """Return a task whose validations give these values, and the weights it had at each."""
+    task, seen, left = PlantedTask(), [], iter(values)
+
+    def validate():
+        assert not task.module.training
+        seen.append({name: array.copy() for name, array in weights(task).items()})
+        value = next(left)
+        return {"P@1": value, "nDCG@5": -value}
+
+    task.validate = validate
+    return task, seen
+
+
+def test_the_best_weights_come_back():
+    task, seen = scripted([10, 30, 20])
+    history = train_on_cpu(task, replace(PLAN, metric="P@1", validate_every=None))
+    assert (history.best, history.best_step) == ({"P@1": 30, "nDCG@5": -30}, 12)
+    assert_same(weights(task), seen[1])
+
+
+def test_the_metric_decides_what_is_best():
+    task, seen = scripted([10, 30, 20])
+    history = train_on_cpu(task, replace(PLAN, metric="nDCG@5", validate_every=None))
+    assert history.best_step == 6
+    assert_same(weights(task), seen[0])
+
+
+def test_patience_ends_training():
+    task, seen = scripted([10, 30, 20, 30, 40])
+    plan = replace(PLAN, metric="P@1", patience=2, validate_every=1)
+    history = train_on_cpu(task, plan)
+    assert history.stopped_early
+    assert history.n_steps == 4
+    assert_same(weights(task), seen[1])
+
+
+def test_without_validation_the_last_weights_stay():
+    task, last = PlantedTask(), {}
+    task.validate = lambda: last.update(
+        {name: array.copy() for name, array in weights(task).items()}
+    )
+    history = train_on_cpu(task, replace(PLAN, averaging=None, patience=1))
+    assert history.best is None
+    assert history.n_steps == 18
+    assert_same(weights(task), last)
+
+
+def test_the_mean_of_the_late_weights():
+    plain, averaged, passed = PlantedTask(), PlantedTask(), []
+    plain.validate = lambda: passed.append(weights(plain)["output.weight"].copy())
+    averaged.validate = lambda: None
+    plan = replace(PLAN, averaging=None, validate_every=1)
+    train_on_cpu(plain, plan)
+    train_on_cpu(averaged, replace(PLAN, averaging="mean", averaging_start=0.5))
+    # 18 steps: the mean begins at step 9 and takes every second one
+    expected = np.mean([passed[step - 1] for step in (10, 12, 14, 16, 18)], axis=0)
+    np.testing.assert_allclose(weights(averaged)["output.weight"], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_bf16_on_a_cpu_trains_too():
+    task = PlantedTask()
+    dtypes = set()
+    task.on_loss = lambda step, loss: (
+        dtypes.add(task.module.output(torch.ones(1, 16)).dtype) or loss
+    )
+    history = train_on_cpu(task, replace(PLAN, precision="bf16"))
+    assert dtypes == {torch.bfloat16}
+    assert weights(task)["output.weight"].dtype == np.float32
+    assert history.best["P@1"] > 0
+
+
+# ------------------------------------------------------------------------------- display and log
+
+
+def test_progress_and_notes(monkeypatch):
+    monkeypatch.setattr("longtail.history.NOTE_SECONDS", 0)
+    progress = Recorder()
+    train_on_cpu(PlantedTask(), progress=progress)
+    assert progress.stages == [("training", 3 * 201)]
+    assert progress.done == 3 * 201
+    assert len(progress.notes) == 18
+    first, last = progress.notes[0], progress.notes[-1]
+    assert first.startswith("loss 0.")
+    assert first.endswith(" documents/s")
+    assert "P@1" not in first
+    assert [part.split()[0] for part in last.split(", ")[:3]] == ["loss", "P@1", "nDCG@5"]
+
+
+def test_the_log_is_a_table(tmp_path):
+    history = train_on_cpu(PlantedTask(), run_dir=tmp_path / "run")
+    with (tmp_path / "run" / "log.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(1, 19))
+    assert float(rows[5]["epoch"]) == 1
+    assert rows[0]["nDCG@5"] == ""
+    assert float(rows[3]["nDCG@5"]) == history.records[3]["nDCG@5"]
+    assert float(rows[0]["learning_rate"]) == pytest.approx(0.02 / 2.8)
+    assert all(float(row["documents_per_second"]) > 0 for row in rows)
+    assert 0 <= history.waiting <= history.seconds
+
+
+# --------------------------------------------------------------------------------------- resuming
+
+
+def interrupted(run_dir, at_step, **options):
+    """Train until an exception in the loss of a step, leaving checkpoints behind."""
+    task = PlantedTask()
+
+    def stop(step, loss):
+        if step == at_step:
+            raise KeyboardInterrupt
+        return loss
+
+    task.on_loss = stop
+    with pytest.raises(KeyboardInterrupt):
+        train_on_cpu(task, run_dir=run_dir, checkpoint_seconds=0, **options)
+
+
+def test_resuming_changes_nothing(tmp_path):
+    whole, resumed = PlantedTask(), PlantedTask()
+    history = train_on_cpu(whole)
+    interrupted(tmp_path, at_step=11)
+    interrupted(tmp_path, at_step=4, resume=True)  # again, three steps later
+    again = train_on_cpu(resumed, run_dir=tmp_path, resume=True)
+    assert resumed.steps == 18 - 10 - 3
+    assert_same(weights(whole), weights(resumed))
+    assert (again.best, again.best_step) == (history.best, history.best_step)
+    assert [record["step"] for record in again.records] == list(range(1, 19))
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert len(lines) == 1 + 18
+
+
+def test_resuming_a_finished_run_returns_its_weights(tmp_path):
+    first, again = PlantedTask(), PlantedTask(seed=0)
+    history = train_on_cpu(first, run_dir=tmp_path)
+    assert train_on_cpu(again, run_dir=tmp_path, resume=True).best == history.best
+    assert again.steps == 0
+    assert_same(weights(first), weights(again))
+
+
+def test_resuming_a_run_that_was_out_of_patience(tmp_path):
+    plan = replace(PLAN, metric="P@1", patience=1, validate_every=1)
+    task, _ = scripted([10, 5])
+    train_on_cpu(task, plan, run_dir=tmp_path)
+    again, _ = scripted([])
+    history = train_on_cpu(again, plan, run_dir=tmp_path, resume=True)
+    assert history.stopped_early
+    assert_same(weights(task), weights(again))
+
+
+def test_resuming_with_nothing_there_begins(tmp_path):
+    task = PlantedTask()
+    train_on_cpu(task, run_dir=tmp_path / "new", resume=True)
+    assert task.steps == 18
+
+
+def test_training_anew_forgets_the_old_run(tmp_path):
+    interrupted(tmp_path, at_step=11)
+    interrupted(tmp_path, at_step=3)
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == [
+        "step-00000001",
+        "step-00000002",
+    ]
+
+
+def test_resuming_another_run_says_what_differs(tmp_path):
+    interrupted(tmp_path, at_step=5, fingerprint={"data": "a1", "dim": 8})
+    with pytest.raises(ParameterError) as error:
+        train_on_cpu(
+            PlantedTask(),
+            replace(PLAN, learning_rate=0.5),
+            run_dir=tmp_path,
+            resume=True,
+            fingerprint={"data": "b2", "dim": 8},
+        )
+    assert str(error.value) == (
+        f"{tmp_path / 'step-00000004'}: belongs to another run: learning_rate was 0.02, is 0.5; "
+        "data was a1, is b2; set these back, or train again without --resume"
+    )
+
+
+def test_resuming_without_a_folder():
+    with pytest.raises(ParameterError, match="nothing to resume: training had no folder"):
+        train_on_cpu(PlantedTask(), resume=True)
+
+
+def test_kill_9_at_any_write_loses_nothing(tmp_path):
+    subprocess.run([sys.executable, SCRIPT, "kill", tmp_path], check=True, timeout=300)
+    with np.load(tmp_path / "resumed.npz") as resumed, np.load(tmp_path / "whole.npz") as whole:
+        assert_same(dict(resumed), dict(whole))
+
+
+# ------------------------------------------------------------------------------ several processes
+
+
+def test_two_processes_learn_what_one_learns(tmp_path):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run([*launch, SCRIPT, "several", tmp_path], check=True, timeout=300)
+    alone = PlantedTask(noise=0, dropout=0)
+    train_on_cpu(alone)
+    with np.load(tmp_path / "rank0.npz") as first, np.load(tmp_path / "rank1.npz") as second:
+        assert_same(dict(first), dict(second))
+        for name, array in weights(alone).items():
+            np.testing.assert_allclose(first[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+    assert (tmp_path / "run" / "log.csv").exists()
+
+
+# --------------------------------------------------------------------------------------- mistakes
+
+
+def test_a_loss_that_is_no_number_stops_before_it_does_harm(tmp_path):
+    task, good = PlantedTask(), PlantedTask()
+    task.on_loss = lambda step, loss: loss * float("nan") if step == 8 else loss
+    good.validate = task.validate = lambda: None
+    with pytest.raises(TrainingError) as error:
+        train_on_cpu(task, replace(PLAN, averaging=None), run_dir=tmp_path)
+    assert str(error.value) == (
+        f"the loss became nan at step 8 of 18 (epoch 2); the weights from before that step are "
+        f"kept in {tmp_path}; try a smaller learning rate or a clip of the gradients"
+    )
+    good.on_loss = lambda step, loss: loss if step < 8 else 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        train_on_cpu(good, replace(PLAN, averaging=None))
+    assert_same(weights(task), weights(good))
+    assert (tmp_path / "step-00000007").is_dir()
+
+
+def test_a_gradient_that_is_no_number_stops_too():
+    task = PlantedTask()
+    task.on_loss = lambda step, loss: loss + (task.module.output.bias[0] * 0).sqrt()
+    with pytest.raises(TrainingError, match=r"the gradient became nan at step 1 of 18 \(epoch 1\)"):
+        train_on_cpu(task)
+    assert all(np.isfinite(array).all() for array in weights(task).values())
+
+
+def test_an_error_in_the_batch_thread_arrives():
+    task = PlantedTask()
+    task.batch = lambda rows, rng: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        train_on_cpu(task)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("epochs", 0, "must be at least 1. Got 0 instead."),
+        ("batch_size", 0, "must be at least 1. Got 0 instead."),
+        ("learning_rate", 0.0, "must be above 0. Got 0.0 instead."),
+        ("schedule", "step", "must be one of constant, linear, cosine. Got 'step' instead."),
+        ("warmup", 1.0, "must be at least 0 and below 1. Got 1.0 instead."),
+        ("clip", -1.0, "must be above 0 or none. Got -1.0 instead."),
+        ("averaging", "ema", "must be 'mean' or none. Got 'ema' instead."),
+        ("averaging_start", -0.1, "must be at least 0 and below 1. Got -0.1 instead."),
+        ("averaging_every", 0, "must be at least 1. Got 0 instead."),
+        ("patience", 0, "must be at least 1 or none. Got 0 instead."),
+        ("validate_every", 0, "must be at least 1 or none. Got 0 instead."),
+        ("precision", "fp16", "must be one of auto, float32, bf16. Got 'fp16' instead."),
+    ],
+)
+def test_a_plan_out_of_range(name, value, message):
+    with pytest.raises(ParameterError) as error:
+        Plan(**{name: value})
+    assert str(error.value) == f"The '{name}' parameter of training {message}"
+
+
+def test_a_metric_that_validation_lacks():
+    with pytest.raises(ParameterError) as error:
+        train_on_cpu(PlantedTask(), replace(PLAN, metric="P@7"))
+    assert str(error.value) == (
+        "The 'metric' parameter of training must be one of P@1, nDCG@5. Got 'P@7' instead."
+    )
+
+
+def test_devices(monkeypatch):
+    assert choose_device("cpu") == torch.device("cpu")
+    with pytest.raises(ParameterError) as error:
+        choose_device("cdua")
+    assert str(error.value) == (
+        "The device must be 'auto', 'cpu' or 'cuda'. Got 'cdua' instead; did you mean 'cuda'?"
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto") == torch.device("cpu")
+    with pytest.raises(ParameterError, match=r"^there is no GPU to train on: .*--device cpu"):
+        train(PlantedTask(), PLAN, device="cuda")
