@@ -99,9 +99,11 @@ def empty_weights(
     """Return a tree with room for so many rows and weights of each feature."""
     row = np.concatenate(([0], np.cumsum(n_rows)))
     total = int(n_weights.sum())
-    start = np.zeros(row[-1] + 1, np.int32 if total < 2**31 else np.int64)
+    n_starts = int(row[-1]) + 1
+    start = np.zeros(n_starts, np.int32) if total < 2**31 else np.zeros(n_starts, np.int64)
     start[-1] = total
-    offset = np.empty(total, np.uint16 if np.diff(child).max() <= 2**16 else np.uint32)
+    small = np.diff(child).max() <= 2**16
+    offset = np.empty(total, np.uint16) if small else np.empty(total, np.uint32)
     weight = np.empty(total, np.float32)
     node = np.empty(row[-1], np.int32)
     return TreeWeights(level, child, row, node, start, offset, weight, bias, leaves)

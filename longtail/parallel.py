@@ -40,14 +40,24 @@ def run_tasks(
     """
     order = sorted(range(len(tasks)), key=lambda i: -costs[i])
     results: dict[int, Result] = {}
+    failures: list[BaseException] = []
+
+    def run(i: int) -> None:
+        if failures:
+            return
+        try:
+            results[i] = function(*tasks[i])
+        except BaseException as error:
+            failures.append(error)
+
     with ThreadPoolExecutor(n_threads()) as pool:
-        futures = {pool.submit(function, *tasks[i]): i for i in order}
+        futures = {pool.submit(run, i): i for i in order}
         try:
             for future in as_completed(futures):
-                i = futures[future]
-                results[i] = future.result()
-                progress.advance(costs[i])
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+                if failures:
+                    raise failures[0]
+                progress.advance(costs[futures[future]])
+        except BaseException as error:
+            failures.append(error)
             raise
     return [results[i] for i in range(len(tasks))]
