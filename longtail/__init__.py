@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         ParameterError,
     )
     from longtail.metrics import evaluate
-    from longtail.models import Linear, load_model
+    from longtail.models import GLaS, Linear, load_model
     from longtail.topk import TopK
 
 # Names are imported on first use, so that `import longtail` costs next to nothing.
@@ -30,6 +30,7 @@ _HOME = {
     "NotFittedError": "errors",
     "ParameterError": "errors",
     "evaluate": "metrics",
+    "GLaS": "models",
     "Linear": "models",
     "load_model": "models",
     "TopK": "topk",
@@ -38,6 +39,7 @@ _HOME = {
 __all__ = [
     "DataError",
     "Dataset",
+    "GLaS",
     "Linear",
     "LongtailError",
     "MissingExtraError",

@@ -4,6 +4,8 @@ A new model joins by being registered, with an entry in QUICK if its defaults do
 as small as this.
 """
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -15,9 +17,14 @@ from longtail.models import get_model_class, model_names
 from longtail.topk import NO_LABEL
 
 # The planted data has few labels, so a model that has a tree must be told to build one.
-QUICK: dict[str, dict[str, object]] = {"linear": {"flat": 0, "branching": 3, "max_leaf": 4}}
+QUICK: dict[str, dict[str, object]] = {
+    "linear": {"flat": 0, "branching": 3, "max_leaf": 4},
+    "glas": {"dim": 32, "hidden": 32, "device": "cpu"},
+}
+NEEDS_TORCH = {"glas"}
+MODELS = [name for name in model_names() if name not in NEEDS_TORCH or find_spec("torch")]
 
-pytestmark = pytest.mark.parametrize("name", model_names())
+pytestmark = pytest.mark.parametrize("name", MODELS)
 
 
 def make(name, **parameters):
@@ -29,7 +36,7 @@ def fitted():
     """Models that were trained once on planted rows and on planted texts."""
     return {
         (name, kind): make(name).fit(data)
-        for name in model_names()
+        for name in MODELS
         for kind, data in (("rows", planted_dataset()), ("texts", planted_texts()))
     }
 

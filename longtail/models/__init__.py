@@ -8,11 +8,12 @@ from longtail.errors import ModelFileError, ParameterError, suggest
 
 if TYPE_CHECKING:
     from longtail.models.base import Model
+    from longtail.models.glas import GLaS
     from longtail.models.linear import Linear
 
-__all__ = ["Linear", "get_model_class", "load_model", "model_names"]
+__all__ = ["GLaS", "Linear", "get_model_class", "load_model", "model_names"]
 
-_CLASSES = {"linear": "Linear"}
+_CLASSES = {"linear": "Linear", "glas": "GLaS"}
 
 
 def model_names() -> list[str]:

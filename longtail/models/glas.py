@@ -1,0 +1,294 @@
+"""GLaS: documents and labels as points on one sphere, labels that co-occur side by side.
+
+Guo et al., "Breaking the Glass Ceiling for Embedding-Based Classifiers for Large Output Spaces",
+NeurIPS 2019. A small network maps a document to a unit vector, every label has a unit vector, and
+the labels with the largest inner products are predicted. Such models overfit; so the inner
+products of labels are pulled towards how often the labels co-occur, and input cells are dropped.
+
+    x, φ(x)     cells, phi (B, dim)          documents and their unit embeddings
+    V, v_y      labels (n_labels, dim)       label embeddings, unit vectors
+    A = YᵀY     co-occurrence (sparse)       how many documents carry both labels; Z its diagonal
+    U           similarity (R, R)            the block of ½(AZ⁻¹ + Z⁻¹A) for a batch's labels
+    λ, ρ, c     strength, keep, margin
+    s, b        scale, bias                  score = s·φ·v_y + b
+
+Departures: the loss is BCE over all labels where these fit, which is far better than sampled
+margins; the paper's own losses are options. s is the shared length of the label layer's weights,
+which (1) does without and BCE needs. The block U is that of the batch's distinct labels, at most
+1024 of them. Kept cells are divided by ρ, so that training and prediction see sums of one size.
+PMI is normalised to at most 1 and cut at 0, as inner products of unit vectors have to meet it.
+"""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from zlib import crc32
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.embedder import Embedder, embed_rows
+from longtail.errors import MissingExtraError
+from longtail.features import Tfidf
+from longtail.index import Index, build_index
+from longtail.models.base import Model
+from longtail.progress import Progress
+from longtail.rows import scale_to_unit, view_rows
+from longtail.store import Files
+from longtail.topk import TopK
+
+if TYPE_CHECKING:
+    from longtail.models.glas_training import Training
+    from longtail.trainer import History
+
+Loss = Literal["bce", "softmax", "margin", "mining"]
+Regularizer = Literal["glas", "spread-out", "gravity", "none"]
+Similarity = Literal["arithmetic", "geometric", "pmi", "jaccard"]
+
+ALL_LABELS = {"cpu": 50_000, "cuda": 2_000_000}  # up to so many, every batch scores all labels
+SAMPLED = 4096  # beyond, so many labels at random join those of the batch
+
+
+class GLaS(Model):
+    """Unit embeddings of documents and labels, with co-occurring labels kept side by side.
+
+    Args:
+        dim: length of the embeddings of documents and labels (the paper's d).
+        embedding: a linear map, or one with a ReLU layer.
+        hidden: neurons of the ReLU layer.
+        loss: over all labels or over the sampled ones; margin is the paper's equation (1),
+            mining the same for the hardest labels only.
+        sampled: how many random labels join those of the batch in the loss; 0 takes all labels,
+            none does so where they fit.
+        margin: by how much a relevant label must be ahead of others (margin, mining).
+        mined: how many of the hardest labels count (mining).
+        regularizer: what keeps the label embeddings apart.
+        strength: weight of the regulariser (the paper's λ).
+        similarity: what inner product the regulariser glas wants of two labels.
+        keep: share of the input cells that input dropout keeps (the paper's ρ).
+        dropout: share of the ReLU layer's outputs that are dropped in training.
+        idf: weight the features of rows by how rare they are; texts have such weights already.
+        normalize: scale every document's row to length 1.
+        epochs: passes over the documents.
+        batch_size: documents in a step; none makes about 128 steps of an epoch.
+        learning_rate: of Adam, at its highest.
+        schedule: how the learning rate falls.
+        valid: share of the documents held out to choose the best epoch; 0 takes the last one.
+        patience: stop after so many epochs that were no better (with valid only).
+        device: where to train.
+        seed: fixes everything that is random.
+        tfidf: how texts become rows.
+    """
+
+    name: ClassVar[str] = "glas"
+    summary: ClassVar[str] = "unit embeddings of documents and labels, co-occurring ones near"
+    choose_when: ClassVar[str] = "labels go together, or there is a GPU to train on"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"dim": 256, "hidden": 256, "epochs": 8},
+        "paper": {
+            "dim": 1024,
+            "hidden": 1024,
+            "loss": "margin",
+            "batch_size": 4096,
+            "strength": 10.0,
+            "keep": 0.8,
+        },
+    }
+
+    # Where the log and the checkpoints of training go, and whether to go on from there.
+    run_dir: Path | None = None
+    resume: bool = False
+
+    embedder_: Embedder
+    index_: Index
+    scale_: float
+    bias_: float
+    history_: "History"
+
+    def __init__(
+        self,
+        *,
+        dim: int = 512,
+        embedding: Literal["linear", "relu"] = "relu",
+        hidden: int = 512,
+        loss: Loss = "bce",
+        sampled: int | None = None,
+        margin: float = 0.5,
+        mined: int = 10,
+        regularizer: Regularizer = "glas",
+        strength: float = 10.0,
+        similarity: Similarity = "arithmetic",
+        keep: float = 0.8,
+        dropout: float = 0.0,
+        idf: bool = True,
+        normalize: bool = True,
+        epochs: int = 15,
+        batch_size: int | None = None,
+        learning_rate: float = 0.003,
+        schedule: Literal["constant", "linear", "cosine"] = "linear",
+        valid: float = 0.0,
+        patience: int | None = None,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        seed: int = 0,
+        tfidf: Tfidf | None = None,
+    ):
+        self.dim = dim
+        self.embedding = embedding
+        self.hidden = hidden
+        self.loss = loss
+        self.sampled = sampled
+        self.margin = margin
+        self.mined = mined
+        self.regularizer = regularizer
+        self.strength = strength
+        self.similarity = similarity
+        self.keep = keep
+        self.dropout = dropout
+        self.idf = idf
+        self.normalize = normalize
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.valid = valid
+        self.patience = patience
+        self.device = device
+        self.seed = seed
+        self.tfidf = tfidf
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        for name in ("dim", "hidden", "mined", "epochs"):
+            self.require(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("batch_size", "patience"):
+            value = getattr(self, name)
+            self.require(name, value is None or value >= 1, "at least 1, or none")
+        self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
+        for name, hint in get_type_hints(GLaS.__init__).items():
+            if get_origin(hint) is Literal:
+                choices = " or ".join(map(repr, get_args(hint)))
+                self.require(name, getattr(self, name) in get_args(hint), choices)
+        for name in ("margin", "strength"):
+            self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
+        self.require("learning_rate", 0 < self.learning_rate < np.inf, "a number above 0")
+        self.require("keep", 0 < self.keep <= 1, "above 0 and at most 1")
+        for name in ("dropout", "valid"):
+            self.require(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
+        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+
+    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Train the network, then prepare it for single documents and the labels for search."""
+        _require_torch()
+        from longtail.processes import choose_device
+        from longtail.trainer import Plan, train
+
+        kind = choose_device(self.device).type
+        weights = _weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        task = self._prepare(self._weighted(X, weights), Y, kind)
+        plan = Plan(
+            epochs=self.epochs,
+            batch_size=self.batch_size or _choose_batch_size(task.n_documents),
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            patience=self.patience,
+        )
+        history = train(
+            task,
+            plan,
+            device=self.device,
+            seed=self.seed,
+            progress=progress,
+            run_dir=self.run_dir,
+            resume=self.resume,
+            fingerprint={**self.get_parameters(), "data": _fingerprint(X, Y)},
+        )
+        net = task.net.cpu().requires_grad_(False)
+        self.embedder_ = net.export(weights)
+        self.index_ = build_index(net.all_labels().numpy(), seed=self.seed)
+        self.scale_, self.bias_ = float(net.scale), float(net.bias)
+        self.history_ = history
+
+    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "Training":
+        """Return what the trainer needs; some documents are held out if `valid` says so."""
+        import torch
+
+        from longtail.models.glas_training import Network, Training
+
+        rng = np.random.default_rng(self.seed)
+        order = rng.permutation(X.shape[0])
+        n_held = min(round(self.valid * X.shape[0]), X.shape[0] - 1)
+        held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
+        held_out = (X[held], Y[held]) if n_held else None
+        if n_held:
+            X, Y = X[kept], Y[kept]
+        n_labels = Y.shape[1]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            share = Y.nnz / (Y.shape[0] * n_labels)
+            hidden = self.hidden if self.embedding == "relu" else 0
+            network = Network(X.shape[1], n_labels, hidden, self.dim, share)
+        sampled = self.sampled
+        if sampled is None and n_labels > ALL_LABELS[kind]:
+            sampled = SAMPLED
+        return Training(self, network, X, Y, held_out, sampled or None)
+
+    def _weighted(self, X: sp.csr_matrix, weights: NDArray[np.float32]) -> sp.csr_matrix:
+        X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
+        return scale_to_unit(X) if self.normalize else X
+
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Embed the documents, then search the labels with the largest inner products."""
+        phi = embed_rows(self.embedder_, view_rows(X), self.normalize)
+        labels, products = self.index_.search(phi, k)
+        margins = products.astype(np.float64) * self.scale_ + self.bias_
+        return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the embedding map, the labels' index, scale and bias."""
+        for field, array in self.embedder_._asdict().items():
+            files.arrays[f"embedder.{field}"] = array
+        self.index_.add_to_files(files, "labels")
+        files.config["scale"], files.config["bias"] = self.scale_, self.bias_
+
+    def restore(self, files: Files) -> None:
+        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        self.embedder_ = Embedder(
+            *(files.arrays[f"embedder.{field}"] for field in Embedder._fields)
+        )
+        self.embedder_.check(self.n_features_)
+        self.index_ = Index.from_files(files, "labels")
+        found, expected = self.index_.vectors.shape, (len(self.label_names_), self.embedder_.dim)
+        if found != expected:
+            raise ValueError(f"label embeddings of shape {found}, expected {expected}")
+        self.scale_, self.bias_ = float(files.config["scale"]), float(files.config["bias"])
+
+
+def _weigh_features(X: sp.csr_matrix) -> NDArray[np.float32]:
+    """Return log(n/df) + 1 of each feature if X holds counts; other values are weights already."""
+    if X.nnz and (X.data != np.round(X.data)).any():
+        return np.ones(X.shape[1], np.float32)
+    held = np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
+    return (np.log((1 + X.shape[0]) / (1 + held)) + 1).astype(np.float32)
+
+
+def _choose_batch_size(n_documents: int) -> int:
+    """Return a power of two that makes about 128 steps of an epoch."""
+    return int(np.clip(2 ** round(np.log2(n_documents / 128)), 32, 4096))
+
+
+def _fingerprint(X: sp.csr_matrix, Y: sp.csr_matrix) -> str:
+    """Return a few characters that change with the data."""
+    total = 0
+    for array in (X.indptr, X.indices, X.data, Y.indptr, Y.indices):
+        total = crc32(np.ascontiguousarray(array).tobytes(), total)
+    return f"{total:08x}"
+
+
+def _require_torch() -> None:
+    if find_spec("torch") is None:
+        raise MissingExtraError(
+            "GLaS needs torch, which is not installed; "
+            "install it with: pip install 'longtail[deep]'"
+        )

@@ -1,0 +1,43 @@
+"""Documents embedded one by one, against matrix products."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from longtail.embedder import Embedder, embed_rows
+from longtail.rows import view_rows
+
+
+def random_rows(n=20, n_features=30, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, n_features)) * (rng.random((n, n_features)) < 0.2)
+    X[3] = 0  # a document without features
+    X[:, 7] = 0  # a feature without documents
+    return sp.csr_matrix(X.astype(np.float32))
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_rows_are_embedded_as_the_layers_would(hidden):
+    rng = np.random.default_rng(0)
+    X = random_rows()
+    shapes = [(30,), (30, 6), (6,), *([(6, 5), (5,)] if hidden else [(0, 0), (0,)])]
+    embedder = Embedder(*(rng.normal(size=shape).astype(np.float32) for shape in shapes))
+    embedder.check(30)
+    assert embedder.dim == (5 if hidden else 6)
+    x = X.toarray() * embedder.feature_weight
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    x = x @ embedder.weight + embedder.bias
+    if hidden:
+        x = np.maximum(x, 0) @ embedder.second + embedder.second_bias
+    expected = x / np.linalg.norm(x, axis=1, keepdims=True)
+    found = embed_rows(embedder, view_rows(X), True)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    alone = np.concatenate([embed_rows(embedder, view_rows(X[i]), True) for i in range(20)])
+    assert np.array_equal(alone, found)
+
+
+def test_arrays_of_an_embedder_that_do_not_fit():
+    zeros = np.zeros
+    arrays = [zeros(30), zeros((30, 6)), zeros(6), zeros((6, 5)), zeros(4)]
+    with pytest.raises(ValueError, match=r"embedder.second has shape \(6, 5\), expected \(6, 4\)"):
+        Embedder(*(array.astype(np.float32) for array in arrays)).check(30)

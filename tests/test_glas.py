@@ -1,0 +1,297 @@
+"""The equations of the GLaS paper against literal versions, and what its model promises."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from planted import planted_dataset
+
+torch = pytest.importorskip("torch")
+
+from longtail import evaluate  # noqa: E402
+from longtail.errors import MissingExtraError, ParameterError  # noqa: E402
+from longtail.models import glas as estimator  # noqa: E402
+from longtail.models import glas_training as module  # noqa: E402
+from longtail.models.glas import GLaS  # noqa: E402
+from longtail.models.glas_training import (  # noqa: E402
+    count_together,
+    glas,
+    gravity,
+    laplacian,
+    similarity,
+    spread_out,
+)
+
+SMALL = {"dim": 16, "hidden": 16, "device": "cpu"}
+
+
+@pytest.fixture
+def Y():
+    """40 documents and 7 labels; label 3 has no document, label 5 is on its own."""
+    rng = np.random.default_rng(0)
+    Y = (rng.random((40, 7)) < 0.4).astype(np.float32)
+    Y[:, 3] = 0
+    Y[:, 5] = 0
+    Y[-3:] = 0
+    Y[-3:, 5] = 1
+    return Y
+
+
+@pytest.fixture
+def V():
+    V = np.random.default_rng(1).normal(size=(7, 4))
+    return V / np.linalg.norm(V, axis=1, keepdims=True)
+
+
+def literal_similarity(Y, kind):
+    """Straight from the counts of documents, pair by pair."""
+    n, K = Y.shape
+    U = np.zeros((K, K))
+    for y in range(K):
+        for other in range(K):
+            both = sum(Y[i, y] * Y[i, other] for i in range(n))
+            one, two = Y[:, y].sum(), Y[:, other].sum()
+            if not both:
+                continue
+            U[y, other] = {
+                "arithmetic": (both / two + both / one) / 2,
+                "geometric": np.sqrt(both / two * both / one),
+                "jaccard": both / (one + two - both),
+                "pmi": max(0, np.log((both / n) / (one / n * two / n)) / -np.log(both / n)),
+            }[kind]
+    return U
+
+
+@pytest.mark.parametrize("kind", ["arithmetic", "geometric", "jaccard", "pmi"])
+def test_similarities_of_labels(Y, kind):
+    A = count_together(sp.csr_matrix(Y)).toarray()
+    np.testing.assert_array_equal(A, Y.T @ Y)
+    U = similarity(torch.from_numpy(A), len(Y), kind)
+    np.testing.assert_allclose(U, literal_similarity(Y, kind), rtol=1e-5, atol=1e-7)
+    assert (U[3] == 0).all()  # Z is singular: a label without documents is like no other
+    assert U.max() <= 1.00001
+
+
+def test_labels_that_every_document_carries():
+    A = torch.full((2, 2), 5.0)
+    for kind in ("arithmetic", "geometric", "jaccard", "pmi"):
+        assert torch.equal(similarity(A, 5, kind), torch.ones(2, 2))
+
+
+def test_spread_out_is_equation_2(V):
+    expected = sum((a @ b) ** 2 for a in V for b in V) / 49
+    np.testing.assert_allclose(spread_out(torch.from_numpy(V @ V.T)), expected)
+
+
+def test_glas_is_equation_3(V, Y):
+    counts = Y.T @ Y
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inverse = np.diag(np.where(np.diag(counts) > 0, 1 / np.diag(counts), 0))
+    target = (counts @ inverse + inverse @ counts) / 2
+    expected = np.linalg.norm(V @ V.T - target, "fro") ** 2 / 49
+    U = similarity(torch.from_numpy(counts), len(Y)).double()
+    np.testing.assert_allclose(glas(torch.from_numpy(V @ V.T), U), expected, rtol=1e-6)
+
+
+def test_laplacian_is_equation_4(V, Y):
+    U = literal_similarity(Y, "arithmetic")
+    expected = sum(
+        ((V[y] - V[other]) ** 2).sum() * U[y, other] for y in range(7) for other in range(7)
+    )
+    found = laplacian(torch.from_numpy(V), torch.from_numpy(U))
+    np.testing.assert_allclose(found, expected / 49)
+
+
+def test_glas_is_laplacian_plus_spread_out_plus_a_constant(V, Y):
+    """Section 3.2: the constant is the mean of u² − 2u, which no embedding changes."""
+    U = torch.from_numpy(literal_similarity(Y, "arithmetic"))
+    constant = (U.square() - 2 * U).mean()
+    for seed in range(3):
+        other = np.random.default_rng(seed).normal(size=V.shape)
+        other = torch.from_numpy(other / np.linalg.norm(other, axis=1, keepdims=True))
+        gram = other @ other.T
+        total = laplacian(other, U) + spread_out(gram)
+        torch.testing.assert_close(glas(gram, U), total + constant)
+
+
+def test_glas_recovers_spread_out_when_no_labels_co_occur(V):
+    """U is then the identity, and the diagonal of VᵀV is 1 as well."""
+    A = torch.diag(torch.tensor([3.0, 1, 4, 1, 5, 9, 2]))
+    start = torch.from_numpy(V)
+    gradients = []
+    for regularize in (lambda gram: glas(gram, similarity(A, 25).double()), spread_out):
+        raw = start.clone().requires_grad_()
+        unit = torch.nn.functional.normalize(raw, dim=1)
+        loss = regularize(unit @ unit.T)
+        gradients.append(torch.autograd.grad(loss, raw)[0])
+        without_diagonal = float(loss.detach()) - (regularize is spread_out) / 7
+        np.testing.assert_allclose(without_diagonal, float(spread_out(start @ start.T)) - 1 / 7)
+    torch.testing.assert_close(*gradients)
+
+
+def test_gravity_is_the_mean_square_of_all_products(V):
+    phi = np.random.default_rng(2).normal(size=(5, 4))
+    expected = np.mean([(a @ b) ** 2 for a in phi for b in V])
+    found = gravity(torch.from_numpy(phi), torch.from_numpy(V))
+    np.testing.assert_allclose(found, expected)
+
+
+def test_the_block_of_a_batch_is_that_of_its_labels(Y):
+    A = count_together(sp.csr_matrix(Y))
+    chosen = np.array([5, 0, 2])
+    place = np.full(7, -1, np.int64)
+    block = module._take_block(module.view_rows(A), chosen, place)
+    assert np.array_equal(block, A.toarray()[np.ix_(chosen, chosen)])
+    assert (place == -1).all()
+
+
+def make_task(Y, **parameters):
+    X = sp.csr_matrix(np.random.default_rng(0).random((len(Y), 9)).astype(np.float32))
+    return GLaS(**SMALL, **parameters)._prepare(X, sp.csr_matrix(Y), "cpu")
+
+
+def test_a_batch_over_all_labels(Y):
+    Y[4] = 0
+    rows = np.array([4, 0, 38])
+    batch = make_task(Y).batch(rows, np.random.default_rng(0))
+    pairs = np.zeros((3, 7))
+    pairs[batch["documents"], batch["labels"]] = 1
+    assert np.array_equal(pairs, Y[rows])
+    own = batch["own"].tolist()
+    assert own[0] == -1
+    assert Y[0, own[1]] == 1
+    assert own[2] == 5
+    assert sorted(batch["block"].tolist()) == sorted({own[1], 5})
+
+
+def test_a_batch_of_sampled_labels(Y):
+    rows = np.arange(10)
+    batch = make_task(Y, sampled=1).batch(rows, np.random.default_rng(0))
+    candidates = batch["candidates"].numpy()
+    assert np.array_equal(candidates, np.unique(candidates))
+    pairs = np.zeros((10, len(candidates)))
+    pairs[batch["documents"], batch["labels"]] = 1
+    assert np.array_equal(pairs, Y[rows][:, candidates])
+    assert pairs[np.arange(10), batch["own"]].all()
+    counts = (Y.T @ Y)[np.ix_(candidates, candidates)]
+    block = batch["block"].numpy()
+    assert np.array_equal(batch["A"], counts[np.ix_(block, block)])
+
+
+def test_labels_are_drawn_evenly(Y):
+    pairs = module.view_rows(sp.csr_matrix(Y))
+    rows = np.zeros(1000, np.int64)
+    drawn = module._draw_labels(pairs, rows, np.random.default_rng(0).random(1000))
+    carried = np.flatnonzero(Y[0])
+    assert np.array_equal(np.unique(drawn), carried)
+    assert np.bincount(drawn)[carried].min() > 0.8 * 1000 / len(carried)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"loss": loss, "sampled": sampled}
+        for loss in ("bce", "softmax", "margin", "mining")
+        for sampled in (0, 5)
+    ]
+    + [{"regularizer": kind} for kind in ("spread-out", "gravity", "none")]
+    + [{"similarity": kind} for kind in ("geometric", "pmi", "jaccard")]
+    + [{"embedding": "linear"}, {"keep": 1.0}, {"dropout": 0.3}, {"valid": 0.2, "patience": 2}],
+    ids=str,
+)
+def test_every_variant_learns(parameters):
+    test = planted_dataset(seed=1)
+    model = GLaS(**SMALL, **parameters).fit(planted_dataset())
+    top = model.predict(test)
+    assert evaluate(top, test)["P@1"] > 95
+    lengths = np.linalg.norm(model.index_.vectors, axis=1)
+    np.testing.assert_allclose(lengths, 1, rtol=1e-5)
+
+
+def test_sampled_labels_leave_the_others_alone():
+    """A label that no batch has sampled keeps the embedding that it began with."""
+    X, Y = planted_dataset().X, planted_dataset().Y
+    Y = sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=(300, 5000))
+    before = GLaS(**SMALL, sampled=1)._prepare(X, Y, "cpu").net.all_labels().detach()
+    model = GLaS(**SMALL, sampled=1, epochs=1).fit(X, Y)
+    same = (model.index_.vectors == before.numpy()).all(axis=1)
+    assert same.sum() > 4900
+    assert not same[:12].any()
+
+
+def test_held_out_documents_choose_the_weights():
+    model = GLaS(**SMALL, valid=0.25, epochs=4).fit(planted_dataset())
+    records = [record["nDCG@5"] for record in model.history_.records if "nDCG@5" in record]
+    assert len(records) == 4
+    assert model.history_.best["nDCG@5"] == max(records)
+    assert model.history_.best["n_documents"] == 75
+
+
+def test_features_are_weighed_where_rows_hold_counts():
+    X = sp.csr_matrix(np.array([[1, 2, 0], [1, 0, 0]], np.float32))
+    expected = np.log(3 / (1 + np.array([2, 1, 0]))) + 1
+    np.testing.assert_allclose(estimator._weigh_features(X), expected, rtol=1e-6)
+    assert (estimator._weigh_features(X / 3) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "range_text"),
+    [
+        ("dim", 0, "at least 1"),
+        ("batch_size", 0, "at least 1, or none"),
+        ("sampled", -1, "0 or more, or none"),
+        ("loss", "hinge", "'bce' or 'softmax' or 'margin' or 'mining'"),
+        ("regularizer", "l2", "'glas' or 'spread-out' or 'gravity' or 'none'"),
+        ("similarity", "cosine", "'arithmetic' or 'geometric' or 'pmi' or 'jaccard'"),
+        ("strength", -1.0, "a number, 0 or more"),
+        ("learning_rate", 0.0, "a number above 0"),
+        ("keep", 0.0, "above 0 and at most 1"),
+        ("valid", 1.0, "from 0 to below 1"),
+        ("device", "tpu", "'auto' or 'cpu' or 'cuda'"),
+    ],
+)
+def test_parameters_out_of_range(name, value, range_text):
+    with pytest.raises(ParameterError) as caught:
+        GLaS(**{name: value}).fit(planted_dataset())
+    assert str(caught.value) == (
+        f"The '{name}' parameter of GLaS must be {range_text}. Got {value!r} instead."
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(ParameterError, match="there is no GPU to train on"):
+        GLaS(device="cuda").fit(planted_dataset())
+
+
+def test_training_without_torch_names_the_command(monkeypatch):
+    monkeypatch.setattr(estimator, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError) as caught:
+        GLaS().fit(planted_dataset())
+    assert str(caught.value) == (
+        "GLaS needs torch, which is not installed; install it with: pip install 'longtail[deep]'"
+    )
+
+
+def test_a_trained_model_predicts_without_torch(tmp_path):
+    """Torch takes a second to import, and need not be there at all."""
+    model = GLaS(**SMALL).fit(planted_dataset())
+    model.save(tmp_path / "model")
+    code = """
+import sys
+sys.modules["torch"] = None
+import longtail, numpy, scipy.sparse
+model = longtail.load_model(sys.argv[1])
+X = scipy.sparse.csr_matrix(numpy.eye(56, dtype=numpy.float32))
+print(model.predict(X, k=1).labels.ravel().tolist())
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "model")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    X = sp.csr_matrix(np.eye(56, dtype=np.float32))
+    assert answer.stdout.strip() == str(model.predict(X, k=1).labels.ravel().tolist())

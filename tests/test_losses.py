@@ -1,0 +1,136 @@
+"""Every loss against a slow, literal version in numpy."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from longtail import losses  # noqa: E402
+
+
+@pytest.fixture
+def planted():
+    """Scores of 6 documents for 9 labels; document 2 carries no label."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(6, 9))
+    relevant = rng.random((6, 9)) < 0.3
+    relevant[2] = False
+    relevant[4, 5] = True
+    own = np.array([row.argmax() if row.any() else -1 for row in relevant])
+    return scores, relevant, own
+
+
+def as_tensors(*arrays):
+    return [torch.from_numpy(array) for array in arrays]
+
+
+def literal_margin(scores, relevant, c):
+    total = 0.0
+    for h, carried in zip(scores, relevant, strict=True):
+        for y in np.flatnonzero(carried):
+            for other in np.flatnonzero(~carried):
+                total += max(0.0, h[other] - h[y] + c)
+    return total / len(scores)
+
+
+def literal_violations(scores, relevant, own, c):
+    return [
+        [max(0.0, h[other] - h[y] + c) for other in np.flatnonzero(~carried)] if y >= 0 else []
+        for h, carried, y in zip(scores, relevant, own, strict=True)
+    ]
+
+
+def literal_softmax(scores, relevant):
+    total = 0.0
+    for h, carried in zip(scores, relevant, strict=True):
+        logs = np.log(np.exp(h) / np.exp(h).sum())
+        total -= logs[carried].mean() if carried.any() else 0.0
+    return total / len(scores)
+
+
+def literal_bce(scores, relevant):
+    p = 1 / (1 + np.exp(-scores))
+    return -np.where(relevant, np.log(p), np.log(1 - p)).sum() / len(scores)
+
+
+def test_margin_is_equation_1(planted):
+    scores, relevant, _ = planted
+    found = losses.margin(*as_tensors(scores, relevant), 0.7)
+    np.testing.assert_allclose(found, literal_margin(scores, relevant, 0.7))
+
+
+def test_margin_of_one_label_is_equation_1_for_that_label(planted):
+    scores, relevant, own = planted
+    expected = sum(map(sum, literal_violations(scores, relevant, own, 0.7))) / 6
+    found = losses.margin_of_own(*as_tensors(scores, own, relevant), 0.7)
+    np.testing.assert_allclose(found, expected)
+
+
+def test_margins_of_all_labels_add_up_to_equation_1(planted):
+    scores, relevant, _ = planted
+    total = 0.0
+    for y in range(9):
+        own = np.where(relevant[:, y], y, -1)
+        total += losses.margin_of_own(*as_tensors(scores, own, relevant), 0.7)
+    np.testing.assert_allclose(total, literal_margin(scores, relevant, 0.7))
+
+
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_mining_counts_the_hardest_labels(planted, k):
+    scores, relevant, own = planted
+    violations = literal_violations(scores, relevant, own, 0.7)
+    expected = sum(sum(sorted(row, reverse=True)[:k]) for row in violations) / 6
+    found = losses.mined_margin(*as_tensors(scores, own, relevant), 0.7, k)
+    np.testing.assert_allclose(found, expected)
+
+
+def test_softmax_and_bce(planted):
+    scores, relevant, _ = planted
+    tensors = as_tensors(scores, relevant)
+    np.testing.assert_allclose(losses.softmax(*tensors), literal_softmax(scores, relevant))
+    np.testing.assert_allclose(losses.bce(*tensors), literal_bce(scores, relevant))
+
+
+@pytest.mark.parametrize("n_biases", [1, 9])
+@pytest.mark.parametrize("piece", [1 << 20, 20])
+@pytest.mark.parametrize("name", ["bce", "softmax"])
+def test_losses_over_all_labels_equal_the_plain_ones(planted, monkeypatch, name, piece, n_biases):
+    """Value and all gradients, in one piece and in pieces of two documents."""
+    monkeypatch.setitem(losses.PIECE, "cpu", piece)
+    _, relevant, _ = planted
+    rng = np.random.default_rng(1)
+    start = [rng.normal(size=shape) for shape in ((6, 4), (9, 4), (n_biases,))]
+    pairs = [torch.from_numpy(part) for part in np.nonzero(relevant)]
+    results = []
+    for over_all in (True, False):
+        phi, V, bias = (torch.tensor(part, requires_grad=True) for part in start)
+        if over_all:
+            loss = getattr(losses, f"{name}_over_all")(phi, V, bias, *pairs)
+        else:
+            loss = getattr(losses, name)(phi @ V.T + bias, torch.from_numpy(relevant))
+        (3 * loss).backward()
+        results.append([loss.detach(), phi.grad, V.grad, bias.grad])
+    for found, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_losses_over_all_labels_in_bf16_are_near(planted):
+    _, relevant, _ = planted
+    rng = np.random.default_rng(1)
+    phi, V = (torch.tensor(rng.normal(size=(n, 8)), dtype=torch.float32) for n in (6, 9))
+    phi.requires_grad_()
+    pairs = [torch.from_numpy(part) for part in np.nonzero(relevant)]
+    for over_all in (losses.bce_over_all, losses.softmax_over_all):
+        gradients = []
+        for enabled in (False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                loss = over_all(phi, V, torch.zeros(1), *pairs)
+            gradients.append(torch.autograd.grad(loss, phi)[0])
+        assert gradients[1].dtype == torch.float32
+        np.testing.assert_allclose(gradients[1], gradients[0], atol=0.02)
+
+
+def test_documents_without_labels_do_not_count_in_softmax():
+    phi, V = torch.randn(3, 4), torch.randn(5, 4)
+    none = torch.empty(0, dtype=torch.int64)
+    assert losses.softmax_over_all(phi, V, torch.zeros(1), none, none) == 0
