@@ -1,43 +1,52 @@
 """Index: the vectors with the highest inner product or cosine, exactly or nearly so.
 
-How a search goes. Every vector is kept twice: as float32, and as one byte a dimension with a scale
-(a quarter of the memory traffic). The query is rounded to 16 bits, so a product of both is a sum
-of whole numbers, to which `slack` × the query's length is added: by Cauchy and Schwarz no vector's
-true product can lie above that bound. Only vectors whose bound reaches the worst of the k best so
-far are multiplied in float32. What is found is therefore exactly the k best of all vectors that
-were looked at, whatever the rounding. An exact index looks at all; an approximate one divides the
-vectors into cells by k-means and looks at the `n_probed` cells whose centres suit the query best.
+An exact index looks at all vectors. An approximate one divides them into cells by k-means and looks
+at the `n_probed` cells whose centres suit the query best; how many are needed for the recall wanted
+is measured when it is built. On a CPU the compiled code of `nearest` searches, which finds exactly
+the k best of all vectors that it looks at. On a GPU a matrix product finds candidates, with a
+margin for its rounding, and the same compiled code decides among them.
 
-Why results never depend on the batch. Sums of whole numbers have no order, the final products are
-summed in float64 in one fixed order, and each query is treated by itself. No BLAS takes part, whose
-rounding varies with the shapes of its matrices and the number of threads. On a GPU the candidates
-come from a matrix product, with a margin for its rounding, and the same final products on the CPU
-decide; so the GPU, too, returns the very same ids and scores as an exact search on the CPU.
-
-Equal scores are ordered by the lower id.
+Results never depend on the batch: each query is treated by itself, and no BLAS takes part in a
+decision, whose rounding varies with the shapes of its matrices and the number of threads. So a
+batch gives the very bits of one by one, and a GPU those of an exact search on a CPU. Equal scores
+are ordered by the lower id.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Self, TypeVar, cast, get_args
+from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.errors import DataError, MissingExtraError, ParameterError
+from longtail.nearest import (
+    GROUP,
+    Cells,
+    Codes,
+    Floats,
+    Ids,
+    Searched,
+    decide,
+    encode_rows,
+    find_centres,
+    merge,
+    rank_cells,
+    search,
+    share_labels,
+    sum_by_cell,
+    to_unit,
+)
 from longtail.parallel import n_threads
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
-from longtail.topk import NO_LABEL, TopK
+from longtail.topk import TopK
 
 Metric = Literal["inner", "cosine"]
 Method = Literal["auto", "exact", "approximate"]
-Floats = NDArray[np.float32]
-Ids = NDArray[np.int32]
 Found = tuple[Ids, Floats]
 Result = TypeVar("Result")
 
@@ -47,8 +56,6 @@ LARGEST_VALUE = 1e15  # beyond it, products leave the range of float32
 RECALL_AT = 10
 N_TRIALS = 1000  # queries by which the number of cells to open is chosen
 
-BLOCK = 256  # codes multiplied at a stretch; with 512 dimensions they fit the L2 cache twice
-GROUP = 64  # queries that pass over a block together
 WIDTH = 32  # codes are padded with zeros to a multiple of this, so that vector code has no rest
 WORTH_A_THREAD = 1 << 21  # bytes of codes; a second thread costs about as much as reading these
 LARGEST_PRODUCT = 1 << 26  # scores at once on a GPU
@@ -57,37 +64,6 @@ GPU_SPARE = 64  # candidates beyond k
 
 ROUNDS = 10  # of k-means
 VECTORS_A_CELL = 64  # that k-means learns from
-
-_NOTHING = np.int32(np.iinfo(np.int32).max)  # an id worse than all others
-
-
-class Codes(NamedTuple):
-    """Vectors rounded to one byte a dimension.
-
-    Attributes:
-        values: (n, d) whole numbers from -127 to 127, d padded to a multiple of `WIDTH`.
-        scale: (n,) what a row of `values` is multiplied by to come near the vector.
-        slack: (n,) how far a product can lie above that of the rounded vectors, at most, for
-            a query of length 1.
-    """
-
-    values: NDArray[np.int8]
-    scale: Floats
-    slack: Floats
-
-
-class Cells(NamedTuple):
-    """Vectors divided by where they point; an exact index has one cell for all.
-
-    Attributes:
-        centres: the codes of the cells' mean directions.
-        start: (n_cells + 1,) where the vectors of each cell begin in `order`.
-        order: (n,) the vectors' ids, cell by cell.
-    """
-
-    centres: Codes
-    start: NDArray[np.int64]
-    order: Ids
 
 
 # ------------------------------------------------------------------------------------ the index
@@ -190,25 +166,25 @@ class Index:
 
     def _search_cells(self, queries: Floats, k: int, n_probed: int) -> Found:
         """Search on the CPU: one thread for some of the queries, or for some of the vectors."""
-        work = (self.vectors, self.codes, self.cells)
+        searched = Searched(self.vectors, self.codes, self.cells)
         n, n_workers = len(queries), n_threads()
         if n >= n_workers:
             chunk = min(GROUP, -(-n // n_workers))
             tasks = [
-                (*work, queries[first : first + chunk], k, n_probed, 0, 1)
+                (searched, queries[first : first + chunk], k, n_probed, 0, 1)
                 for first in range(0, n, chunk)
             ]
-            found = _in_threads(_search, tasks)
+            found = _in_threads(search, tasks)
             return np.concatenate([ids for ids, _ in found]), np.concatenate(
                 [scores for _, scores in found]
             )
         size = self.codes.values.nbytes // self.n_cells * n_probed
         n_pieces = max(1, min(n_workers, size // WORTH_A_THREAD))
-        pieces = [(*work, queries, k, n_probed, piece, n_pieces) for piece in range(n_pieces)]
-        found = _in_threads(_search, pieces)
+        pieces = [(searched, queries, k, n_probed, piece, n_pieces) for piece in range(n_pieces)]
+        found = _in_threads(search, pieces)
         if len(found) == 1:
             return found[0]
-        return _merge(
+        return merge(
             np.hstack([ids for ids, _ in found]), np.hstack([scores for _, scores in found]), k
         )
 
@@ -223,7 +199,7 @@ class Index:
             candidates, whole = self._on_device.candidates(block, k, width)
             cuts = _cuts(len(block), n_threads())
             tasks = [(self.vectors, block[a:b], candidates[a:b], k) for a, b in pairwise(cuts)]
-            found = _in_threads(_decide, tasks)
+            found = _in_threads(decide, tasks)
             ids[first : first + rows] = np.concatenate([part for part, _ in found])
             scores[first : first + rows] = np.concatenate([part for _, part in found])
             if not whole.all():  # so many nearly equal scores that the width did not hold them
@@ -308,7 +284,8 @@ def _bounded(matrix: NDArray[Any]) -> bool:
 
 def _check_matrix(matrix: NDArray[Any], name: str) -> Floats:
     """Return `matrix` as the float32 matrix that compiled code expects, or say what is wrong."""
-    checked = np.require(matrix, np.float32, ["C", "A", "W"])
+    with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+        checked = np.require(matrix, np.float32, ["C", "A", "W"])
     if checked.ndim != 2:
         raise DataError(f"the {name} must be a matrix; got an array of shape {checked.shape}")
     if checked.size and not _bounded(checked):
@@ -347,7 +324,7 @@ def build_index(
         device: "cpu", or "cuda" to search there, always exactly; the cells are made all the
             same, for a CPU that the index may be loaded on later.
         seed: fixes the cells and the examples.
-        progress: told about the rounds of k-means.
+        progress: told about the rounds of k-means and the measuring of the recall.
     """
     _check_choice("metric", metric, get_args(Metric))
     _check_choice("method", method, get_args(Method))
@@ -369,7 +346,9 @@ def build_index(
     wanted = n_cells or round(2 * len(checked) ** 0.5)
     trials = _trials(checked, queries, rng)
     index = _cluster(checked, metric, min(wanted, len(checked) // 2), rng, progress)
+    progress.stage("recall of the index", 1)
     _choose_probes(index, to_unit(trials) if metric == "cosine" else trials, recall)
+    progress.advance(1)
     if method == "auto" and index.n_probed > LARGEST_SHARE * index.n_cells:
         return Index(checked, metric, device=device)
     return index.to(device)
@@ -406,31 +385,34 @@ def _cluster(
     sample = vectors[np.sort(rng.choice(n, min(n, VECTORS_A_CELL * n_cells), replace=False))]
     sample = to_unit(sample)
     centres = sample[np.sort(rng.choice(len(sample), n_cells, replace=False))]
-    progress.stage("index", ROUNDS * len(sample) + n)
+    progress.stage("cells of the index", ROUNDS * len(sample) + n)
     for _ in range(ROUNDS):
         cell = _nearest(sample, centres)
-        sums, counts = _sum_by_cell(sample, cell, n_cells)
+        sums, counts = sum_by_cell(sample, cell, n_cells)
         empty = np.flatnonzero(counts == 0)
         sums[empty] = sample[rng.choice(len(sample), len(empty))]
         centres = to_unit(sums)
         progress.advance(len(sample))
     cell = _nearest(vectors, centres)
-    counts = np.bincount(cell, minlength=n_cells)
+    # The mean, not its direction: cells of long vectors, or of similar ones, are opened earlier.
+    sums, counts = sum_by_cell(vectors, cell, n_cells)
+    sums, counts = sums[counts > 0], counts[counts > 0]
     progress.advance(n)
     return Index(
         vectors,
         metric,
-        centres=centres[counts > 0],
-        start=np.concatenate(([0], np.cumsum(counts[counts > 0]))).astype(np.int64),
+        centres=np.asarray(sums / counts[:, None], np.float32),
+        start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         order=np.argsort(cell, kind="stable").astype(np.int32),
     )
 
 
 def _nearest(vectors: Floats, centres: Floats) -> Ids:
     """Return for each vector the centre with the highest product."""
-    codes = encode(centres)
-    tasks = [(vectors[a:b], codes) for a, b in pairwise(_cuts(len(vectors), 4 * n_threads()))]
-    return np.concatenate(_in_threads(_find_centres, tasks))
+    codes, nearest = encode(centres), np.zeros(len(vectors), np.int32)
+    cuts = _cuts(len(vectors), 4 * n_threads())
+    _in_threads(find_centres, [(vectors, a, b, codes, nearest) for a, b in pairwise(cuts)])
+    return nearest
 
 
 def _choose_probes(index: Index, trials: Floats, recall: float) -> None:
@@ -447,7 +429,7 @@ def _choose_probes(index: Index, trials: Floats, recall: float) -> None:
     )
     cuts = _cuts(len(trials), n_threads())
     tasks = [(index.cells, trials[a:b], cell_of[truth[a:b]]) for a, b in pairwise(cuts)]
-    ranks = np.concatenate(_in_threads(_rank_cells, tasks))
+    ranks = np.concatenate(_in_threads(rank_cells, tasks))
     halves = [np.sort(half, axis=None) for half in (ranks[::2], ranks[1::2]) if half.size]
     index.n_probed = 1 + max(int(half[int(np.ceil(recall * half.size)) - 1]) for half in halves)
     found, _ = index._search_cells(trials, k, index.n_probed)
@@ -489,366 +471,13 @@ def encode(vectors: Floats, order: Ids | None = None) -> Codes:
     """Round vectors to bytes, in the given order of rows."""
     n, dim = vectors.shape
     order = np.arange(n, dtype=np.int32) if order is None else order
-    codes = Codes(
-        np.zeros((n, _padded(dim)), np.int8), np.empty(n, np.float32), np.empty(n, np.float32)
+    values = np.zeros((n, _padded(dim)), np.int8)
+    codes = Codes(values, np.empty(n, np.float32), np.empty(n, np.float32))
+    _in_threads(
+        encode_rows,
+        [(vectors, order, a, b, codes) for a, b in pairwise(_cuts(n, 4 * n_threads()))],
     )
-    # How far a query's own rounding can move a product, and some float32 roundings on top.
-    rounding = dim**0.5 / (2 * largest_query_value(dim)) + 4e-6
-    tasks = [
-        (vectors, order, a, b, rounding, codes) for a, b in pairwise(_cuts(n, 4 * n_threads()))
-    ]
-    _in_threads(_encode, tasks)
     return codes
-
-
-@njit(nogil=True, cache=True)
-def largest_query_value(dim: int) -> int:
-    """Return the largest value of a rounded query for which no product exceeds 32 bits."""
-    return min(32767, (2**31 - 1) // (127 * dim))
-
-
-@njit(nogil=True, cache=True)
-def _encode(
-    vectors: Floats, order: Ids, first: int, last: int, rounding: float, codes: Codes
-) -> None:
-    dim = vectors.shape[1]
-    for i in range(first, last):
-        row, own = vectors[order[i]], codes.values[i]
-        largest = np.float32(0)
-        for j in range(dim):
-            largest = max(largest, abs(row[j]))
-        scale = np.float32(largest / 127)
-        length, error = 0.0, 0.0
-        for j in range(dim):
-            value = np.float64(row[j])
-            code = 0.0
-            if scale > 0:
-                code = min(max(np.rint(value / scale), -127.0), 127.0)
-            own[j] = np.int8(code)
-            length += value * value
-            error += (value - code * scale) ** 2
-        codes.scale[i] = scale
-        error = np.sqrt(error)
-        codes.slack[i] = (error + rounding * (np.sqrt(length) + error)) * (1 + 1e-6)
-
-
-@njit(nogil=True, cache=True)
-def _round_query(query: Floats, rounded: NDArray[np.int16]) -> tuple[np.float32, np.float32]:
-    """Round a query to 16 bits; return its scale and its length."""
-    largest = np.float32(0)
-    length = 0.0
-    for j in range(len(query)):
-        largest = max(largest, abs(query[j]))
-        length += np.float64(query[j]) ** 2
-    scale = np.float64(largest) / largest_query_value(len(query))
-    for j in range(len(query)):
-        rounded[j] = np.int16(np.rint(query[j] / scale)) if scale > 0 else 0
-    return np.float32(scale), np.float32(np.sqrt(length))
-
-
-@njit(nogil=True, cache=True)
-def to_unit(matrix: Floats) -> Floats:
-    """Return the rows with length 1; rows of zeros stay so."""
-    unit = np.zeros_like(matrix)
-    for i in range(matrix.shape[0]):
-        squares = 0.0
-        for j in range(matrix.shape[1]):
-            squares += np.float64(matrix[i, j]) ** 2
-        if squares > 0:
-            scale = 1 / np.sqrt(squares)
-            for j in range(matrix.shape[1]):
-                unit[i, j] = np.float32(matrix[i, j] * scale)
-    return unit
-
-
-# -------------------------------------------------------------------------------- compiled search
-
-
-@njit(nogil=True, cache=True)
-def _multiply(
-    values: NDArray[np.int8], query: NDArray[np.int16], products: NDArray[np.int32]
-) -> None:
-    """Multiply rows of codes with a rounded query; compiles to 16-bit multiply-and-add."""
-    for i in range(len(values)):
-        row = values[i]
-        total = np.int32(0)
-        for j in range(len(query)):
-            total = np.int32(total + np.int32(np.int32(row[j]) * np.int32(query[j])))
-        products[i] = total
-
-
-@njit(nogil=True, cache=True)
-def _product(a: Floats, b: Floats) -> np.float32:
-    """Return the inner product, summed in float64 in an order that depends on the length only."""
-    n = len(a)
-    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
-    s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0
-    for j in range(0, n - 7, 8):
-        s0 += np.float64(a[j]) * np.float64(b[j])
-        s1 += np.float64(a[j + 1]) * np.float64(b[j + 1])
-        s2 += np.float64(a[j + 2]) * np.float64(b[j + 2])
-        s3 += np.float64(a[j + 3]) * np.float64(b[j + 3])
-        s4 += np.float64(a[j + 4]) * np.float64(b[j + 4])
-        s5 += np.float64(a[j + 5]) * np.float64(b[j + 5])
-        s6 += np.float64(a[j + 6]) * np.float64(b[j + 6])
-        s7 += np.float64(a[j + 7]) * np.float64(b[j + 7])
-    for j in range(n - n % 8, n):
-        s0 += np.float64(a[j]) * np.float64(b[j])
-    return np.float32(((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)))
-
-
-@njit(nogil=True, cache=True)
-def _put(ids: Ids, scores: Floats, new: np.int32, score: np.float32, size: int) -> None:
-    """Replace the root of the heap, which holds the worst of the best on top."""
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        other = child + 1
-        if other < size and (
-            scores[other] < scores[child]
-            or (scores[other] == scores[child] and ids[other] > ids[child])
-        ):
-            child = other
-        if score < scores[child] or (score == scores[child] and new > ids[child]):
-            break
-        ids[place], scores[place] = ids[child], scores[child]
-        place = child
-    ids[place], scores[place] = new, score
-
-
-@njit(nogil=True, cache=True)
-def _offer(ids: Ids, scores: Floats, new: np.int32, score: np.float32) -> None:
-    """Put `new` among the best if it is better than the worst of them."""
-    if score > scores[0] or (score == scores[0] and new < ids[0]):
-        _put(ids, scores, new, score, len(ids))
-
-
-@njit(nogil=True, cache=True)
-def _sort_best_first(ids: Ids, scores: Floats) -> None:
-    """Empty the heap from its end, which leaves the best in front."""
-    for size in range(len(ids) - 1, 0, -1):
-        worst, score = ids[0], scores[0]
-        _put(ids, scores, ids[size], scores[size], size)
-        ids[size], scores[size] = worst, score
-
-
-@njit(nogil=True, cache=True)
-def _new_heaps(n: int, k: int) -> tuple[Ids, Floats]:
-    return np.full((n, k), _NOTHING, np.int32), np.full((n, k), np.float32(-np.inf))
-
-
-@njit(nogil=True, cache=True)
-def _scan(
-    vectors: Floats,
-    codes: Codes,
-    order: Ids,
-    first: int,
-    last: int,
-    query: Floats,
-    rounded: NDArray[np.int16],
-    scale: np.float32,
-    length: np.float32,
-    ids: Ids,
-    scores: Floats,
-    products: NDArray[np.int32],
-) -> None:
-    """Offer the vectors at the places first ≤ i < last to one query's heap."""
-    _multiply(codes.values[first:last], rounded, products)
-    tiny = np.float32(1e-42)  # for products that float32 can hardly hold
-    for i in range(first, last):
-        bound = np.float32(products[i - first]) * codes.scale[i] * scale + (
-            length * codes.slack[i] + tiny
-        )
-        if bound >= scores[0]:
-            _offer(ids, scores, order[i], _product(vectors[order[i]], query))
-
-
-@njit(nogil=True, cache=True)
-def _open_cells(
-    cells: Cells, rounded: NDArray[np.int16], n_probed: int, products: NDArray[np.int32]
-) -> Ids:
-    """Return the `n_probed` cells whose centres have the highest products, best first."""
-    n_cells = len(cells.start) - 1
-    best, scores = np.full(n_probed, _NOTHING, np.int32), np.full(n_probed, np.float32(-np.inf))
-    for first in range(0, n_cells, BLOCK):
-        last = min(first + BLOCK, n_cells)
-        _multiply(cells.centres.values[first:last], rounded, products)
-        for cell in range(first, last):
-            score = np.float32(products[cell - first]) * cells.centres.scale[cell]
-            _offer(best, scores, np.int32(cell), score)
-    _sort_best_first(best, scores)
-    return best
-
-
-@njit(nogil=True, cache=True)
-def _count_opened(cells: Cells, opened: Ids) -> int:
-    total = 0
-    for cell in opened:
-        total += cells.start[cell + 1] - cells.start[cell]
-    return total
-
-
-@njit(nogil=True, cache=True)
-def _search(
-    vectors: Floats,
-    codes: Codes,
-    cells: Cells,
-    queries: Floats,
-    k: int,
-    n_probed: int,
-    piece: int,
-    n_pieces: int,
-) -> tuple[Ids, Floats]:
-    """Return the k best for each query among one of `n_pieces` parts of the vectors looked at."""
-    n, n_cells = len(queries), len(cells.start) - 1
-    ids, scores = _new_heaps(n, k)
-    rounded = np.zeros((n, codes.values.shape[1]), np.int16)
-    scale, length = np.empty(n, np.float32), np.empty(n, np.float32)
-    products = np.empty(BLOCK, np.int32)
-    for q in range(n):
-        scale[q], length[q] = _round_query(queries[q], rounded[q])
-        if length[q] == 0 and piece == 0:  # all products are 0, so the lowest ids win
-            for place in range(k):
-                _offer(ids[q], scores[q], np.int32(place), np.float32(0))
-    if n_probed == n_cells:  # block by block, so that all queries use it while it is in the cache
-        begin, end = len(vectors) * piece // n_pieces, len(vectors) * (piece + 1) // n_pieces
-        for first in range(begin, end, BLOCK):
-            last = min(first + BLOCK, end)
-            for q in range(n):
-                if length[q] > 0:
-                    _scan(
-                        vectors, codes, cells.order, first, last, queries[q], rounded[q],
-                        scale[q], length[q], ids[q], scores[q], products,
-                    )  # fmt: skip
-    else:
-        for q in range(n):
-            if length[q] > 0:
-                _search_opened(
-                    vectors, codes, cells, queries[q], rounded[q], scale[q], length[q],
-                    n_probed, piece, n_pieces, ids[q], scores[q], products,
-                )  # fmt: skip
-    for q in range(n):
-        _sort_best_first(ids[q], scores[q])
-    return ids, scores
-
-
-@njit(nogil=True, cache=True)
-def _search_opened(
-    vectors: Floats,
-    codes: Codes,
-    cells: Cells,
-    query: Floats,
-    rounded: NDArray[np.int16],
-    scale: np.float32,
-    length: np.float32,
-    n_probed: int,
-    piece: int,
-    n_pieces: int,
-    ids: Ids,
-    scores: Floats,
-    products: NDArray[np.int32],
-) -> None:
-    """Offer one piece of the vectors in the best cells, of which enough are opened to find k."""
-    opened = _open_cells(cells, rounded, n_probed, products)
-    total = _count_opened(cells, opened)
-    if total < len(ids):
-        opened = _open_cells(cells, rounded, len(cells.start) - 1, products)
-        total, n_opened = 0, 0
-        while n_opened < n_probed or total < len(ids):
-            total += cells.start[opened[n_opened] + 1] - cells.start[opened[n_opened]]
-            n_opened += 1
-        opened = opened[:n_opened]
-    begin, end = total * piece // n_pieces, total * (piece + 1) // n_pieces
-    before = 0
-    for cell in opened:
-        size = cells.start[cell + 1] - cells.start[cell]
-        offset = cells.start[cell] - before
-        stop = min(before + size, end) + offset
-        for first in range(max(before, begin) + offset, stop, BLOCK):
-            _scan(
-                vectors, codes, cells.order, first, min(first + BLOCK, stop), query, rounded,
-                scale, length, ids, scores, products,
-            )  # fmt: skip
-        before += size
-
-
-@njit(nogil=True, cache=True)
-def _merge(ids: Ids, scores: Floats, k: int) -> tuple[Ids, Floats]:
-    """Return the k best of each row."""
-    best, best_scores = _new_heaps(len(ids), k)
-    for q in range(len(ids)):
-        for place in range(ids.shape[1]):
-            _offer(best[q], best_scores[q], ids[q, place], scores[q, place])
-        _sort_best_first(best[q], best_scores[q])
-    return best, best_scores
-
-
-@njit(nogil=True, cache=True)
-def _decide(vectors: Floats, queries: Floats, candidates: Ids, k: int) -> tuple[Ids, Floats]:
-    """Return the k best of each query's candidates; -1 is none."""
-    ids, scores = _new_heaps(len(queries), k)
-    for q in range(len(queries)):
-        for candidate in candidates[q]:
-            if candidate >= 0:
-                score = _product(vectors[candidate], queries[q])
-                _offer(ids[q], scores[q], candidate, score)
-        _sort_best_first(ids[q], scores[q])
-    return ids, scores
-
-
-@njit(nogil=True, cache=True)
-def _find_centres(vectors: Floats, centres: Codes) -> Ids:
-    """Return for each vector the centre with the highest product, the first of equals."""
-    n, n_cells = len(vectors), len(centres.values)
-    nearest, best = np.zeros(n, np.int32), np.full(n, np.float32(-np.inf))
-    products = np.empty(BLOCK, np.int32)
-    rounded = np.zeros((GROUP, centres.values.shape[1]), np.int16)
-    for begin in range(0, n, GROUP):
-        end = min(begin + GROUP, n)
-        for i in range(begin, end):
-            _round_query(vectors[i], rounded[i - begin])
-        for first in range(0, n_cells, BLOCK):
-            last = min(first + BLOCK, n_cells)
-            for i in range(begin, end):
-                _multiply(centres.values[first:last], rounded[i - begin], products)
-                for cell in range(first, last):
-                    score = np.float32(products[cell - first]) * centres.scale[cell]
-                    if score > best[i]:
-                        best[i], nearest[i] = score, cell
-    return nearest
-
-
-@njit(nogil=True, cache=True)
-def _sum_by_cell(vectors: Floats, cell: Ids, n_cells: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the sum of the vectors of each cell, and how many they are."""
-    sums = np.zeros((n_cells, vectors.shape[1]), np.float32)
-    counts = np.zeros(n_cells, np.int64)
-    for i in range(len(vectors)):
-        counts[cell[i]] += 1
-        total, row = sums[cell[i]], vectors[i]
-        for j in range(len(row)):
-            total[j] += row[j]
-    return sums, counts
-
-
-@njit(nogil=True, cache=True)
-def _rank_cells(cells: Cells, queries: Floats, wanted: Ids) -> Ids:
-    """Return as the how many-th, from 0, each of a query's `wanted` cells would be opened."""
-    n_cells = len(cells.start) - 1
-    ranks = np.empty(wanted.shape, np.int32)
-    rank = np.empty(n_cells, np.int32)
-    products = np.empty(BLOCK, np.int32)
-    rounded = np.zeros(cells.centres.values.shape[1], np.int16)
-    for q in range(len(queries)):
-        _round_query(queries[q], rounded)
-        opened = _open_cells(cells, rounded, n_cells, products)
-        for place in range(n_cells):
-            rank[opened[place]] = place
-        for place in range(wanted.shape[1]):
-            ranks[q, place] = rank[wanted[q, place]]
-    return ranks
 
 
 # ----------------------------------------------------------------------------------------- GPU
@@ -929,41 +558,7 @@ def aggregate(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) ->
     ]
     if not tasks:
         return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-    found = _in_threads(_aggregate, tasks)
+    found = _in_threads(share_labels, tasks)
     return TopK(
         np.concatenate([best for best, _ in found]), np.concatenate([part for _, part in found])
     )
-
-
-@njit(nogil=True, cache=True)
-def _aggregate(
-    ids: Ids, weights: Floats, start: NDArray[np.int64], labels: Ids, n_labels: int, k: int
-) -> tuple[Ids, Floats]:
-    best, scores = _new_heaps(len(ids), k)
-    sums = np.zeros(n_labels, np.float64)
-    for i in range(len(ids)):
-        total = 0.0
-        for place in range(ids.shape[1]):
-            neighbour, weight = ids[i, place], np.float64(weights[i, place])
-            if neighbour < 0 or weight <= 0:
-                continue
-            total += weight
-            if not 0 <= start[neighbour] <= start[neighbour + 1] <= len(labels):
-                raise ValueError("Y is damaged: its rows lie outside of its cells")
-            for cell in range(start[neighbour], start[neighbour + 1]):
-                if not 0 <= labels[cell] < n_labels:
-                    raise ValueError("Y is damaged: it holds a label that does not exist")
-                sums[labels[cell]] += weight
-        for place in range(ids.shape[1]):
-            if ids[i, place] < 0 or weights[i, place] <= 0:
-                continue
-            for cell in range(start[ids[i, place]], start[ids[i, place] + 1]):
-                label = labels[cell]
-                if sums[label] > 0:  # and not offered yet
-                    _offer(best[i], scores[i], label, np.float32(min(1.0, sums[label] / total)))
-                    sums[label] = 0
-        _sort_best_first(best[i], scores[i])
-        for place in range(k):
-            if best[i, place] == _NOTHING:
-                best[i, place], scores[i, place] = NO_LABEL, 0
-    return best, scores

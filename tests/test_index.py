@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import longtail.index as module
 from longtail.errors import DataError, MissingExtraError, ParameterError
-from longtail.index import Index, aggregate, build_index, encode, to_unit
+from longtail.index import Index, aggregate, build_index
 from longtail.parallel import set_threads
 from longtail.store import Files, read_folder, write_folder
 from longtail.topk import NO_LABEL
@@ -64,17 +62,6 @@ def test_exact_search_finds_what_a_full_sort_finds(dim: int) -> None:
     np.testing.assert_allclose(scores, true_scores, rtol=1e-6)
     assert ids.dtype == np.int32
     assert scores.dtype == np.float32
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 30), st.integers(1, 12))
-@settings(max_examples=60, deadline=None)
-def test_no_rounding_ever_hides_a_better_vector(seed: int, n: int, dim: int, k: int) -> None:
-    rng = np.random.default_rng(seed)
-    # whole numbers on scales far apart: products are exact, many are equal, codes are coarse
-    vectors = rng.integers(-3, 4, (n, dim)) * 10.0 ** rng.integers(-6, 6, (n, 1))
-    queries = rng.integers(-3, 4, (3, dim)) * 10.0 ** rng.integers(-6, 6, (3, 1))
-    vectors, queries = vectors.astype(np.float32), queries.astype(np.float32)
-    assert_same(build_index(vectors).search(queries, k), literal(vectors, queries, k))
 
 
 def test_equal_scores_are_ordered_by_the_lower_id() -> None:
@@ -258,24 +245,6 @@ def test_what_an_index_says_of_itself(approximate: Index) -> None:
     assert repr(exact) == "Index(5 vectors of 4, cosine, cpu: exact)"
 
 
-# -- codes --------------------------------------------------------------------------------------
-
-
-def test_codes_bound_every_product() -> None:
-    vectors, queries = clustered(500, 40), to_unit(clustered(500, 40, seed=8))
-    codes = encode(vectors)
-    near = codes.values[:, :40] * codes.scale[:, None].astype(np.float64)
-    assert codes.values.shape == (500, 64)
-    products = (vectors.astype(np.float64) * queries).sum(axis=1)
-    assert (np.abs(products - (near * queries).sum(axis=1)) <= codes.slack).all()
-    assert (codes.slack < 0.02 * np.linalg.norm(vectors, axis=1)).all()
-
-
-def test_unit_rows() -> None:
-    rows = to_unit(np.array([[3, 4], [0, 0]], np.float32))
-    np.testing.assert_allclose(rows, [[0.6, 0.8], [0, 0]])
-
-
 # -- torch ---------------------------------------------------------------------------------------
 
 
@@ -452,7 +421,7 @@ def test_queries_that_cannot_be_answered_are_refused() -> None:
         index.search(clustered(1, 5), 1)
     assert str(caught.value) == ("the queries have 5 dimensions, but the index holds vectors of 4")
     with pytest.raises(DataError, match="the queries hold values that are not finite"):
-        index.search(np.full((1, 4), np.inf), 1)
+        index.search(np.full((1, 4), 1e300), 1)
     with pytest.raises(DataError) as caught:
         build_index(clustered(300, 4), method="approximate", queries=clustered(5, 3))
     assert str(caught.value) == "the queries have 3 dimensions, but the vectors 4"

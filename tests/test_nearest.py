@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longtail.index import build_index, encode
+from longtail.nearest import (
+    NOTHING,
+    Searched,
+    largest_query_value,
+    multiply_exactly,
+    new_best,
+    offer,
+    round_query,
+    search,
+    sort_best,
+    to_unit,
+)
+
+
+def literal(vectors: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every product in float64, rounded once; equal ones by the lower id."""
+    scores = (queries.astype(np.float64) @ vectors.astype(np.float64).T).astype(np.float32)
+    ids = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return ids, np.take_along_axis(scores, ids, axis=1)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 600),
+    dim=st.integers(1, 40),
+    k=st.integers(1, 12),
+    low=st.integers(-44, 0),
+    high=st.integers(0, 14),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_rounding_ever_hides_a_better_vector(seed, n, dim, k, low, high) -> None:
+    rng = np.random.default_rng(seed)
+    # Whole numbers times powers of two: products are exact, many are equal, codes are coarse.
+    sizes = 2.0 ** rng.integers(3 * low, 3 * high + 1, n + 3)
+    rows = (rng.integers(-3, 4, (n + 3, dim)) * sizes[:, None]).astype(np.float32)
+    vectors, queries = rows[:n].copy(), rows[n:].copy()
+    ids, scores = build_index(vectors).search(queries, k)
+    true_ids, true_scores = literal(vectors, queries, k)
+    np.testing.assert_array_equal(scores, true_scores)
+    np.testing.assert_array_equal(ids, true_ids)
+
+
+@pytest.mark.parametrize("dim", [1, 40, 513])
+def test_codes_bound_every_product(dim: int) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((400, dim)).astype(np.float32)
+    queries = to_unit(rng.standard_normal((400, dim)).astype(np.float32))
+    codes = encode(vectors)
+    assert codes.values.shape == (400, -(-dim // 32) * 32)
+    rounded = np.zeros((400, dim), np.int16)
+    scales = [round_query(query, own).scale for query, own in zip(queries, rounded, strict=True)]
+    near = (codes.values[:, :dim].astype(np.int64) * rounded).sum(axis=1) * codes.scale * scales
+    products = (vectors.astype(np.float64) * queries).sum(axis=1)
+    assert (np.abs(products - near) <= codes.slack).all()
+    assert (codes.slack < 0.02 * np.linalg.norm(vectors, axis=1)).all()
+
+
+@pytest.mark.parametrize("dim", [512, 1024, 5000])
+def test_the_largest_product_fits_32_bits(dim: int) -> None:
+    vectors = np.full((3, dim), [[1.0], [-1.0], [0.5]], np.float32)
+    ids, scores = build_index(vectors).search(np.full((2, dim), [[7.0], [-7.0]]), 3)
+    np.testing.assert_array_equal(ids, [[0, 2, 1], [1, 2, 0]])
+    np.testing.assert_array_equal(
+        scores, np.outer([1, 1], [7 * dim, 3.5 * dim, -7 * dim]) * [[1, 1, 1], [1, -1, 1]]
+    )
+    assert largest_query_value(dim) * 127 * dim < 2**31
+
+
+def test_products_do_not_depend_on_where_they_lie_in_memory() -> None:
+    rng = np.random.default_rng(0)
+    for dim in (5, 8, 100, 511):
+        a, b = rng.standard_normal((2, dim)).astype(np.float32)
+        results = set()
+        for shift in range(9):
+            room = np.zeros(dim + 16, np.float32)
+            room[shift : shift + dim] = a
+            results.add(float(multiply_exactly(room[shift : shift + dim], b)))
+        assert results == {float(np.float32(a.astype(np.float64) @ b.astype(np.float64)))}
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(-3, 3)), max_size=50), st.integers(1, 8))
+@settings(deadline=None)
+def test_the_heap_keeps_the_best_with_lower_ids_first(offers, k: int) -> None:
+    best = new_best(k)
+    for new, score in offers:
+        offer(best, np.int32(new), np.float32(score))
+    sort_best(best)
+    expected = sorted(offers, key=lambda pair: (-pair[1], pair[0]))[:k]
+    found = list(zip(best.ids.tolist(), best.scores.tolist(), strict=True))
+    assert found[: len(expected)] == [(new, float(score)) for new, score in expected]
+    assert all(new == NOTHING for new, _ in found[len(expected) :])
+
+
+@pytest.mark.parametrize("method", ["exact", "approximate"])
+def test_pieces_hold_each_vector_once(method) -> None:
+    rng = np.random.default_rng(1)
+    index = build_index(rng.standard_normal((700, 6)), method=method, recall=0.8)
+    searched = Searched(index.vectors, index.codes, index.cells)
+    query = rng.standard_normal((1, 6)).astype(np.float32)
+    for k in (3, 500):
+        whole, _ = search(searched, query, k, index.n_probed, 0, 1)
+        parts = [search(searched, query, k, index.n_probed, piece, 5)[0] for piece in range(5)]
+        found = np.concatenate(parts, axis=1)
+        found = found[found != NOTHING]
+        assert len(set(found)) == len(found)
+        assert set(whole[0]) <= set(found)
+
+
+def test_unit_rows() -> None:
+    rows = to_unit(np.array([[3, 4], [0, 0]], np.float32))
+    np.testing.assert_allclose(rows, [[0.6, 0.8], [0, 0]])
