@@ -15,7 +15,7 @@ are ordered by the lower id.
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
@@ -117,7 +117,7 @@ class Index:
 
     @property
     def codes(self) -> Codes:
-        """The vectors' codes in the order of the cells, made when they are first needed."""
+        """The vectors' codes in the order of the cells; a GPU seldom needs them."""
         if self._codes is None:
             self._codes = encode(self.vectors, self.cells.order)
         return self._codes
@@ -137,7 +137,11 @@ class Index:
     def to(self, device: str) -> Self:
         """Search on `device` from now on: "cpu", or "cuda" (always exact, as that is quick)."""
         self.device = device
-        self._on_device = None if device == "cpu" else _copy_to(device, self.vectors)
+        self._on_device = None
+        if device != "cpu":
+            self._on_device = _copy_to(device, self.vectors)
+        elif self._codes is None:
+            self._codes = encode(self.vectors, self.cells.order)
         return self
 
     def search(self, queries: NDArray[Any], k: int) -> Found:
@@ -364,17 +368,24 @@ def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
 
 def _trials(vectors: Floats, queries: NDArray[Any] | None, rng: np.random.Generator) -> Floats:
     """Return queries to measure the recall by: some of those given, or vectors with noise."""
-    if queries is not None and len(queries) > 1:
+    if queries is not None:
         given = _check_matrix(queries, "queries")
         if given.shape[1] != vectors.shape[1]:
             raise DataError(
                 f"the queries have {given.shape[1]} dimensions, but the vectors {vectors.shape[1]}"
             )
-        return given[np.sort(rng.choice(len(given), min(N_TRIALS, len(given)), replace=False))]
-    chosen = vectors[np.sort(rng.choice(len(vectors), min(N_TRIALS, len(vectors)), replace=False))]
+        given = given[given.any(axis=1)]  # to a query of zeros, all cells are equal
+        if len(given):
+            return _some(given, N_TRIALS, rng)
+    chosen = _some(vectors, N_TRIALS, rng)
     noise = rng.standard_normal(chosen.shape, dtype=np.float32)
     noise *= np.sqrt((chosen**2).mean(axis=1, keepdims=True))
     return np.asarray(chosen + noise, np.float32)
+
+
+def _some(rows: Floats, n: int, rng: np.random.Generator) -> Floats:
+    """Return `n` rows, or all if there are fewer, in their order."""
+    return rows[np.sort(rng.choice(len(rows), min(n, len(rows)), replace=False))]
 
 
 def _cluster(
@@ -382,9 +393,8 @@ def _cluster(
 ) -> Index:
     """Divide the vectors into cells by spherical k-means on a part of them."""
     n = len(vectors)
-    sample = vectors[np.sort(rng.choice(n, min(n, VECTORS_A_CELL * n_cells), replace=False))]
-    sample = to_unit(sample)
-    centres = sample[np.sort(rng.choice(len(sample), n_cells, replace=False))]
+    sample = to_unit(_some(vectors, VECTORS_A_CELL * n_cells, rng))
+    centres = _some(sample, n_cells, rng)
     progress.stage("cells of the index", ROUNDS * len(sample) + n)
     for _ in range(ROUNDS):
         cell = _nearest(sample, centres)
@@ -445,14 +455,26 @@ if hasattr(os, "register_at_fork"):  # a child has the pool, but none of its thr
 
 
 def _in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
-    """Call compiled code for each task; the pool stays, as starting one would cost a search."""
-    if len(tasks) == 1 or n_threads() == 1:
-        return [function(*task) for task in tasks]
-    pool = _pools.get(n_threads()) or _pools.setdefault(
-        n_threads(), ThreadPoolExecutor(n_threads())
-    )
-    others = [pool.submit(function, *task) for task in tasks[1:]]
-    return [function(*tasks[0]), *(future.result() for future in others)]
+    """Call compiled code for each task, here and on a pool; return the results in order.
+
+    The pool stays, as starting one takes as long as a search.
+    """
+    results: dict[int, Result] = {}
+    numbers = count()
+
+    def work() -> None:
+        while (i := next(numbers)) < len(tasks):
+            results[i] = function(*tasks[i])
+
+    n_others = min(n_threads(), len(tasks)) - 1
+    if n_others > 0 and n_threads() not in _pools:
+        _pools[n_threads()] = ThreadPoolExecutor(n_threads() - 1)
+    others = [_pools[n_threads()].submit(work) for _ in range(n_others)]
+    work()
+    for other in others:
+        if not other.cancel():  # unless nothing was left to do before it could begin
+            other.result()
+    return [results[i] for i in range(len(tasks))]
 
 
 def _cuts(n: int, n_parts: int) -> list[int]:

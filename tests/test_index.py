@@ -181,6 +181,17 @@ def test_the_recall_wanted_is_reached_and_measured() -> None:
     assert not index.exact
 
 
+def test_queries_of_zeros_do_not_count_for_the_recall() -> None:
+    vectors, queries = clustered(3000, 16, 60), clustered(100, 16, 60, seed=5)
+    empty = np.zeros((100, 16), np.float32)
+    probed = [
+        build_index(vectors, method="approximate", queries=given).n_probed
+        for given in (queries, np.vstack([queries, empty]))
+    ]
+    assert probed[0] == probed[1]
+    assert build_index(vectors, method="approximate", queries=empty).recall >= 0.99
+
+
 def test_a_higher_recall_opens_more_cells() -> None:
     probed = [
         build_index(clustered(3000, 16, 60), method="approximate", recall=recall).n_probed
