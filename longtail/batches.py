@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from longtail.plan import Batch, Task
@@ -53,7 +54,8 @@ class Batches:
         mine = rows[rank::count]
         batch = self.task.batch(mine, np.random.default_rng([BATCH, self.seed, step, rank]))
         if self.processes.device.type == "cuda":
-            batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
+            with torch.cuda.device(self.processes.device):  # each thread has its own
+                batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
         return Share(batch, len(mine) * count / len(rows), len(rows))
 
     def _rows(self, step: int) -> NDArray[np.int64]:

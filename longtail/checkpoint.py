@@ -27,11 +27,18 @@ _NAME = re.compile(r"step-(\d{8,})")
 def write_checkpoint(
     run_dir: Path, step: int, state: Mapping[str, Any], fingerprint: Mapping[str, Any]
 ) -> None:
-    """Save `state` (nested dicts, lists and tensors) as of `step`, and drop all but the newest."""
+    """Save `state` (nested dicts, lists and tensors) as of `step`, and drop all but the newest.
+
+    One of this step or a later one is what a resumed run could not read, and goes first.
+    """
     files = Files()
     packed = _pack(state, "state", files.arrays)
     files.config = {"model": "checkpoint", "fingerprint": fingerprint, "state": packed}
-    write_folder(run_dir / f"step-{step:08d}", files, overwrite=True)
+    folder = run_dir / f"step-{step:08d}"
+    for unread in find_checkpoints(run_dir):
+        if unread.name >= folder.name:
+            shutil.rmtree(unread)
+    write_folder(folder, files)
     for old in find_checkpoints(run_dir)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
 

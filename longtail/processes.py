@@ -54,7 +54,8 @@ class Processes:
     def wait(self) -> None:
         """Wait until all processes are here."""
         if self.count > 1:
-            dist.barrier()
+            gpus = [self.device.index] if self.device.type == "cuda" else None
+            dist.barrier(device_ids=gpus)
 
     def share(self, value: Value) -> Value:
         """Return the main process's value."""

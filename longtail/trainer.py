@@ -91,7 +91,8 @@ def _facts(run: "_Run", given: Mapping[str, Any]) -> dict[str, Any]:
         "device": run.processes.device.type,
         "processes": run.processes.count,
     }
-    return {**asdict(run.plan), **facts, **given}
+    facts = {**asdict(run.plan), **given, **facts}
+    return {name: facts[name] for name in facts if name not in ("run_dir", "resume")}
 
 
 class _Run:
@@ -298,10 +299,11 @@ class _Run:
         if state is None:
             return
         self.step, self.unimproved = state["step"], state["unimproved"]
-        self.n_averaged, self.best = state["n_averaged"], state["best"]
+        self.n_averaged = state["n_averaged"]
+        self.best = {name: tensor.clone() for name, tensor in state["best"].items()}
         self.history = History(**state["history"])
         self.module.load_state_dict(state["weights"])
-        self.average = [mean.to(self.processes.device) for mean in state["average"]]
+        self.average = [mean.to(self.processes.device, copy=True) for mean in state["average"]]
         for optimiser, memory in zip(self.optimisers, state["optimisers"], strict=True):
             restore_optimiser(optimiser, memory)
 

@@ -5,7 +5,6 @@ import signal
 import sys
 from pathlib import Path
 
-import accelerate  # noqa: F401 - imported here once, and not again by every child
 import numpy as np
 import torch
 from planted import planted_rows
@@ -99,6 +98,9 @@ def weights(task):
 
 def run_killed_again_and_again(folder):
     """Train in children, each resumed from the last and killed at a later write to the disk."""
+    import accelerate  # noqa: F401 - here once, and not again in every child
+    import torch._dynamo  # which the first step of an optimiser imports
+
     torch.set_num_threads(1)
     for n_syncs in range(1, 12):
         status = _in_child(lambda n=n_syncs: _train_until_killed(folder / "run", n))

@@ -304,6 +304,14 @@ def test_resuming_another_run_says_what_differs(tmp_path):
     )
 
 
+def test_where_a_run_is_kept_is_no_part_of_it(tmp_path):
+    interrupted(tmp_path, at_step=5, fingerprint={"run_dir": "a", "resume": False, "dim": 8})
+    again = PlantedTask()
+    facts = {"run_dir": "b", "resume": True, "dim": 8}
+    train_on_cpu(again, run_dir=tmp_path, resume=True, fingerprint=facts)
+    assert again.steps == 18 - 4
+
+
 def test_resuming_without_a_folder():
     with pytest.raises(ParameterError, match="nothing to resume: training had no folder"):
         train_on_cpu(PlantedTask(), resume=True)

@@ -1,0 +1,38 @@
+"""How the command line shows where training stands."""
+
+import pytest
+
+from longtail.cli import progress
+from longtail.cli.progress import Bars, Lines
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return the time that the module under test sees, to be moved by hand."""
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_notes_in_a_log_file_are_rare_and_tell_the_time_left(clock, capsys):
+    with Lines() as lines:
+        lines.stage("training", 400)
+        for _ in range(4):
+            clock[0] += 20
+            lines.advance(100)
+            lines.note("loss 0.5")
+    assert capsys.readouterr().err.splitlines() == [
+        "training: loss 0.5, about 40 s left",
+        "training: loss 0.5",
+        "training: 80.0 s",
+    ]
+
+
+def test_bars_take_notes(capsys):
+    with Bars() as bars:
+        bars.note("before any stage")
+        bars.stage("training", 10)
+        bars.advance(5)
+        bars.note("loss [0.5]")
+        bars._bars.refresh()
+        assert bars._bars.tasks[0].fields["note"] == "loss [0.5]"
