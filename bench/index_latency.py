@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.table import markdown
-from longtail.index import RECALL_AT, Index, build_index
+from longtail.index import Index, build_index
 from longtail.parallel import n_threads, set_threads
 
 Floats = NDArray[np.float32]
 Ids = NDArray[Any]
 Search = Callable[[Floats], Ids]
 
+K = 10
 SIZES = "25000x512,100000x512,1000000x256,1000000x512"
 HEADINGS = ["vectors", "method", "cells opened", "recall@10", "build s", "one p50 ms", "p99 ms"]
 HEADINGS += ["batch queries/s", "peak MB"]
@@ -44,7 +45,7 @@ def main() -> None:
         run = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
         rows += [json.loads(line) for line in run.stdout.splitlines()]
         print(run.stdout, end="", flush=True)
-    print(f"\n{args.threads} threads, k = {RECALL_AT}, {args.queries} queries\n")
+    print(f"\n{args.threads} threads, k = {K}, {args.queries} queries\n")
     print(markdown(HEADINGS, rows))
 
 
@@ -75,14 +76,16 @@ def measure(args: argparse.Namespace) -> list[list[str]]:
     examples, queries = queries[: args.queries], queries[args.queries :]
     start = time.perf_counter()
     exact = build_index(vectors, method="exact")
-    truth, _ = exact.search(queries, RECALL_AT)
+    truth, _ = exact.search(queries, K)
     _ = exact.codes
     seconds = time.perf_counter() - start
     rows = [_row(args.one, "numpy product", "all", 0, lambda q: _plain(vectors, q), queries, truth)]
     rows.append(_row(args.one, "exact", "all", seconds, _searcher(exact), queries, truth))
     del exact
     start = time.perf_counter()
-    index = build_index(vectors, method="approximate", queries=examples, recall=args.recall)
+    index = build_index(
+        vectors, method="approximate", queries=examples, recall=args.recall, recall_at=K
+    )
     seconds = time.perf_counter() - start
     opened = f"{index.n_probed} of {index.n_cells}"
     rows.append(_row(args.one, "approximate", opened, seconds, _searcher(index), queries, truth))
@@ -92,7 +95,7 @@ def measure(args: argparse.Namespace) -> list[list[str]]:
 
 
 def _searcher(index: Index) -> Search:
-    return lambda queries: index.search(queries, RECALL_AT)[0]
+    return lambda queries: index.search(queries, K)[0]
 
 
 def _faiss_row(
@@ -110,7 +113,7 @@ def _faiss_row(
     seconds = time.perf_counter() - start
 
     def find(queries: Floats) -> Ids:
-        return ivf.search(queries, RECALL_AT)[1]
+        return ivf.search(queries, K)[1]
 
     low, high = 1, n_cells
     while low < high:
@@ -157,7 +160,7 @@ def _row(
 
 def _plain(vectors: Floats, queries: Floats) -> Ids:
     products = queries @ vectors.T
-    return np.argpartition(-products, RECALL_AT, axis=1)[:, :RECALL_AT]
+    return np.argpartition(-products, K, axis=1)[:, :K]
 
 
 def _unit(rng: np.random.Generator, n: int, dim: int) -> Floats:

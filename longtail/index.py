@@ -53,7 +53,6 @@ Result = TypeVar("Result")
 LARGEST_EXACT = 1 << 25  # bytes of codes; more are divided into cells by method="auto"
 LARGEST_SHARE = 0.5  # of the vectors; where cells must open more for the recall, all are searched
 LARGEST_VALUE = 1e15  # beyond it, products leave the range of float32
-RECALL_AT = 10
 N_TRIALS = 1000  # queries by which the number of cells to open is chosen
 
 WIDTH = 32  # codes are padded with zeros to a multiple of this, so that vector code has no rest
@@ -76,7 +75,7 @@ class Index:
         vectors: (n, dim) the vectors, of length 1 if the metric is the cosine.
         metric: "inner" or "cosine".
         n_probed: how many cells are opened for a query.
-        recall: share of the `RECALL_AT` best that are found, measured when it was built.
+        recall: share of the `recall_at` best that are found, measured when it was built.
         device: "cpu", or the GPU that searches.
     """
 
@@ -90,6 +89,7 @@ class Index:
         order: Ids | None = None,
         n_probed: int = 1,
         recall: float = 1.0,
+        recall_at: int = 10,
         device: str = "cpu",
     ) -> None:
         n, dim = vectors.shape
@@ -97,6 +97,7 @@ class Index:
         self.metric: Metric = metric
         self.n_probed = n_probed
         self.recall = recall
+        self.recall_at = recall_at
         self.centres = np.zeros((1, dim), np.float32) if centres is None else centres
         start = np.array([0, n], np.int64) if start is None else start
         order = np.arange(n, dtype=np.int32) if order is None else order
@@ -130,7 +131,8 @@ class Index:
         """Say in one line what is searched, and how."""
         how = "exact"
         if not self.exact:
-            how = f"{self.n_probed} of {self.n_cells} cells, recall@{RECALL_AT} {self.recall:.3f}"
+            measured = f"recall@{self.recall_at} {self.recall:.3f}"
+            how = f"{self.n_probed} of {self.n_cells} cells, {measured}"
         n, dim = self.vectors.shape
         return f"Index({n:,} vectors of {dim}, {self.metric}, {self.device}: {how})"
 
@@ -222,6 +224,7 @@ class Index:
             "n_cells": self.n_cells,
             "n_probed": self.n_probed,
             "recall": self.recall,
+            "recall_at": self.recall_at,
         }
         files.arrays[f"{name}.vectors"] = self.vectors
         if self.n_cells > 1:
@@ -244,19 +247,21 @@ class Index:
             metric=config["metric"],
             n_probed=config["n_probed"],
             recall=config["recall"],
+            recall_at=config["recall_at"],
             device=device,
         )
 
 
 def _check_parts(arrays: dict[str, NDArray[Any]], config: dict[str, Any]) -> None:
     """Raise ValueError unless all parts fit together; compiled code does not check again."""
-    n_cells, n_probed, recall = config["n_cells"], config["n_probed"], config["recall"]
+    n_cells, n_probed = config["n_cells"], config["n_probed"]
+    recall, recall_at = config["recall"], config["recall_at"]
     if config["metric"] not in get_args(Metric):
         raise ValueError(f"there is no metric {config['metric']!r}")
     if type(n_cells) is not int or type(n_probed) is not int or not 1 <= n_probed <= n_cells:
         raise ValueError(f"{n_probed!r} of {n_cells!r} cells cannot be opened")
-    if not isinstance(recall, float | int) or not 0 <= recall <= 1:
-        raise ValueError(f"{recall!r} is no recall")
+    if not isinstance(recall, float | int) or not 0 <= recall <= 1 or type(recall_at) is not int:
+        raise ValueError(f"{recall!r} is no recall at {recall_at!r}")
     vectors = arrays["vectors"]
     _check_floats("vectors", vectors)
     if n_cells == 1:
@@ -310,6 +315,7 @@ def build_index(
     method: Method = "auto",
     queries: NDArray[Any] | None = None,
     recall: float = 0.99,
+    recall_at: int = 10,
     n_cells: int | None = None,
     device: str = "cpu",
     seed: int = 0,
@@ -323,7 +329,8 @@ def build_index(
         method: "auto" is exact while that is quick, and where cells would not help.
         queries: (m, dim) examples of what will be searched for, to measure the recall by;
             without them, the vectors themselves, half drowned in noise, are taken.
-        recall: share of the nearest that an approximate search has to find.
+        recall: share of the `recall_at` nearest that an approximate search has to find.
+        recall_at: how many of the nearest the recall is about.
         n_cells: how many cells to make; about 2√n by default.
         device: "cpu", or "cuda" to search there, always exactly; the cells are made all the
             same, for a CPU that the index may be loaded on later.
@@ -334,10 +341,14 @@ def build_index(
     _check_choice("method", method, get_args(Method))
     if not 0 < recall <= 1:
         raise ParameterError(f"The 'recall' of an index must be in (0, 1]. Got {recall!r} instead.")
-    if n_cells is not None and n_cells < 2:
-        raise ParameterError(
-            f"The 'n_cells' of an index must be at least 2. Got {n_cells} instead."
-        )
+    for name, value, least in (
+        ("recall_at", recall_at, 1),
+        ("n_cells", 2 if n_cells is None else n_cells, 2),
+    ):
+        if value < least:
+            raise ParameterError(
+                f"The '{name}' of an index must be at least {least}. Got {value} instead."
+            )
     checked = _check_matrix(vectors, "vectors")
     if 0 in checked.shape:
         raise DataError(f"there is nothing to search in vectors of shape {checked.shape}")
@@ -351,6 +362,7 @@ def build_index(
     trials = _trials(checked, queries, rng)
     index = _cluster(checked, metric, min(wanted, len(checked) // 2), rng, progress)
     progress.stage("recall of the index", 1)
+    index.recall_at = recall_at
     _choose_probes(index, to_unit(trials) if metric == "cosine" else trials, recall)
     progress.advance(1)
     if method == "auto" and index.n_probed > LARGEST_SHARE * index.n_cells:
@@ -431,7 +443,7 @@ def _choose_probes(index: Index, trials: Floats, recall: float) -> None:
     A neighbour is found if its cell is opened, so the ranks of the neighbours' cells say at once
     how many are enough.
     """
-    k = min(RECALL_AT, len(index))
+    k = min(index.recall_at, len(index))
     truth, _ = index._search_cells(trials, k, index.n_cells)
     cell_of = np.empty(len(index), np.int32)
     cell_of[index.cells.order] = np.repeat(

@@ -356,7 +356,8 @@ def _replace(name: str, function):
         (_set("n_cells", True), ".* of True cells cannot be opened"),
         (_set("n_cells", 99), "centres have the shape"),
         (_set("recall", 2), "2 is no recall"),
-        (_set("recall", "1"), "'1' is no recall"),
+        (_set("recall", "1"), "'1' is no recall at 10"),
+        (_set("recall_at", None), "is no recall at None"),
         (_at("vectors", (3, 1), np.nan), "vectors holds values that are not finite"),
         (_at("vectors", (3, 1), 1e20), "vectors holds values that are not finite or too large"),
         (_at("centres", (0, 0), np.inf), "centres holds values that are not finite"),
@@ -403,6 +404,7 @@ def test_a_missing_part_is_refused() -> None:
             "Got 'hnsw' instead.",
         ),
         ({"recall": 0}, "The 'recall' of an index must be in (0, 1]. Got 0 instead."),
+        ({"recall_at": 0}, "The 'recall_at' of an index must be at least 1. Got 0 instead."),
         ({"n_cells": 1}, "The 'n_cells' of an index must be at least 2. Got 1 instead."),
     ],
 )
