@@ -19,6 +19,9 @@ from torch.nn import functional as F
 
 # Scores in one piece: as many as the processor's cache holds, or enough to keep a GPU busy.
 PIECE = {"cpu": 1 << 20, "cuda": 1 << 27}
+# Tensor cores are several times slower with rows whose length is no multiple of this.
+ALIGN = {"cpu": 1, "cuda": 64}
+NEVER = -1e4  # the score of labels that only fill up
 
 
 def margin(scores: Tensor, relevant: Tensor, c: float) -> Tensor:
@@ -101,13 +104,14 @@ class _OverAll(torch.autograd.Function):
     ) -> Tensor:
         kind = phi.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else phi.dtype
-        phi_low, V_low = phi.to(low), V.to(low)
-        row_bias = bias.to(low).expand(len(V))
+        n_fill = -len(V) % ALIGN.get(kind, 1)
+        phi_low, V_low = phi.to(low), F.pad(V.to(low), (0, 0, 0, n_fill))
+        row_bias = F.pad(bias.to(low).expand(len(V)), (0, n_fill), value=NEVER)
         loss = phi.new_zeros((), dtype=torch.float32)
         d_phi = torch.empty_like(phi_low)
-        d_V = torch.zeros(V.shape, dtype=torch.float32, device=V.device)
-        d_bias = torch.zeros(len(V), dtype=torch.float32, device=V.device)
-        size = max(1, PIECE.get(kind, PIECE["cuda"]) // len(V))
+        d_V = torch.zeros(V_low.shape, dtype=torch.float32, device=V.device)
+        d_bias = torch.zeros(len(V_low), dtype=torch.float32, device=V.device)
+        size = max(1, PIECE.get(kind, PIECE["cuda"]) // len(V_low))
         with torch.autocast(kind, enabled=False):
             for first in range(0, len(phi), size):
                 part = phi_low[first : first + size]
@@ -120,6 +124,7 @@ class _OverAll(torch.autograd.Function):
                 torch.mm(scores, V_low, out=d_phi[first : first + size])
                 d_V = _add_product(d_V, scores, part, alone=size >= len(phi))
                 d_bias += scores.sum(0, dtype=torch.float32)
+        d_V, d_bias = d_V[: len(V)], d_bias[: len(V)]
         if bias.numel() == 1:
             d_bias = d_bias.sum().view(bias.shape)
         ctx.save_for_backward(d_phi.to(phi.dtype), d_V.to(V.dtype), d_bias.to(bias.dtype))

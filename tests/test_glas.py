@@ -180,6 +180,19 @@ def test_a_batch_of_sampled_labels(Y):
     assert np.array_equal(batch["A"], counts[np.ix_(block, block)])
 
 
+@pytest.mark.parametrize("sampled", [0, 2])
+@pytest.mark.parametrize("kind", ["arithmetic", "geometric", "jaccard", "pmi"])
+def test_the_table_of_a_gpu_holds_what_the_blocks_hold(Y, kind, sampled):
+    """A GPU keeps all similarities; the code runs on a CPU as well."""
+    task = make_task(Y, similarity=kind, sampled=sampled)
+    batch = task.batch(np.arange(40), np.random.default_rng(0))
+    from_block = task._similarity_of(batch)
+    task.has_table = True
+    batch = task.batch(np.arange(40), np.random.default_rng(0))
+    assert "A" not in batch
+    np.testing.assert_allclose(task._similarity_of(batch), from_block, atol=1e-3)
+
+
 def test_labels_are_drawn_evenly(Y):
     pairs = module.view_rows(sp.csr_matrix(Y))
     rows = np.zeros(1000, np.int64)

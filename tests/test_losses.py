@@ -93,10 +93,14 @@ def test_softmax_and_bce(planted):
 
 @pytest.mark.parametrize("n_biases", [1, 9])
 @pytest.mark.parametrize("piece", [1 << 20, 20])
+@pytest.mark.parametrize("align", [1, 16])
 @pytest.mark.parametrize("name", ["bce", "softmax"])
-def test_losses_over_all_labels_equal_the_plain_ones(planted, monkeypatch, name, piece, n_biases):
-    """Value and all gradients, in one piece and in pieces of two documents."""
+def test_losses_over_all_labels_equal_the_plain_ones(
+    planted, monkeypatch, name, align, piece, n_biases
+):
+    """Value and all gradients, in one piece and in pieces of one or two documents."""
     monkeypatch.setitem(losses.PIECE, "cpu", piece)
+    monkeypatch.setitem(losses.ALIGN, "cpu", align)
     _, relevant, _ = planted
     rng = np.random.default_rng(1)
     start = [rng.normal(size=shape) for shape in ((6, 4), (9, 4), (n_biases,))]

@@ -232,7 +232,7 @@ class GLaS(Model):
         sampled = self.sampled
         if sampled is None and n_labels > ALL_LABELS[kind]:
             sampled = SAMPLED
-        return Training(self, network, X, Y, held_out, sampled or None)
+        return Training(self, network, X, Y, held_out, sampled or None, kind)
 
     def _weighted(self, X: sp.csr_matrix, weights: NDArray[np.float32]) -> sp.csr_matrix:
         X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)

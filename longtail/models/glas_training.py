@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from longtail.models.glas import GLaS, Similarity
 
 BLOCK = 1024  # labels whose inner products a batch regularises
+LARGEST_TABLE = 50_000  # labels whose similarities a GPU holds all at once; more come by batch
 
 
 # -- the paper's equations ----------------------------------------------------------------------
@@ -64,7 +65,14 @@ def gravity(phi: Tensor, V: Tensor) -> Tensor:
 def similarity(A: Tensor, n_documents: int, kind: "Similarity" = "arithmetic") -> Tensor:
     """Return U from the co-occurrence counts A (R, R); 0 for labels without documents."""
     Z = A.diagonal()
-    row, column = Z.clamp_min(1)[:, None], Z.clamp_min(1)[None, :]
+    return similarity_of_pairs(A, Z[:, None], Z[None, :], n_documents, kind)
+
+
+def similarity_of_pairs(
+    both: Tensor, one: Tensor, other: Tensor, n_documents: int, kind: "Similarity"
+) -> Tensor:
+    """Return u_yy' of pairs: the documents that carry both labels, the one, the other."""
+    A, row, column = both, one.clamp_min(1), other.clamp_min(1)
     if kind == "arithmetic":  # ½(F(y|y') + F(y'|y))
         return (A / row + A / column) / 2
     if kind == "geometric":  # √(F(y|y')·F(y'|y)), theorem B.1
@@ -131,6 +139,7 @@ class Training:
     Y: sp.csr_matrix
     held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None
     sampled: int | None
+    kind: str
 
     def __post_init__(self) -> None:
         """View the rows and count which labels go together."""
@@ -138,8 +147,10 @@ class Training:
         self.n_documents = self.X.shape[0]
         self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
         self.together = None
+        self.table: Tensor | None = None
         if self.model.regularizer == "glas":
             self.together = view_rows(count_together(self.Y))
+        self.has_table = self.kind == "cuda" and self.Y.shape[1] <= LARGEST_TABLE
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the cells of the documents, their labels, and the labels sampled for them."""
@@ -149,12 +160,13 @@ class Training:
         distinct = rng.permutation(np.unique(own[own >= 0]))
         block = distinct[:BLOCK]
         place = np.full(self.Y.shape[1], -1, np.int64)
-        if self.together is not None:
+        if self.together is not None and not self.has_table:
             batch["A"] = torch.from_numpy(_take_block(self.together, block, place))
         if self.sampled is not None:  # then a label is known by its place among the candidates
             more = rng.integers(len(place), size=self.sampled)
             candidates = np.unique(np.concatenate([distinct, more]))
             place[candidates] = np.arange(len(candidates))
+            batch["regularized"] = torch.from_numpy(block)
             own, block, labels = np.where(own >= 0, place[own], -1), place[block], place[labels]
             documents, labels = documents[labels >= 0], labels[labels >= 0]
             batch["candidates"] = torch.from_numpy(candidates)
@@ -202,7 +214,33 @@ class Training:
             return gravity(phi, block)
         if model.regularizer == "spread-out":
             return spread_out(block @ block.T)
-        return glas(block @ block.T, similarity(batch["A"], self.n_documents, model.similarity))
+        return glas(block @ block.T, self._similarity_of(batch))
+
+    def _similarity_of(self, batch: dict[str, Tensor]) -> Tensor:
+        """Return U for the labels of the block."""
+        kind = self.model.similarity
+        if "A" in batch:
+            return similarity(batch["A"], self.n_documents, kind)
+        if self.table is None:
+            self.table = self._build_table(batch["block"].device)
+        labels = batch.get("regularized", batch["block"])
+        return self.table[labels[:, None], labels[None, :]].float()
+
+    def _build_table(self, device: torch.device) -> Tensor:
+        """Return U for all labels, in half precision; a GPU reads blocks of it in no time."""
+        if self.together is None:
+            raise RuntimeError("the labels that go together have not been counted")
+        n_labels = self.Y.shape[1]
+        start, columns, values = (torch.from_numpy(part).to(device) for part in self.together)
+        table = torch.zeros(n_labels, n_labels, dtype=torch.float16, device=device)
+        rows = torch.repeat_interleave(torch.diff(start), output_size=len(columns))
+        counts = torch.zeros(n_labels, device=device)
+        counts[columns[rows == columns].long()] = values[rows == columns]
+        pairs = similarity_of_pairs(
+            values, counts[rows], counts[columns.long()], self.n_documents, self.model.similarity
+        )
+        table[rows, columns.long()] = pairs.half()
+        return table
 
     def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
