@@ -124,3 +124,13 @@ class Plan:
         if self.schedule == "linear":
             return 1 - done
         return (1 + math.cos(math.pi * done)) / 2 if self.schedule == "cosine" else 1.0
+
+    def averages_at(self, step: int, n_steps: int) -> bool:
+        """Return whether the weights after so many steps enter the mean; the last always do."""
+        if self.averaging is None or step < self.averaging_start * n_steps:
+            return False
+        return step % self.averaging_every == 0 or step == n_steps
+
+    def validates_at(self, step: int, n_steps: int) -> bool:
+        """Return whether there is a validation after so many steps; the last always has one."""
+        return step % (self.validate_every or n_steps // self.epochs) == 0 or step == n_steps

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longtail.averaging import WeightMean
 from longtail.batches import LOSS, Batches, Share
 from longtail.checkpoint import (
     as_fingerprint,
@@ -122,8 +123,7 @@ class _Run:
         self.history = History()
         self.step = 0  # steps made
         self.unimproved = 0  # validations since the best one
-        self.n_averaged = 0
-        self.average: list[Tensor] = []
+        self.mean = WeightMean(self.parameters)
         self.best: dict[str, Tensor] = {}
         self.pace = Pace()
 
@@ -131,19 +131,21 @@ class _Run:
 
     def go(self, checkpoint_seconds: float) -> None:
         """Train from where the run stands to its end."""
+        plan = self.plan
         steps = range(self.step, 0 if self.history.stopped_early else self.n_steps)
         log = Log(self.run_dir if self.processes.is_main else None)
         epochs, place = divmod(self.step, self.epoch_steps)
-        n_done = epochs * self.task.n_documents + place * self.plan.batch_size
-        self.progress.stage("training", self.task.n_documents * self.plan.epochs - n_done)
+        n_done = epochs * self.task.n_documents + place * plan.batch_size
+        self.progress.stage("training", self.task.n_documents * plan.epochs - n_done)
         self.pace.begin(self.history)
         saved = time.monotonic()
         with closing(log), closing(self.batches.prepare(steps)) as shares:
             self.module.train()
             for share in self.pace.wait_for(shares):
                 self._take_step(share)
-                self._average()
-                if self._is_time_to_validate():
+                if plan.averages_at(self.step, self.n_steps):
+                    self.mean.add()
+                if plan.validates_at(self.step, self.n_steps):
                     self._validate()
                     log.write(self.history)
                 elif self.step % -(-self.n_steps // MOST_RECORDS) == 0:
@@ -201,38 +203,15 @@ class _Run:
             f"kept{where}; try a smaller learning rate or a clip of the gradients"
         )
 
-    # -- validation and averaging -----------------------------------------------------------
-
-    def _average(self) -> None:
-        """Let the weights enter the mean, if it is time for it."""
-        plan = self.plan
-        if plan.averaging is None or self.step < plan.averaging_start * self.n_steps:
-            return
-        if self.step % plan.averaging_every and self.step < self.n_steps:
-            return
-        self.n_averaged += 1
-        if not self.average:
-            self.average = [parameter.detach().clone() for parameter in self.parameters]
-        for mean, parameter in zip(self.average, self.parameters, strict=True):
-            mean.lerp_(parameter.detach(), 1 / self.n_averaged)
-
-    def _swap_average(self) -> None:
-        for i, parameter in enumerate(self.parameters[: len(self.average)]):
-            parameter.data, self.average[i] = self.average[i], parameter.data
-
-    def _is_time_to_validate(self) -> bool:
-        every = self.plan.validate_every or self.epoch_steps
-        return self.step % every == 0 or self.step == self.n_steps
+    # -- validation -------------------------------------------------------------------------
 
     def _validate(self) -> None:
         """Validate in the main process; every process learns the result and keeps the best."""
         self.module.eval()
-        self._swap_average()
-        with torch.no_grad():
+        with torch.no_grad(), self.mean.in_place():
             scores = self.processes.share(self.task.validate() if self.processes.is_main else None)
-        if scores is not None:
-            self._compare(scores)
-        self._swap_average()
+            if scores is not None:
+                self._compare(scores)
         self.module.train()
         self._record(scores or {})
 
@@ -267,7 +246,7 @@ class _Run:
         if self.best:
             self.module.load_state_dict(self.best)
         else:
-            self._swap_average()
+            self.mean.swap()
         self.pace.measure(self.history)
         self.history.n_steps = self.step
         self.module.eval()
@@ -282,10 +261,10 @@ class _Run:
         state = {
             "step": self.step,
             "unimproved": self.unimproved,
-            "n_averaged": self.n_averaged,
+            "n_averaged": self.mean.n_added,
             "history": asdict(self.history),
             "weights": self.module.state_dict(),
-            "average": self.average,
+            "average": self.mean.values,
             "best": self.best,
             "optimisers": [optimiser_state(optimiser) for optimiser in self.optimisers],
         }
@@ -299,11 +278,10 @@ class _Run:
         if state is None:
             return
         self.step, self.unimproved = state["step"], state["unimproved"]
-        self.n_averaged = state["n_averaged"]
         self.best = {name: tensor.clone() for name, tensor in state["best"].items()}
         self.history = History(**state["history"])
         self.module.load_state_dict(state["weights"])
-        self.average = [mean.to(self.processes.device, copy=True) for mean in state["average"]]
+        self.mean.restore(state["n_averaged"], state["average"])
         for optimiser, memory in zip(self.optimisers, state["optimisers"], strict=True):
             restore_optimiser(optimiser, memory)
 
