@@ -156,19 +156,19 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[int, Any]
     """Give an optimiser back what it remembered, to the bit.
 
     Its own load_state_dict would turn every tensor to the type of the weights, counters as well.
+    As there, the number of steps lies on the CPU unless the optimiser is fused or capturable.
     """
-    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    placed = [
+        (parameter, group) for group in optimiser.param_groups for parameter in group["params"]
+    ]
     for number, memory in state.items():
-        parameter = parameters[number]
+        parameter, group = placed[number]
+        counts_on_cpu = not (group.get("fused") or group.get("capturable"))
         optimiser.state[parameter] = {
-            name: _beside(value, name, parameter) for name, value in memory.items()
+            name: _put(value, "cpu" if name == "step" and counts_on_cpu else parameter.device)
+            for name, value in memory.items()
         }
 
 
-def _beside(value: Any, name: str, parameter: Tensor) -> Any:
-    """Put a tensor on its parameter's device; torch itself keeps the number of steps on the CPU."""
-    if not isinstance(value, Tensor):
-        return value
-    if name == "step" and value.ndim == 0:
-        return value.clone()
-    return value.to(parameter.device, copy=True)
+def _put(value: Any, device: str | torch.device) -> Any:
+    return value.to(device, copy=True) if isinstance(value, Tensor) else value

@@ -162,3 +162,17 @@ def test_optimisers_go_on_to_the_bit(tmp_path):
         step(whole, first, gradient.clone())
         step(again, second, gradient.clone())
     assert torch.equal(whole, again)
+
+
+@pytest.mark.parametrize(("option", "device"), [("fused", "meta"), ("foreach", "cpu")])
+def test_where_the_number_of_steps_lies(option, device):
+    class Counting(torch.optim.Optimizer):
+        def __init__(self, parameter):
+            super().__init__([parameter], {"lr": 0.1, option: True})
+
+    parameter = torch.nn.Parameter(torch.ones(2, device="meta"))
+    optimiser = Counting(parameter)
+    restore_optimiser(optimiser, {0: {"step": torch.tensor(3.0), "mean": torch.ones(2), "n": 1}})
+    assert optimiser.state[parameter]["step"].device.type == device
+    assert optimiser.state[parameter]["mean"].device.type == "meta"
+    assert optimiser.state[parameter]["n"] == 1
