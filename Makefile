@@ -27,7 +27,7 @@ bench: $(READY)           ## ours and the peers, same rows, one run (DATA=folder
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[dev]'
+	    --constraint constraints.txt --editable '.[deep,dev]'
 	touch $@
 
 clean:
