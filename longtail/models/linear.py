@@ -42,7 +42,7 @@ from longtail.topk import TopK
 from longtail.tree import LabelTree, build_label_vectors, build_tree
 
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
-SURE = 100.0  # a margin that stands for a probability of 1
+SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
 BATCH = 1024  # documents that a thread takes at a time
 
 
@@ -223,11 +223,14 @@ class Linear(Model):
 
 
 class _Task(NamedTuple):
-    """One block of classifiers to train: the children first ≤ c < last of a node."""
+    """One block of classifiers to train: the children first ≤ c < last of a node.
+
+    `documents` is None where there is nothing to learn, since all belong to an only child.
+    """
 
     level: int
     node: int
-    documents: NDArray[np.int32]
+    documents: NDArray[np.int32] | None
     first: int
     last: int
     cost: float
@@ -249,8 +252,10 @@ def _train_tree(
     scratch = local()
 
     def train(number: int, task: _Task) -> NodeWeights:
+        if task.documents is None:
+            return _constant(task.last - task.first, SURE)
         if len(task.documents) == 0:
-            return _always(task.last - task.first)
+            return _constant(task.last - task.first, -SURE)
         if not hasattr(scratch, "columns"):
             scratch.columns = np.full(X.shape[1], -1, np.int32)
         return train_node(
@@ -267,15 +272,18 @@ def _train_tree(
     costs = [task.cost for task in tasks]
     progress.stage(f"classifiers{which}", sum(costs))
     trained = run_tasks(train, list(enumerate(tasks)), costs, progress)
-    return _assemble(tree, tasks, trained, X.shape[1])
+    weights = _assemble(tree, tasks, trained, X.shape[1])
+    is_unseen = np.bincount(Y.indices, minlength=tree.n_labels) == 0
+    weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
+    return weights
 
 
-def _always(n_children: int) -> NodeWeights:
-    """Return classifiers that say yes to every document."""
+def _constant(n_children: int, margin: float) -> NodeWeights:
+    """Return classifiers that say the same of every document."""
     no_features, no_children = np.empty(0, np.int32), np.empty(0, np.uint8)
-    yes = np.full(n_children, SURE, np.float32)
+    bias = np.full(n_children, margin, np.float32)
     no_weights = np.empty(0, np.float32)
-    return NodeWeights(no_features, np.zeros(1, np.int64), no_children, no_weights, yes)
+    return NodeWeights(no_features, np.zeros(1, np.int64), no_children, no_weights, bias)
 
 
 def _spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
@@ -307,8 +315,7 @@ def _plan(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -
             starts, indices = by_node.indptr, by_node.indices
         for node in range(tree.sizes[level]):
             documents = indices[starts[node] : starts[node + 1]]
-            if level and children[node + 1] - children[node] == 1:
-                documents = documents[:0]  # they all belong to the only child
+            only_child = bool(level) and children[node + 1] - children[node] == 1
             n_cells_here = float(n_cells[documents].sum()) + len(documents)
             n_blocks = -(-(children[node + 1] - children[node]) // BLOCK)
             cuts = (
@@ -316,7 +323,8 @@ def _plan(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -
             )
             for first, last in pairwise(cuts):
                 cost = n_cells_here * (last - first + 8) + 1
-                tasks.append(_Task(level, node, documents, first, last, cost))
+                own = None if only_child and len(documents) else documents
+                tasks.append(_Task(level, node, own, first, last, cost))
     return tasks
 
 
@@ -343,7 +351,7 @@ def _assemble(
     for number, (node, task) in enumerate(zip(nodes, tasks, strict=True)):
         first = task.first + int(level[task.level + 1] - child[node])
         place_rows(trained[number], node, first, last_node, next_row, next_weight, weights)
-        trained[number] = _always(0)
+        trained[number] = _constant(0, 0)
     return weights
 
 
