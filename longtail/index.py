@@ -50,7 +50,7 @@ Method = Literal["auto", "exact", "approximate"]
 Found = tuple[Ids, Floats]
 Result = TypeVar("Result")
 
-LARGEST_EXACT = 1 << 25  # bytes of codes; more are divided into cells by method="auto"
+LARGEST_EXACT = 1 << 24  # bytes of codes; more are divided into cells by method="auto"
 LARGEST_SHARE = 0.5  # of the vectors; where cells must open more for the recall, all are searched
 LARGEST_VALUE = 1e15  # beyond it, products leave the range of float32
 N_TRIALS = 1000  # queries by which the number of cells to open is chosen
@@ -416,15 +416,17 @@ def _cluster(
         centres = to_unit(sums)
         progress.advance(len(sample))
     cell = _nearest(vectors, centres)
-    # The mean, not its direction: cells of long vectors, or of similar ones, are opened earlier.
-    sums, counts = sum_by_cell(vectors, cell, n_cells)
-    sums, counts = sums[counts > 0], counts[counts > 0]
+    counts = np.bincount(cell, minlength=n_cells)
+    squares = np.bincount(cell, np.einsum("ij,ij->i", vectors, vectors), minlength=n_cells)
+    # As long as its vectors are on the whole, so that cells of long ones are opened earlier.
+    centres *= np.sqrt(squares / np.maximum(counts, 1)).astype(np.float32)[:, None]
+    used = counts > 0
     progress.advance(n)
     return Index(
         vectors,
         metric,
-        centres=np.asarray(sums / counts[:, None], np.float32),
-        start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        centres=centres[used],
+        start=np.concatenate(([0], np.cumsum(counts[used]))).astype(np.int64),
         order=np.argsort(cell, kind="stable").astype(np.int32),
     )
 

@@ -45,7 +45,7 @@ class Cells(NamedTuple):
     """Vectors divided by where they point; an exact index has one cell for all.
 
     Attributes:
-        centres: the codes of the cells' means.
+        centres: the codes of the cells' directions, as long as their vectors are.
         start: (n_cells + 1,) where the vectors of each cell begin in `order`.
         order: (n,) the vectors' ids, cell by cell.
     """
