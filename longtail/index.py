@@ -54,6 +54,7 @@ LARGEST_EXACT = 1 << 24  # bytes of codes; more are divided into cells by method
 LARGEST_SHARE = 0.5  # of the vectors; where cells must open more for the recall, all are searched
 LARGEST_VALUE = 1e15  # beyond it, products leave the range of float32
 N_TRIALS = 1000  # queries by which the number of cells to open is chosen
+SURE = 1.645  # standard errors: the recall is reached with a probability of 95 %
 
 WIDTH = 32  # codes are padded with zeros to a multiple of this, so that vector code has no rest
 WORTH_A_THREAD = 1 << 21  # bytes of codes; a second thread costs about as much as reading these
@@ -440,11 +441,7 @@ def _nearest(vectors: Floats, centres: Floats) -> Ids:
 
 
 def _choose_probes(index: Index, trials: Floats, recall: float) -> None:
-    """Open so many cells that each half of the trials reaches `recall`; measure by a search.
-
-    A neighbour is found if its cell is opened, so the ranks of the neighbours' cells say at once
-    how many are enough.
-    """
+    """Open so many cells that queries like the trials reach `recall`; measure it by a search."""
     k = min(index.recall_at, len(index))
     truth, _ = index._search_cells(trials, k, index.n_cells)
     cell_of = np.empty(len(index), np.int32)
@@ -454,11 +451,28 @@ def _choose_probes(index: Index, trials: Floats, recall: float) -> None:
     cuts = _cuts(len(trials), n_threads())
     tasks = [(index.cells, trials[a:b], cell_of[truth[a:b]]) for a, b in pairwise(cuts)]
     ranks = np.concatenate(_in_threads(rank_cells, tasks))
-    halves = [np.sort(half, axis=None) for half in (ranks[::2], ranks[1::2]) if half.size]
-    index.n_probed = 1 + max(int(half[int(np.ceil(recall * half.size)) - 1]) for half in halves)
+    index.n_probed = _count_enough(ranks, recall)
     found, _ = index._search_cells(trials, k, index.n_probed)
     hits = (found[:, :, None] == truth[:, None, :]).any(axis=1)
     index.recall = float(hits.mean())
+
+
+def _count_enough(ranks: Ids, recall: float) -> int:
+    """Return how many cells to open so that other queries, too, reach `recall`.
+
+    A neighbour is found if its cell is opened, that is if its rank (m, k) is below this number.
+    The mean over few trials may be lucky, so it has to lie above `recall` by as much as makes
+    that unlikely.
+    """
+    low, high = 1, int(ranks.max()) + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = (ranks < middle).mean(axis=1)  # the recall of each trial
+        if found.mean() - SURE * found.std() / len(found) ** 0.5 >= recall:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 # ------------------------------------------------------------------------------------- threads
