@@ -21,6 +21,7 @@ class Embedder(NamedTuple):
         bias: (h,) of the sparse layer.
         second: (h, dim) of the layer after the ReLU; (0, 0) if there is none.
         second_bias: (dim,) of that layer; (0,) if there is none.
+        residual: (1,) 1 if what enters the ReLU is added to what the second layer returns.
     """
 
     feature_weight: NDArray[np.float32]
@@ -28,6 +29,7 @@ class Embedder(NamedTuple):
     bias: NDArray[np.float32]
     second: NDArray[np.float32]
     second_bias: NDArray[np.float32]
+    residual: NDArray[np.float32]
 
     @property
     def dim(self) -> int:
@@ -38,10 +40,12 @@ class Embedder(NamedTuple):
         """Raise ValueError unless the arrays fit together; compiled code does not check again."""
         h, dim = len(self.bias), len(self.second_bias)
         second = (h, dim) if dim else (0, 0)
-        expected = ((n_features,), (n_features, h), (h,), second, (dim,))
+        expected = ((n_features,), (n_features, h), (h,), second, (dim,), (1,))
         for field, array, shape in zip(self._fields, self, expected, strict=True):
             if array.shape != shape or array.dtype != np.float32 or not h:
                 raise ValueError(f"embedder.{field} has shape {array.shape}, expected {shape}")
+        if self.residual[0] and h != dim:
+            raise ValueError(f"{h} neurons cannot be added to {dim}")
 
 
 def embed_rows(embedder: Embedder, rows: Rows, normalize: bool) -> NDArray[np.float32]:
@@ -79,7 +83,7 @@ def _embed(
             for j in range(len(x)):
                 if x[j] > 0:
                     y += x[j] * embedder.second[j]
-            x = y
+            x = x + y if embedder.residual[0] else y
         squares = 0.0
         for j in range(dim):
             squares += np.float64(x[j]) ** 2

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longtail.parallel import run_tasks
+from longtail.parallel import n_threads, run_tasks
 from longtail.rows import Rows
 
 ROWS_PER_TASK = 1024  # fixed, so that sums do not depend on the number of threads
@@ -330,8 +330,11 @@ def _move_on_cpu(
     )
     numbers = tuple(np.float32(number) for number in settings)
     cuts = [*range(0, len(rows), ROWS_PER_TASK), len(rows)]
-    tasks = [(*arrays, first, last, *numbers) for first, last in pairwise(cuts)]
-    changes = run_tasks(_move_rows, tasks, [1.0] * len(tasks))
+    tasks: list[Any] = [(*arrays, first, last, *numbers) for first, last in pairwise(cuts)]
+    if n_threads() == 1 or len(tasks) < 3:  # to start threads would take longer
+        changes = [_move_rows(*task) for task in tasks]
+    else:
+        changes = run_tasks(_move_rows, tasks, [1.0] * len(tasks))
     return torch.from_numpy(np.sum(changes, axis=0)) if changes else torch.zeros(weight.shape[1])
 
 

@@ -16,19 +16,22 @@ def random_rows(n=20, n_features=30, seed=0):
     return sp.csr_matrix(X.astype(np.float32))
 
 
-@pytest.mark.parametrize("hidden", [True, False])
-def test_rows_are_embedded_as_the_layers_would(hidden):
+@pytest.mark.parametrize(("hidden", "residual"), [(0, 0), (5, 0), (6, 1)])
+def test_rows_are_embedded_as_the_layers_would(hidden, residual):
     rng = np.random.default_rng(0)
     X = random_rows()
-    shapes = [(30,), (30, 6), (6,), *([(6, 5), (5,)] if hidden else [(0, 0), (0,)])]
-    embedder = Embedder(*(rng.normal(size=shape).astype(np.float32) for shape in shapes))
+    shapes = [(30,), (30, 6), (6,), *([(6, hidden), (hidden,)] if hidden else [(0, 0), (0,)])]
+    embedder = Embedder(
+        *(rng.normal(size=shape).astype(np.float32) for shape in shapes),
+        np.array([residual], np.float32),
+    )
     embedder.check(30)
-    assert embedder.dim == (5 if hidden else 6)
+    assert embedder.dim == (hidden or 6)
     x = X.toarray() * embedder.feature_weight
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     x = x @ embedder.weight + embedder.bias
     if hidden:
-        x = np.maximum(x, 0) @ embedder.second + embedder.second_bias
+        x = np.maximum(x, 0) @ embedder.second + embedder.second_bias + (x if residual else 0)
     expected = x / np.linalg.norm(x, axis=1, keepdims=True)
     found = embed_rows(embedder, view_rows(X), True)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -36,8 +39,14 @@ def test_rows_are_embedded_as_the_layers_would(hidden):
     assert np.array_equal(alone, found)
 
 
+def zeros(*shapes):
+    return (np.zeros(shape, np.float32) for shape in shapes)
+
+
 def test_arrays_of_an_embedder_that_do_not_fit():
-    zeros = np.zeros
-    arrays = [zeros(30), zeros((30, 6)), zeros(6), zeros((6, 5)), zeros(4)]
+    torn = Embedder(*zeros(30, (30, 6), 6, (6, 5), 4, 1))
     with pytest.raises(ValueError, match=r"embedder.second has shape \(6, 5\), expected \(6, 4\)"):
-        Embedder(*(array.astype(np.float32) for array in arrays)).check(30)
+        torn.check(30)
+    torn = Embedder(*zeros(30, (30, 6), 6, (6, 5), 5), np.ones(1, np.float32))
+    with pytest.raises(ValueError, match="6 neurons cannot be added to 5"):
+        torn.check(30)

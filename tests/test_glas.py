@@ -24,7 +24,7 @@ from longtail.models.glas_training import (  # noqa: E402
     spread_out,
 )
 
-SMALL = {"dim": 16, "hidden": 16, "device": "cpu"}
+SMALL = {"dim": 16, "epochs": 15, "learning_rate": 0.01, "device": "cpu"}
 
 
 @pytest.fixture
@@ -211,7 +211,13 @@ def test_labels_are_drawn_evenly(Y):
     ]
     + [{"regularizer": kind} for kind in ("spread-out", "gravity", "none")]
     + [{"similarity": kind} for kind in ("geometric", "pmi", "jaccard")]
-    + [{"embedding": "linear"}, {"keep": 1.0}, {"dropout": 0.3}, {"valid": 0.2, "patience": 2}],
+    + [
+        {"embedding": "linear"},
+        {"embedding": "relu"},
+        {"keep": 1.0},
+        {"dropout": 0.0},
+        {"valid": 0.2, "patience": 2},
+    ],
     ids=str,
 )
 def test_every_variant_learns(parameters):
@@ -228,14 +234,14 @@ def test_sampled_labels_leave_the_others_alone():
     X, Y = planted_dataset().X, planted_dataset().Y
     Y = sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=(300, 5000))
     before = GLaS(**SMALL, sampled=1)._prepare(X, Y, "cpu").net.all_labels().detach()
-    model = GLaS(**SMALL, sampled=1, epochs=1).fit(X, Y)
+    model = GLaS(**{**SMALL, "epochs": 1}, sampled=1).fit(X, Y)
     same = (model.index_.vectors == before.numpy()).all(axis=1)
     assert same.sum() > 4900
     assert not same[:12].any()
 
 
 def test_held_out_documents_choose_the_weights():
-    model = GLaS(**SMALL, valid=0.25, epochs=4).fit(planted_dataset())
+    model = GLaS(**{**SMALL, "epochs": 4}, valid=0.25).fit(planted_dataset())
     records = [record["nDCG@5"] for record in model.history_.records if "nDCG@5" in record]
     assert len(records) == 4
     assert model.history_.best["nDCG@5"] == max(records)

@@ -19,7 +19,7 @@ from longtail.topk import NO_LABEL
 # The planted data has few labels, so a model that has a tree must be told to build one.
 QUICK: dict[str, dict[str, object]] = {
     "linear": {"flat": 0, "branching": 3, "max_leaf": 4},
-    "glas": {"dim": 32, "hidden": 32, "device": "cpu"},
+    "glas": {"dim": 32, "epochs": 15, "learning_rate": 0.01, "device": "cpu"},
 }
 NEEDS_TORCH = {"glas"}
 MODELS = [name for name in model_names() if name not in NEEDS_TORCH or find_spec("torch")]

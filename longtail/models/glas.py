@@ -14,9 +14,10 @@ products of labels are pulled towards how often the labels co-occur, and input c
 
 Departures: the loss is BCE over all labels where these fit, which is far better than sampled
 margins; the paper's own losses are options. s is the shared length of the label layer's weights,
-which (1) does without and BCE needs. The block U is that of the batch's distinct labels, at most
-1024 of them. Kept cells are divided by ρ, so that training and prediction see sums of one size.
-PMI is normalised to at most 1 and cut at 0, as inner products of unit vectors have to meet it.
+which (1) does without and BCE needs. φ is the sum of a linear and a ReLU layer's outputs, better
+than either alone. The block U is that of the batch's distinct labels, at most 1024 of them. Kept
+cells are divided by ρ, so that training and prediction see sums of one size. PMI is normalised to
+at most 1 and cut at 0, as inner products of unit vectors have to meet it.
 """
 
 from collections.abc import Mapping
@@ -40,9 +41,11 @@ from longtail.store import Files
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
+    from longtail.memory import Needs
     from longtail.models.glas_training import Training
     from longtail.trainer import History
 
+Embedding = Literal["linear", "relu", "residual"]
 Loss = Literal["bce", "softmax", "margin", "mining"]
 Regularizer = Literal["glas", "spread-out", "gravity", "none"]
 Similarity = Literal["arithmetic", "geometric", "pmi", "jaccard"]
@@ -56,8 +59,7 @@ class GLaS(Model):
 
     Args:
         dim: length of the embeddings of documents and labels (the paper's d).
-        embedding: a linear map, or one with a ReLU layer.
-        hidden: neurons of the ReLU layer.
+        embedding: a linear map, one with a ReLU layer, or the sum of both (residual).
         loss: over all labels or over the sampled ones; margin is the paper's equation (1),
             mining the same for the hardest labels only.
         sampled: how many random labels join those of the batch in the loss; 0 takes all labels,
@@ -86,10 +88,10 @@ class GLaS(Model):
     summary: ClassVar[str] = "unit embeddings of documents and labels, co-occurring ones near"
     choose_when: ClassVar[str] = "labels go together, or there is a GPU to train on"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"dim": 256, "hidden": 256, "epochs": 8},
+        "fast": {"dim": 256, "epochs": 4},
         "paper": {
             "dim": 1024,
-            "hidden": 1024,
+            "embedding": "relu",
             "loss": "margin",
             "batch_size": 4096,
             "strength": 10.0,
@@ -111,8 +113,7 @@ class GLaS(Model):
         self,
         *,
         dim: int = 512,
-        embedding: Literal["linear", "relu"] = "relu",
-        hidden: int = 512,
+        embedding: Embedding = "residual",
         loss: Loss = "bce",
         sampled: int | None = None,
         margin: float = 0.5,
@@ -121,12 +122,12 @@ class GLaS(Model):
         strength: float = 10.0,
         similarity: Similarity = "arithmetic",
         keep: float = 0.8,
-        dropout: float = 0.0,
+        dropout: float = 0.3,
         idf: bool = True,
         normalize: bool = True,
-        epochs: int = 15,
+        epochs: int = 6,
         batch_size: int | None = None,
-        learning_rate: float = 0.003,
+        learning_rate: float = 0.001,
         schedule: Literal["constant", "linear", "cosine"] = "linear",
         valid: float = 0.0,
         patience: int | None = None,
@@ -136,7 +137,6 @@ class GLaS(Model):
     ):
         self.dim = dim
         self.embedding = embedding
-        self.hidden = hidden
         self.loss = loss
         self.sampled = sampled
         self.margin = margin
@@ -160,7 +160,7 @@ class GLaS(Model):
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("dim", "hidden", "mined", "epochs"):
+        for name in ("dim", "mined", "epochs"):
             self.require(name, getattr(self, name) >= 1, "at least 1")
         for name in ("batch_size", "patience"):
             value = getattr(self, name)
@@ -185,11 +185,13 @@ class GLaS(Model):
         from longtail.trainer import Plan, train
 
         kind = choose_device(self.device).type
+        batch_size = self.batch_size or _choose_batch_size(X.shape[0])
+        self._plan_memory(X, Y, batch_size, kind, progress)
         weights = _weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
         task = self._prepare(self._weighted(X, weights), Y, kind)
         plan = Plan(
             epochs=self.epochs,
-            batch_size=self.batch_size or _choose_batch_size(task.n_documents),
+            batch_size=batch_size,
             learning_rate=self.learning_rate,
             schedule=self.schedule,
             patience=self.patience,
@@ -227,12 +229,60 @@ class GLaS(Model):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
-            hidden = self.hidden if self.embedding == "relu" else 0
-            network = Network(X.shape[1], n_labels, hidden, self.dim, share)
-        sampled = self.sampled
-        if sampled is None and n_labels > ALL_LABELS[kind]:
-            sampled = SAMPLED
-        return Training(self, network, X, Y, held_out, sampled or None, kind)
+            network = Network(X.shape[1], n_labels, self.dim, self.embedding, share)
+        return Training(self, network, X, Y, held_out, self._n_sampled(n_labels, kind), kind)
+
+    def _n_sampled(self, n_labels: int, kind: str) -> int | None:
+        """Return how many labels to sample for a batch, None if it scores all."""
+        if self.sampled is None:
+            return SAMPLED if n_labels > ALL_LABELS[kind] else None
+        return self.sampled or None
+
+    def _plan_memory(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int, kind: str, progress: Progress
+    ) -> None:
+        """Say what training will take, or stop with what to change."""
+        from longtail.memory import plan_memory
+
+        n_cells = batch_size * -(-X.nnz // X.shape[0])
+        others = {
+            "dim=128": {"dim": 128},
+            f"sampled={SAMPLED}": {"sampled": SAMPLED},
+            f"dim=128, sampled={SAMPLED}": {"dim": 128, "sampled": SAMPLED},
+        }
+        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, kind)
+        alternatives = {
+            name: type(self)(**{**self.get_parameters(), **other})._needs(*sizes)
+            for name, other in others.items()
+        }
+        line = plan_memory(self._needs(*sizes), device=kind, alternatives=alternatives)
+        progress.stage("memory", 1)
+        progress.note(line)
+        progress.advance(1)
+
+    def _needs(
+        self, n_features: int, n_labels: int, batch_size: int, n_cells: int, kind: str
+    ) -> "Needs":
+        """Return the bytes that training takes, in the order of `Network`."""
+        from longtail.losses import PIECE
+        from longtail.memory import Needs
+
+        second = 0 if self.embedding == "linear" else self.dim**2
+        sampled = self._n_sampled(n_labels, kind)
+        n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size)
+        n_scores = batch_size * n_scored
+        if sampled is None and self.loss in ("bce", "softmax"):
+            n_scores = min(n_scores, max(PIECE[kind], n_labels))
+        parameters = 4 * (n_features * self.dim + second + n_labels * self.dim)
+        gradients = 4 * (min(n_cells, n_features) * self.dim + second + n_scored * self.dim)
+        activations = 4 * (6 * batch_size * self.dim + 4 * n_scored * self.dim + 3 * n_scores)
+        return Needs(
+            parameters=parameters,
+            gradients=gradients,
+            optimiser=2 * parameters,
+            activations=activations + 40 * n_cells,
+            best=parameters if self.valid else 0,
+        )
 
     def _weighted(self, X: sp.csr_matrix, weights: NDArray[np.float32]) -> sp.csr_matrix:
         X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
