@@ -67,7 +67,7 @@ class GLaS(Model):
         margin: by how much a relevant label must be ahead of others (margin, mining).
         mined: how many of the hardest labels count (mining).
         regularizer: what keeps the label embeddings apart.
-        strength: weight of the regulariser (the paper's λ).
+        strength: weight of the regulariser (the paper's λ; 10 with its margin loss).
         similarity: what inner product the regulariser glas wants of two labels.
         keep: share of the input cells that input dropout keeps (the paper's ρ).
         dropout: share of the ReLU layer's outputs that are dropped in training.
@@ -112,20 +112,20 @@ class GLaS(Model):
     def __init__(
         self,
         *,
-        dim: int = 512,
+        dim: int = 1024,
         embedding: Embedding = "residual",
         loss: Loss = "bce",
         sampled: int | None = None,
         margin: float = 0.5,
         mined: int = 10,
         regularizer: Regularizer = "glas",
-        strength: float = 10.0,
+        strength: float = 1000.0,
         similarity: Similarity = "arithmetic",
         keep: float = 0.8,
         dropout: float = 0.3,
         idf: bool = True,
         normalize: bool = True,
-        epochs: int = 6,
+        epochs: int = 5,
         batch_size: int | None = None,
         learning_rate: float = 0.001,
         schedule: Literal["constant", "linear", "cosine"] = "linear",
@@ -324,8 +324,9 @@ def _weigh_features(X: sp.csr_matrix) -> NDArray[np.float32]:
 
 
 def _choose_batch_size(n_documents: int) -> int:
-    """Return a power of two that makes about 128 steps of an epoch."""
-    return int(np.clip(2 ** round(np.log2(n_documents / 128)), 32, 4096))
+    """Return what makes about 128 steps of an epoch, fewer of one with few documents."""
+    least = min(64, max(1, n_documents // 8))
+    return int(np.clip(2 ** round(np.log2(n_documents / 128)), least, 4096))
 
 
 def _fingerprint(X: sp.csr_matrix, Y: sp.csr_matrix) -> str:
