@@ -1,6 +1,6 @@
-"""Save a small model of every kind as this version writes it, for tests/models/.
+"""Save a small model of every kind, or of those named, as this version writes it.
 
-Run it once for each release and commit the folders it names; `tests/test_releases.py` then opens
+Run it once for each release and commit the folders that it makes in tests/models; `tests/test_releases.py` then opens
 them with every later version and expects the scores that stand beside them.
 """
 
@@ -22,7 +22,7 @@ SMALL = {"linear": {"flat": 0, "branching": 3, "max_leaf": 4, "trees": 2}}
 
 def main() -> None:
     """Train, save and predict with each model."""
-    for name in model_names():
+    for name in sys.argv[1:] or model_names():
         folder = ROOT / "tests" / "models" / f"{name}-{__version__}"
         model = get_model_class(name)(**SMALL.get(name, {})).fit(planted_texts(n_labels=N_LABELS))
         folder.mkdir(parents=True)
