@@ -1,7 +1,7 @@
 """Save a small model of every kind, or of those named, as this version writes it.
 
-Run it once for each release and commit the folders that it makes in tests/models; `tests/test_releases.py` then opens
-them with every later version and expects the scores that stand beside them.
+Run it once for each release and commit the folders that it makes in tests/models;
+`tests/test_releases.py` opens them with every later version and expects the scores beside them.
 """
 
 import json
