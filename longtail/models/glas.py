@@ -67,7 +67,8 @@ class GLaS(Model):
         margin: by how much a relevant label must be ahead of others (margin, mining).
         mined: how many of the hardest labels count (mining).
         regularizer: what keeps the label embeddings apart.
-        strength: weight of the regulariser (the paper's λ; 10 with its margin loss).
+        strength: weight of the regulariser (the paper's λ; 10 with its margin loss); gravity,
+            which pulls at documents too, needs about a thousandth of what the others need.
         similarity: what inner product the regulariser glas wants of two labels.
         keep: share of the input cells that input dropout keeps (the paper's ρ).
         dropout: share of the ReLU layer's outputs that are dropped in training.
