@@ -78,9 +78,9 @@ def find_checkpoints(run_dir: Path) -> list[Path]:
     return [folder for _, folder in sorted(found, reverse=True)]
 
 
-def remove_checkpoints(run_dir: str | Path) -> None:
-    """Remove all checkpoints, as when the model that they led to is saved."""
-    for folder in find_checkpoints(Path(run_dir)):
+def remove_checkpoints(run_dir: str | Path, n_newest: int | None = None) -> None:
+    """Remove all checkpoints, as when the model that they led to is saved, or the newest ones."""
+    for folder in find_checkpoints(Path(run_dir))[:n_newest]:
         shutil.rmtree(folder)
 
 

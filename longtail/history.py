@@ -27,6 +27,7 @@ class History:
         best_step: the step after which it took place; its weights are the ones kept.
         n_steps: how many steps were made.
         stopped_early: whether patience ran out.
+        problem: why training had to stop, None if it did not; the last good weights are kept.
         seconds: the time training took.
         waiting: how many of these seconds were spent waiting for the next batch.
     """
@@ -36,6 +37,7 @@ class History:
     best_step: int = 0
     n_steps: int = 0
     stopped_early: bool = False
+    problem: str | None = None
     seconds: float = 0.0
     waiting: float = 0.0
 

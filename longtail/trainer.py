@@ -37,6 +37,7 @@ from longtail.progress import SILENT, Progress
 __all__ = ["Batch", "History", "Plan", "Task", "choose_device", "remove_checkpoints", "train"]
 
 MOST_RECORDS = 200  # lines of the log between its first and last step
+LOWER_RATE = "try a smaller learning rate"
 
 
 def train(
@@ -53,6 +54,9 @@ def train(
 ) -> History:
     """Train `task.module` and return what happened; the module ends with the weights to keep.
 
+    A loss that is no longer a number ends training with the last good weights; the history's
+    `problem` then says at which step. Without any, as at the first step, TrainingError says so.
+
     Args:
         task: the model's part.
         plan: how to train.
@@ -64,9 +68,6 @@ def train(
         fingerprint: what data and parameters this is, as JSON knows it; resuming a run with
             another one is refused, naming what differs.
         checkpoint_seconds: time between two checkpoints.
-
-    Raises:
-        TrainingError: the loss is no longer a number; the last good weights are in the module.
     """
     processes = join_processes(device)
     run_path = None if run_dir is None else make_run_dir(run_dir)
@@ -122,6 +123,7 @@ class _Run:
         self.fingerprint: dict[str, Any] = {}
         self.history = History()
         self.step = 0  # steps made
+        self.last: Share | None = None  # what the last step was made of
         self.unimproved = 0  # validations since the best one
         self.mean = WeightMean(self.parameters)
         self.best: dict[str, Tensor] = {}
@@ -143,6 +145,8 @@ class _Run:
             self.module.train()
             for share in self.pace.wait_for(shares):
                 self._take_step(share)
+                if self.history.problem is not None:
+                    break
                 if plan.averages_at(self.step, self.n_steps):
                     self.mean.add()
                 if plan.validates_at(self.step, self.n_steps):
@@ -156,52 +160,81 @@ class _Run:
                 if self.step < self.n_steps and time.monotonic() - saved >= checkpoint_seconds:
                     self.save()
                     saved = time.monotonic()
-        if steps:
+        if steps and self.history.problem is None:
             self.save()
 
     def _take_step(self, share: Share) -> None:
-        device = self.processes.device
-        streams = np.random.SeedSequence([LOSS, self.seed, self.step, self.processes.rank])
-        torch.manual_seed(int(streams.generate_state(1, np.uint64)[0]))
         for group, top_rate in zip(self.groups, self.top_rates, strict=True):
             group["lr"] = top_rate * self.plan.rate(self.step, self.n_steps)
-        batch = {key: value.to(device, non_blocking=True) for key, value in share.batch.items()}
-        with torch.autocast(device.type, torch.bfloat16, enabled=self._uses_bf16()):
-            loss = self.task.loss(batch) * share.weight
+        loss = self._loss(share)
         loss.backward()  # type: ignore[no-untyped-call]
         self.processes.average_gradients(self.parameters)
         norm = limit_gradients(self.parameters, self.plan.clip)
         mean_loss = self.processes.mean(loss.detach().float())
         shown_loss, length = torch.stack([mean_loss, norm]).tolist()  # the one wait for a GPU
-        self._check(shown_loss, length)
+        if not math.isfinite(shown_loss) or not math.isfinite(length):
+            self._give_up(shown_loss, length)
+            return
         for optimiser in self.optimisers:
             optimiser.step()
             optimiser.zero_grad()
         self.step += 1
+        self.last = share
         self.pace.count(shown_loss, share.n_documents)
         self.progress.advance(share.n_documents)
         self.pace.note(self.progress, self.history)
+
+    def _loss(self, share: Share) -> Tensor:
+        """Return the loss of this process's share of a step."""
+        device = self.processes.device
+        streams = np.random.SeedSequence([LOSS, self.seed, self.step, self.processes.rank])
+        torch.manual_seed(int(streams.generate_state(1, np.uint64)[0]))
+        batch = {key: value.to(device, non_blocking=True) for key, value in share.batch.items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=self._uses_bf16()):
+            return self.task.loss(batch) * share.weight
 
     def _uses_bf16(self) -> bool:
         on_gpu = self.processes.device.type == "cuda"
         return self.plan.precision == "bf16" or (self.plan.precision == "auto" and on_gpu)
 
-    def _check(self, loss: float, length: float) -> None:
-        """Stop before a step that would spoil the weights."""
-        if math.isfinite(loss) and math.isfinite(length):
-            return
-        what = "the loss" if not math.isfinite(loss) else "the gradient"
-        value = loss if not math.isfinite(loss) else length
+    # -- a loss that is no number -----------------------------------------------------------
+
+    def _give_up(self, loss: float, length: float) -> None:
+        """End training before a step that would spoil the weights, with the last good ones."""
+        what, value = ("gradient", length) if math.isfinite(loss) else ("loss", loss)
+        where = f"step {self.step + 1:,} of {self.n_steps:,}"
+        problem = (
+            f"the {what} became {value} at {where} (epoch {self.step // self.epoch_steps + 1})"
+        )
         for optimiser in self.optimisers:
             optimiser.zero_grad()
-        where = "" if self.run_dir is None else f" in {self.run_dir}"
-        self.save()
-        self.module.eval()
-        raise TrainingError(
-            f"{what} became {value} at step {self.step + 1:,} of {self.n_steps:,} "
-            f"(epoch {self.step // self.epoch_steps + 1}); the weights from before that step are "
-            f"kept{where}; try a smaller learning rate or a clip of the gradients"
-        )
+        if self.best:
+            kept = f"the best weights, those of step {self.history.best_step:,}, are kept"
+        elif self._is_sound():
+            kept = "the weights from before that step are kept"
+        elif self._return_to_checkpoint():
+            kept = f"the weights of step {self.step:,} are kept"
+        else:
+            raise TrainingError(f"{problem}, and no earlier weights are of use; {LOWER_RATE}")
+        self.history.problem = f"{problem}; {kept}; {LOWER_RATE}"
+
+    @torch.no_grad()
+    def _is_sound(self) -> bool:
+        """Return whether the present weights give a loss on the documents of the last step."""
+        if self.last is None:
+            return False
+        return math.isfinite(self.processes.mean(self._loss(self.last).float()).item())
+
+    def _return_to_checkpoint(self) -> bool:
+        """Take up the newest checkpoint whose weights are sound; return whether there is one."""
+        while self.run_dir is not None and self.restore():
+            if self._is_sound():
+                return True
+            self.processes.wait()  # nobody removes what another still reads
+            if self.processes.is_main:
+                remove_checkpoints(self.run_dir, 1)
+            self.processes.wait()
+        return False
 
     # -- validation -------------------------------------------------------------------------
 
@@ -270,13 +303,13 @@ class _Run:
         }
         write_checkpoint(self.run_dir, self.step, state, self.fingerprint)
 
-    def restore(self) -> None:
-        """Take up the newest whole checkpoint, if there is one."""
+    def restore(self) -> bool:
+        """Take up the newest whole checkpoint; return whether there is one."""
         if self.run_dir is None:
             raise ParameterError("there is nothing to resume: training had no folder to save to")
         state = read_checkpoint(self.run_dir, self.fingerprint)
         if state is None:
-            return
+            return False
         self.step, self.unimproved = state["step"], state["unimproved"]
         self.best = {name: tensor.clone() for name, tensor in state["best"].items()}
         self.history = History(**state["history"])
@@ -284,6 +317,7 @@ class _Run:
         self.mean.restore(state["n_averaged"], state["average"])
         for optimiser, memory in zip(self.optimisers, state["optimisers"], strict=True):
             restore_optimiser(optimiser, memory)
+        return True
 
 
 def limit_gradients(parameters: Iterable[torch.nn.Parameter], limit: float | None) -> Tensor:

@@ -11,8 +11,7 @@ from planted import planted_dataset
 torch = pytest.importorskip("torch")
 
 from longtail import evaluate  # noqa: E402
-from longtail.errors import MissingExtraError, ParameterError  # noqa: E402
-from longtail.models import glas as estimator  # noqa: E402
+from longtail.errors import ParameterError  # noqa: E402
 from longtail.models import glas_training as module  # noqa: E402
 from longtail.models.glas import GLaS  # noqa: E402
 from longtail.models.glas_training import (  # noqa: E402
@@ -249,13 +248,6 @@ def test_held_out_documents_choose_the_weights():
     assert model.history_.best["n_documents"] == 75
 
 
-def test_features_are_weighed_where_rows_hold_counts():
-    X = sp.csr_matrix(np.array([[1, 2, 0], [1, 0, 0]], np.float32))
-    expected = np.log(3 / (1 + np.array([2, 1, 0]))) + 1
-    np.testing.assert_allclose(estimator._weigh_features(X), expected, rtol=1e-6)
-    assert (estimator._weigh_features(X / 3) == 1).all()
-
-
 @pytest.mark.parametrize(
     ("name", "value", "range_text"),
     [
@@ -284,15 +276,6 @@ def test_parameters_out_of_range(name, value, range_text):
 def test_a_gpu_that_is_not_there():
     with pytest.raises(ParameterError, match="there is no GPU to train on"):
         GLaS(device="cuda").fit(planted_dataset())
-
-
-def test_training_without_torch_names_the_command(monkeypatch):
-    monkeypatch.setattr(estimator, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError) as caught:
-        GLaS().fit(planted_dataset())
-    assert str(caught.value) == (
-        "GLaS needs torch, which is not installed; install it with: pip install 'longtail[deep]'"
-    )
 
 
 def test_a_trained_model_predicts_without_torch(tmp_path):

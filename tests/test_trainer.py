@@ -341,29 +341,62 @@ def test_two_processes_learn_what_one_learns(tmp_path):
 # --------------------------------------------------------------------------------------- mistakes
 
 
-def test_a_loss_that_is_no_number_stops_before_it_does_harm(tmp_path):
+def spoil_at(step_to_spoil):
+    return lambda step, loss: loss * float("nan") if step == step_to_spoil else loss
+
+
+def test_a_loss_that_is_no_number_stops_before_it_does_harm():
     task, good = PlantedTask(), PlantedTask()
-    task.on_loss = lambda step, loss: loss * float("nan") if step == 8 else loss
+    task.on_loss = spoil_at(8)
     good.validate = task.validate = lambda: None
-    with pytest.raises(TrainingError) as error:
-        train_on_cpu(task, replace(PLAN, averaging=None), run_dir=tmp_path)
-    assert str(error.value) == (
-        f"the loss became nan at step 8 of 18 (epoch 2); the weights from before that step are "
-        f"kept in {tmp_path}; try a smaller learning rate or a clip of the gradients"
+    history = train_on_cpu(task, replace(PLAN, averaging=None))
+    assert history.problem == (
+        "the loss became nan at step 8 of 18 (epoch 2); the weights from before that step are "
+        "kept; try a smaller learning rate"
     )
+    assert history.n_steps == 7
     good.on_loss = lambda step, loss: loss if step < 8 else 1 / 0
     with pytest.raises(ZeroDivisionError):
         train_on_cpu(good, replace(PLAN, averaging=None))
     assert_same(weights(task), weights(good))
-    assert (tmp_path / "step-00000007").is_dir()
 
 
-def test_a_gradient_that_is_no_number_stops_too():
+def test_the_best_weights_are_those_kept_when_the_loss_breaks():
+    task = PlantedTask()
+    task.on_loss = spoil_at(8)
+    history = train_on_cpu(task, replace(PLAN, averaging=None))
+    assert "at step 8 of 18 (epoch 2); the best weights, those of step 4, are kept" in (
+        history.problem
+    )
+
+
+def test_weights_that_give_no_loss_are_left_for_the_checkpoint_before(tmp_path):
+    task = PlantedTask()
+    task.validate = lambda: None
+
+    def explode(step, loss):
+        if step == 5:
+            with torch.no_grad():
+                task.module.output.bias.fill_(float("inf"))
+        return loss
+
+    task.on_loss = explode
+    history = train_on_cpu(
+        task, replace(PLAN, averaging=None), run_dir=tmp_path, checkpoint_seconds=0
+    )
+    assert "the weights of step 4 are kept" in history.problem
+    assert all(np.isfinite(array).all() for array in weights(task).values())
+
+
+def test_a_loss_that_never_was_a_number():
     task = PlantedTask()
     task.on_loss = lambda step, loss: loss + (task.module.output.bias[0] * 0).sqrt()
-    with pytest.raises(TrainingError, match=r"the gradient became nan at step 1 of 18 \(epoch 1\)"):
+    with pytest.raises(TrainingError) as error:
         train_on_cpu(task)
-    assert all(np.isfinite(array).all() for array in weights(task).values())
+    assert str(error.value) == (
+        "the gradient became nan at step 1 of 18 (epoch 1), and no earlier weights are of use; "
+        "try a smaller learning rate"
+    )
 
 
 def test_an_error_in_the_batch_thread_arrives():

@@ -21,20 +21,23 @@ at most 1 and cut at 0, as inner products of unit vectors have to meet it.
 """
 
 from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
-from zlib import crc32
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.embedder import Embedder, embed_rows
-from longtail.errors import MissingExtraError
 from longtail.features import Tfidf
 from longtail.index import Index, build_index
-from longtail.models.base import Model
+from longtail.models.neural import (
+    Device,
+    Neural,
+    choose_batch_size,
+    hold_out,
+    require_torch,
+    weigh_features,
+)
 from longtail.progress import Progress
 from longtail.rows import scale_to_unit, view_rows
 from longtail.store import Files
@@ -43,7 +46,6 @@ from longtail.topk import TopK
 if TYPE_CHECKING:
     from longtail.memory import Needs
     from longtail.models.glas_training import Training
-    from longtail.trainer import History
 
 Embedding = Literal["linear", "relu", "residual"]
 Loss = Literal["bce", "softmax", "margin", "mining"]
@@ -54,7 +56,7 @@ ALL_LABELS = {"cpu": 50_000, "cuda": 2_000_000}  # up to so many, every batch sc
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 
 
-class GLaS(Model):
+class GLaS(Neural):
     """Unit embeddings of documents and labels, with co-occurring labels kept side by side.
 
     Args:
@@ -100,15 +102,10 @@ class GLaS(Model):
         },
     }
 
-    # Where the log and the checkpoints of training go, and whether to go on from there.
-    run_dir: Path | None = None
-    resume: bool = False
-
     embedder_: Embedder
     index_: Index
     scale_: float
     bias_: float
-    history_: "History"
 
     def __init__(
         self,
@@ -132,7 +129,7 @@ class GLaS(Model):
         schedule: Literal["constant", "linear", "cosine"] = "linear",
         valid: float = 0.0,
         patience: int | None = None,
-        device: Literal["auto", "cpu", "cuda"] = "auto",
+        device: Device = "auto",
         seed: int = 0,
         tfidf: Tfidf | None = None,
     ):
@@ -167,10 +164,7 @@ class GLaS(Model):
             value = getattr(self, name)
             self.require(name, value is None or value >= 1, "at least 1, or none")
         self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
-        for name, hint in get_type_hints(GLaS.__init__).items():
-            if get_origin(hint) is Literal:
-                choices = " or ".join(map(repr, get_args(hint)))
-                self.require(name, getattr(self, name) in get_args(hint), choices)
+        self.check_choices()
         for name in ("margin", "strength"):
             self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
         self.require("learning_rate", 0 < self.learning_rate < np.inf, "a number above 0")
@@ -181,14 +175,14 @@ class GLaS(Model):
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Train the network, then prepare it for single documents and the labels for search."""
-        _require_torch()
+        require_torch("GLaS")
+        from longtail.plan import Plan
         from longtail.processes import choose_device
-        from longtail.trainer import Plan, train
 
         kind = choose_device(self.device).type
-        batch_size = self.batch_size or _choose_batch_size(X.shape[0])
+        batch_size = self.batch_size or choose_batch_size(X.shape[0])
         self._plan_memory(X, Y, batch_size, kind, progress)
-        weights = _weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
         task = self._prepare(self._weighted(X, weights), Y, kind)
         plan = Plan(
             epochs=self.epochs,
@@ -197,21 +191,11 @@ class GLaS(Model):
             schedule=self.schedule,
             patience=self.patience,
         )
-        history = train(
-            task,
-            plan,
-            device=self.device,
-            seed=self.seed,
-            progress=progress,
-            run_dir=self.run_dir,
-            resume=self.resume,
-            fingerprint={**self.get_parameters(), "data": _fingerprint(X, Y)},
-        )
+        self.train_task(task, plan, X, Y, progress)
         net = task.net.cpu().requires_grad_(False)
         self.embedder_ = net.export(weights)
         self.index_ = build_index(net.all_labels().numpy(), seed=self.seed)
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
-        self.history_ = history
 
     def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "Training":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
@@ -219,12 +203,10 @@ class GLaS(Model):
 
         from longtail.models.glas_training import Network, Training
 
-        rng = np.random.default_rng(self.seed)
-        order = rng.permutation(X.shape[0])
-        n_held = min(round(self.valid * X.shape[0]), X.shape[0] - 1)
-        held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
-        held_out = (X[held], Y[held]) if n_held else None
-        if n_held:
+        held_out = None
+        if self.valid:
+            kept, held = hold_out(X.shape[0], self.valid, self.seed)
+            held_out = (X[held], Y[held]) if len(held) else None
             X, Y = X[kept], Y[kept]
         n_labels = Y.shape[1]
         with torch.random.fork_rng(devices=[]):
@@ -243,8 +225,6 @@ class GLaS(Model):
         self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int, kind: str, progress: Progress
     ) -> None:
         """Say what training will take, or stop with what to change."""
-        from longtail.memory import plan_memory
-
         n_cells = batch_size * -(-X.nnz // X.shape[0])
         others = {
             "dim=128": {"dim": 128},
@@ -256,10 +236,7 @@ class GLaS(Model):
             name: type(self)(**{**self.get_parameters(), **other})._needs(*sizes)
             for name, other in others.items()
         }
-        line = plan_memory(self._needs(*sizes), device=kind, alternatives=alternatives)
-        progress.stage("memory", 1)
-        progress.note(line)
-        progress.advance(1)
+        self.say_memory(self._needs(*sizes), kind, alternatives, progress)
 
     def _needs(
         self, n_features: int, n_labels: int, batch_size: int, n_cells: int, kind: str
@@ -314,33 +291,3 @@ class GLaS(Model):
         if found != expected:
             raise ValueError(f"label embeddings of shape {found}, expected {expected}")
         self.scale_, self.bias_ = float(files.config["scale"]), float(files.config["bias"])
-
-
-def _weigh_features(X: sp.csr_matrix) -> NDArray[np.float32]:
-    """Return log(n/df) + 1 of each feature if X holds counts; other values are weights already."""
-    if X.nnz and (X.data != np.round(X.data)).any():
-        return np.ones(X.shape[1], np.float32)
-    held = np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
-    return (np.log((1 + X.shape[0]) / (1 + held)) + 1).astype(np.float32)
-
-
-def _choose_batch_size(n_documents: int) -> int:
-    """Return what makes about 128 steps of an epoch, fewer of one with few documents."""
-    least = min(64, max(1, n_documents // 8))
-    return int(np.clip(2 ** round(np.log2(n_documents / 128)), least, 4096))
-
-
-def _fingerprint(X: sp.csr_matrix, Y: sp.csr_matrix) -> str:
-    """Return a few characters that change with the data."""
-    total = 0
-    for array in (X.indptr, X.indices, X.data, Y.indptr, Y.indices):
-        total = crc32(np.ascontiguousarray(array).tobytes(), total)
-    return f"{total:08x}"
-
-
-def _require_torch() -> None:
-    if find_spec("torch") is None:
-        raise MissingExtraError(
-            "GLaS needs torch, which is not installed; "
-            "install it with: pip install 'longtail[deep]'"
-        )

@@ -27,6 +27,7 @@ from longtail.layers import (
     take_rows,
 )
 from longtail.metrics import evaluate
+from longtail.models.neural import pairs_of
 from longtail.rows import Rows, view_rows
 from longtail.topk import TopK
 
@@ -170,7 +171,7 @@ class Training:
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the cells of the documents, their labels, and the labels sampled for them."""
         batch: dict[str, Any] = Cells.of(self.rows, rows, self.X.shape[1])._asdict()
-        documents, labels = _labels_of(self.pairs, rows)
+        documents, labels = pairs_of(self.pairs, rows)
         own = _draw_labels(self.pairs, rows, rng.random(len(rows)))  # y_1, …, y_B of line 12
         distinct = rng.permutation(np.unique(own[own >= 0]))
         block = distinct[:BLOCK]
@@ -295,15 +296,6 @@ def count_together(Y: sp.csr_matrix) -> sp.csr_matrix:
     """Return A = YᵀY: how many documents carry both labels."""
     ones = sp.csr_matrix((np.ones(Y.nnz, np.float32), Y.indices, Y.indptr), shape=Y.shape)
     return sp.csr_matrix(ones.T @ ones)
-
-
-def _labels_of(pairs: Rows, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pairs (place in the batch, label) of these documents."""
-    counts = pairs.start[rows + 1] - pairs.start[rows]
-    documents = np.repeat(np.arange(len(rows)), counts)
-    offsets = np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts)
-    labels = pairs.columns[np.repeat(pairs.start[rows], counts) + offsets]
-    return documents, labels.astype(np.int64)
 
 
 def _draw_labels(
