@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         ParameterError,
     )
     from longtail.metrics import evaluate
-    from longtail.models import GLaS, Linear, load_model
+    from longtail.models import DXML, MNN, GLaS, Linear, load_model
     from longtail.topk import TopK
 
 # Names are imported on first use, so that `import longtail` costs next to nothing.
@@ -30,13 +30,17 @@ _HOME = {
     "NotFittedError": "errors",
     "ParameterError": "errors",
     "evaluate": "metrics",
+    "DXML": "models",
     "GLaS": "models",
+    "MNN": "models",
     "Linear": "models",
     "load_model": "models",
     "TopK": "topk",
 }
 
 __all__ = [
+    "DXML",
+    "MNN",
     "DataError",
     "Dataset",
     "GLaS",

@@ -20,8 +20,10 @@ from longtail.topk import NO_LABEL
 QUICK: dict[str, dict[str, object]] = {
     "linear": {"flat": 0, "branching": 3, "max_leaf": 4},
     "glas": {"dim": 32, "epochs": 15, "learning_rate": 0.01, "device": "cpu"},
+    "mnn": {"dim": 32, "learning_rate": 0.01, "device": "cpu"},
+    "dxml": {"dim": 32, "hidden": 64, "walks": 50, "learning_rate": 0.01, "device": "cpu"},
 }
-NEEDS_TORCH = {"glas"}
+NEEDS_TORCH = {"dxml", "glas", "mnn"}
 MODELS = [name for name in model_names() if name not in NEEDS_TORCH or find_spec("torch")]
 
 pytestmark = pytest.mark.parametrize("name", MODELS)

@@ -8,12 +8,14 @@ from longtail.errors import ModelFileError, ParameterError, suggest
 
 if TYPE_CHECKING:
     from longtail.models.base import Model
+    from longtail.models.dxml import DXML
     from longtail.models.glas import GLaS
     from longtail.models.linear import Linear
+    from longtail.models.mnn import MNN
 
-__all__ = ["GLaS", "Linear", "get_model_class", "load_model", "model_names"]
+__all__ = ["DXML", "MNN", "GLaS", "Linear", "get_model_class", "load_model", "model_names"]
 
-_CLASSES = {"linear": "Linear", "glas": "GLaS"}
+_CLASSES = {"linear": "Linear", "glas": "GLaS", "mnn": "MNN", "dxml": "DXML"}
 
 
 def model_names() -> list[str]:

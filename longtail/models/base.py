@@ -69,6 +69,15 @@ class Model(ABC):
     def restore(self, files: Files) -> None:
         """Take back what `add_to_files` wrote."""
 
+    def update_rows(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Take in more documents; Y has a column for each new label after those of the others.
+
+        Models that can do so override it; whatever goes wrong must leave the model as it was.
+        """
+        raise NotImplementedError
+
     # -- settings ---------------------------------------------------------------------------
 
     @classmethod
@@ -136,6 +145,54 @@ class Model(ABC):
         self.training_counts_ = TrainingCounts.of(dataset)
         return self
 
+    def partial_fit(
+        self,
+        data: Documents,
+        labels: Any = None,
+        *,
+        train: bool = False,
+        progress: Progress = SILENT,
+    ) -> Self:
+        """Take in more documents, with labels known or new, where the model can.
+
+        Args:
+            data: documents of the kind that the model was trained on.
+            labels: their labels, as `fit` takes them.
+            train: also go on with training, from the present weights.
+            progress: is shown what takes long.
+        """
+        self.check_updatable()
+        self._check_fitted()
+        dataset = as_dataset(data, labels)
+        X = self._rows_of(dataset)
+        if dataset.Y.nnz == 0:
+            raise DataError(
+                f"none of the {dataset.n_documents} documents carries a label; "
+                "there is nothing to add"
+            )
+        aligned = dataset.align(self.label_names_)
+        self.update_rows(X, aligned.Y, train, progress)
+        self.label_names_ = list(aligned.label_names)
+        old, new = self.training_counts_, TrainingCounts.of(aligned)
+        self.training_counts_ = TrainingCounts(
+            old.n_documents + new.n_documents,
+            old.padded(len(new.label_counts)) + new.label_counts,
+        )
+        return self
+
+    def check_updatable(self) -> None:
+        """Raise ParameterError if this model cannot take in more documents."""
+        from longtail.models import get_model_class, model_names
+
+        def can(model: type[Model]) -> bool:
+            return model.update_rows is not Model.update_rows
+
+        if not can(type(self)):
+            able = [name for name in model_names() if can(get_model_class(name))]
+            raise ParameterError(
+                f"{self.name} cannot be updated; models that can: {', '.join(able)}"
+            )
+
     def predict(self, data: Documents, k: int = 5) -> TopK:
         """Return the `k` best labels of each document, or all labels where there are fewer.
 
@@ -187,8 +244,13 @@ class Model(ABC):
             )
         return X
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the model has been trained."""
+        return hasattr(self, "label_names_")
+
     def _check_fitted(self) -> None:
-        if not hasattr(self, "label_names_"):
+        if not self.is_fitted:
             raise NotFittedError(
                 f"this {type(self).__name__} has not been trained yet; call fit first"
             )

@@ -1,0 +1,558 @@
+"""DXML: a network learns to put documents where the vectors of their labels are.
+
+Zhang et al., "Deep Extreme Multi-label Learning", ICMR 2018. Labels that occur together are
+neighbours in a graph, whose nodes DeepWalk turns into vectors. A document should lie at the mean
+of its labels' vectors; a network learns to put it there from its features. A new document gets the
+labels of the training documents that lie nearest to it.
+
+    V           label_vectors_ (n_labels, dim)   DeepWalk's vectors of the label graph
+    x, f_x      cells, (B, dim)                  documents and where the network puts them
+    f_y         (B, dim)                         where they belong: the mean of their labels' V
+    W_1, W_2    first (n_features, hidden), second (hidden, dim)
+    Z_i, m      index_, clusters                 k-means clusters of the documents
+    k           neighbours
+
+Departures: V is whitened and its rows have length 1. In a graph as dense as that of bibtex all
+labels are near each other, and so are their vectors; on held-out documents whitening is worth eight
+points of P@1 there and seven on delicious. f_y has length 1, as f_x has. Neighbours count by
+exp(cosine/temperature). Adam is far quicker than SGD and not worse. Input cells are dropped, as in
+GLaS. Clusters are as many and as many are searched as it takes to find 99 % of the neighbours
+(searched=1 is the paper's way), none at all while looking at all documents is quick. `preset=paper`
+has the paper's own values.
+
+Documents keep their rows, which take little space beside their vectors: so a model can take in new
+documents at once, and go on training with old and new ones when it should (`partial_fit`).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data import as_dataset
+from longtail.embedder import Embedder, embed_rows
+from longtail.features import Tfidf
+from longtail.hierarchy import check_hierarchy, link_labels
+from longtail.index import Index, aggregate, build_index, encode
+from longtail.label_graph import build_graph, draw_directions, embed_labels
+from longtail.metrics import evaluate
+from longtail.models.base import Documents
+from longtail.models.neural import (
+    Neural,
+    choose_batch_size,
+    hold_out,
+    require_torch,
+    weigh_features,
+)
+from longtail.nearest import find_centres, to_unit
+from longtail.progress import SILENT, Progress
+from longtail.rows import scale_to_unit, view_rows
+from longtail.store import Files
+from longtail.topk import NO_LABEL, TopK
+
+if TYPE_CHECKING:
+    from longtail.memory import Needs
+    from longtail.models.dxml_training import Network
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
+
+FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
+FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
+CHOICES = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # numbers of neighbours to choose from
+HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose among them
+USUAL_NEIGHBOURS = 20  # where there is nothing to choose by
+UPDATE_SHARE = 4  # an update trains for a quarter of the epochs
+
+
+class DXML(Neural):
+    """The labels of the nearest documents, in a space made of the graph of labels.
+
+    Args:
+        dim: length of the vectors of labels and documents (the paper's l).
+        weighted: let labels that occur together often be visited more often by the walks.
+        hierarchy: a file that gives the edges of the graph in place of co-occurrence: a parent and
+            a child a line, separated by a tab; or a SKOS vocabulary (.ttl, .rdf).
+        walks: walks from each label; none makes a million steps in all, at least 4 walks.
+        walk_length: labels in a walk.
+        window: labels before and after one in a walk that it is made similar to.
+        whiten: how far directions that many labels share are shortened, from 0 to 1.
+        hidden: neurons of the network's first layer.
+        linear: leave the ReLU out (the paper's figure 2).
+        keep: share of the input cells that training keeps.
+        dropout: share of the last layer's outputs that are dropped in training.
+        idf: weight the features of rows by how rare they are; texts have such weights already.
+        normalize: scale every document's row to length 1.
+        neighbours: how many documents vote (the paper's k); none chooses by held-out documents,
+            for which the network is trained twice.
+        temperature: the lower, the more the nearest of them count; 0 counts all alike.
+        clusters: how many clusters of documents there are (the paper's m); none makes some where
+            looking at all documents is slow.
+        searched: in how many clusters to look; none finds 99 % of the neighbours.
+        optimizer: adam, or SGD with momentum.
+        momentum: of SGD.
+        weight_decay: of SGD.
+        epochs: passes over the documents.
+        batch_size: documents in a step; none makes about 128 steps of an epoch.
+        learning_rate: of the optimiser, at its highest.
+        schedule: how the learning rate falls.
+        valid: share of the documents held out to choose the best epoch; 0 takes the last one.
+        patience: stop after so many epochs that were no better (with valid only).
+        device: where to train.
+        seed: fixes everything that is random.
+        tfidf: how texts become rows.
+    """
+
+    name: ClassVar[str] = "dxml"
+    summary: ClassVar[str] = "labels of the nearest documents, in a space made of a label graph"
+    choose_when: ClassVar[str] = "new documents and labels keep coming, or there is a hierarchy"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {
+            "dim": 100,
+            "hidden": 256,
+            "whiten": 0.0,
+            "keep": 1.0,
+            "dropout": 0.2,
+            "idf": False,
+            "temperature": 0.0,
+            "clusters": 4,
+            "searched": 1,
+            "optimizer": "sgd",
+            "learning_rate": 0.015,
+            "schedule": "constant",
+            "batch_size": 8,
+            "epochs": 60,
+        },
+    }
+
+    embedder_: Embedder
+    index_: Index
+    label_vectors_: Floats
+    neighbours_: int
+    X_: sp.csr_matrix
+    Y_: sp.csr_matrix
+
+    def __init__(
+        self,
+        *,
+        dim: int = 300,
+        weighted: bool = False,
+        hierarchy: str | None = None,
+        walks: int | None = None,
+        walk_length: int = 40,
+        window: int = 5,
+        whiten: float = 1.0,
+        hidden: int = 512,
+        linear: bool = False,
+        keep: float = 0.6,
+        dropout: float = 0.2,
+        idf: bool = True,
+        normalize: bool = True,
+        neighbours: int | None = None,
+        temperature: float = 0.1,
+        clusters: int | None = None,
+        searched: int | None = None,
+        optimizer: Literal["adam", "sgd"] = "adam",
+        momentum: float = 0.9,
+        weight_decay: float = 0.0005,
+        epochs: int = 12,
+        batch_size: int | None = None,
+        learning_rate: float = 0.002,
+        schedule: Literal["constant", "linear", "cosine"] = "linear",
+        valid: float = 0.0,
+        patience: int | None = None,
+        device: Literal["auto", "cpu", "cuda"] = "auto",
+        seed: int = 0,
+        tfidf: Tfidf | None = None,
+    ):
+        self.dim = dim
+        self.weighted = weighted
+        self.hierarchy = hierarchy
+        self.walks = walks
+        self.walk_length = walk_length
+        self.window = window
+        self.whiten = whiten
+        self.hidden = hidden
+        self.linear = linear
+        self.keep = keep
+        self.dropout = dropout
+        self.idf = idf
+        self.normalize = normalize
+        self.neighbours = neighbours
+        self.temperature = temperature
+        self.clusters = clusters
+        self.searched = searched
+        self.optimizer = optimizer
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.valid = valid
+        self.patience = patience
+        self.device = device
+        self.seed = seed
+        self.tfidf = tfidf
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        for name in ("dim", "window", "hidden", "epochs"):
+            self.require(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("walks", "neighbours", "clusters", "searched", "batch_size", "patience"):
+            value = getattr(self, name)
+            self.require(name, value is None or value >= 1, "at least 1, or none")
+        self.require("walk_length", 2 <= self.walk_length <= 10_000, "between 2 and 10000")
+        self.check_choices()
+        if self.hierarchy is not None:
+            check_hierarchy(self.hierarchy)
+        self.require("whiten", 0 <= self.whiten <= 1, "from 0 to 1")
+        for name in ("temperature", "weight_decay"):
+            self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
+        self.require("learning_rate", 0 < self.learning_rate < np.inf, "a number above 0")
+        self.require("keep", 0 < self.keep <= 1, "above 0 and at most 1")
+        for name in ("dropout", "momentum", "valid"):
+            self.require(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
+        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+
+    # -- algorithm 1 --------------------------------------------------------------------------
+
+    def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
+        """Learn as every model does; a hierarchy is matched with the labels' names."""
+        dataset = as_dataset(data, labels)
+        self._names = list(dataset.label_names)
+        return super().fit(dataset, progress=progress)
+
+    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Make label vectors of the graph, train the network, cluster what it makes."""
+        require_torch("DXML")
+        useful = _useful(X, Y)
+        X, Y = X[useful], Y[useful]
+        self._plan_memory(X, Y.shape[1], progress)
+        vectors = self._embed_labels(Y, progress)  # lines 1 and 2
+        neighbours = self.neighbours
+        if neighbours is None and not self.valid:
+            neighbours = self._try_neighbours(X, Y, vectors, progress)
+        embedder, held = self._train(X, Y, vectors, progress)  # lines 3 and 4
+        if neighbours is None:
+            kept = np.setdiff1d(np.arange(X.shape[0]), held)
+            neighbours = self._choose_neighbours(embedder, X, Y, kept, held)
+        self.embedder_, self.label_vectors_, self.neighbours_ = embedder, vectors, neighbours
+        self._keep(X, Y, progress)  # line 5
+
+    def _embed_labels(self, Y: sp.csr_matrix, progress: Progress) -> Floats:
+        """Lines 1 and 2: return V, from co-occurrence or from the hierarchy."""
+        if self.hierarchy is None:
+            graph = build_graph(Y, weighted=self.weighted)
+        else:
+            graph = link_labels(self.hierarchy, self._names, progress)
+        n_connected = max(1, int((graph.degrees > 0).sum()))
+        enough = -(-FEWEST_STEPS // (self.walk_length * n_connected))
+        vectors = embed_labels(
+            graph,
+            self.dim,
+            n_walks=self.walks or int(np.clip(enough, FEWEST_WALKS, MOST_WALKS)),
+            length=self.walk_length,
+            window=self.window,
+            whiten=self.whiten,
+            seed=self.seed,
+            progress=progress,
+        )
+        return vectors[: Y.shape[1]]  # a hierarchy may have more nodes than labels
+
+    def _train(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
+    ) -> tuple[Embedder, NDArray[np.int64]]:
+        """Lines 3 and 4: return the trained network and which documents were held out."""
+        from longtail.models.dxml_training import new_network
+
+        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        net = new_network(X.shape[1], self.hidden, self.dim, self.linear, self.seed)
+        return self._train_network(net, weights, X, Y, vectors, self.epochs, progress)
+
+    def _train_network(
+        self,
+        net: "Network",
+        weights: Floats,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        vectors: Floats,
+        epochs: int,
+        progress: Progress,
+    ) -> tuple[Embedder, NDArray[np.int64]]:
+        from longtail.models.dxml_training import Training
+        from longtail.plan import Plan
+
+        kept, held = hold_out(X.shape[0], self.valid, self.seed)
+        rows = self._weighted(X, weights)
+        task = Training(self, net, rows, Y, vectors, kept, held)
+        plan = Plan(
+            epochs=epochs,
+            batch_size=self.batch_size or choose_batch_size(len(kept)),
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            patience=self.patience,
+        )
+        self.train_task(task, plan, X, Y, progress)
+        return net.cpu().requires_grad_(False).export(weights), held
+
+    def _weighted(self, X: sp.csr_matrix, weights: Floats) -> sp.csr_matrix:
+        X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
+        return scale_to_unit(X) if self.normalize else X
+
+    def _plan_memory(self, X: sp.csr_matrix, n_labels: int, progress: Progress) -> None:
+        """Say what training will take, or stop with what to change."""
+        from longtail.processes import choose_device
+
+        batch_size = self.batch_size or choose_batch_size(X.shape[0])
+        n_cells = batch_size * -(-X.nnz // X.shape[0])
+        sizes = (X.shape[1], n_labels, batch_size, n_cells)
+        others = ({"hidden": 128}, {"hidden": 128, "dim": 100})
+        alternatives = {
+            ", ".join(f"{name}={value}" for name, value in other.items()): type(self)(
+                **{**self.get_parameters(), **other}
+            )._needs(*sizes)
+            for other in others
+        }
+        kind = choose_device(self.device).type
+        self.say_memory(self._needs(*sizes), kind, alternatives, progress)
+
+    def _needs(self, n_features: int, n_labels: int, batch_size: int, n_cells: int) -> "Needs":
+        """Return the bytes that training takes."""
+        from longtail.memory import Needs
+
+        second = self.hidden * self.dim
+        parameters = 4 * (n_features * self.hidden + second)
+        touched = n_features if self.optimizer == "sgd" else min(n_cells, n_features)
+        vectors = 4 * n_labels * self.dim
+        return Needs(
+            parameters=parameters,
+            gradients=4 * (touched * self.hidden + second),
+            optimiser=parameters if self.optimizer == "sgd" else 2 * parameters,
+            activations=4 * batch_size * (3 * self.hidden + 6 * self.dim) + 40 * n_cells + vectors,
+            best=parameters if self.valid else 0,
+        )
+
+    # -- the number of neighbours ---------------------------------------------------------------
+
+    def _try_neighbours(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
+    ) -> int:
+        """Train on most of the documents, return what is best for the others."""
+        share = min(HELD_OUT, MOST_HELD_OUT / X.shape[0])
+        kept, held = hold_out(X.shape[0], share, self.seed)
+        if not len(held):
+            return USUAL_NEIGHBOURS
+        trial = type(self)(**self.get_parameters())
+        if self.run_dir is not None:
+            trial.run_dir, trial.resume = self.run_dir / "neighbours", self.resume
+        embedder, _ = trial._train(X[kept], Y[kept], vectors, progress)
+        return self._choose_neighbours(embedder, X, Y, kept, held)
+
+    def _choose_neighbours(
+        self,
+        embedder: Embedder,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        kept: NDArray[np.int64],
+        held: NDArray[np.int64],
+    ) -> int:
+        """Return the number of neighbours that ranks the labels of the held-out ones best."""
+        vectors = embed_rows(embedder, view_rows(X), self.normalize)
+        index = build_index(vectors[kept], queries=vectors[held], seed=self.seed)
+        ids, cosines = index.search(vectors[held], max(CHOICES))
+        weights, known, wanted = self.count(cosines), Y[kept], Y[held]
+        found = {
+            n: evaluate(aggregate(ids[:, :n], weights[:, :n], known, 5), wanted)["nDCG@5"]
+            for n in CHOICES
+            if n <= ids.shape[1]
+        }
+        return max(found, key=found.__getitem__, default=USUAL_NEIGHBOURS)
+
+    def count(self, cosines: Floats) -> Floats:
+        """Return how much each neighbour counts; the best of each document counts 1."""
+        if not self.temperature:
+            return np.ones_like(cosines)
+        ratio = (cosines - cosines[:, :1]) / np.float32(self.temperature)
+        return np.asarray(np.exp(ratio), np.float32)
+
+    # -- algorithm 2 --------------------------------------------------------------------------
+
+    def _keep(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Line 5 of algorithm 1: keep the documents, clustered by where they lie."""
+        vectors = embed_rows(self.embedder_, view_rows(X), self.normalize)
+        self.index_ = self._cluster(vectors, X, progress)
+        self._set_documents(X, Y)
+
+    def _cluster(self, vectors: Floats, X: sp.csr_matrix, progress: Progress) -> Index:
+        if self.clusters == 1:
+            return build_index(vectors, method="exact")
+        index = build_index(
+            vectors,
+            method="auto" if self.clusters is None else "approximate",
+            queries=self._embed_parts(X),
+            recall_at=self.neighbours_,
+            n_cells=self.clusters,
+            seed=self.seed,
+            progress=progress,
+        )
+        if self.searched is not None:
+            index.n_probed = min(self.searched, index.n_cells)
+        return index
+
+    def _embed_parts(self, X: sp.csr_matrix) -> Floats:
+        """Embed documents of which half the features are gone: they lie as new ones may lie."""
+        rng = np.random.default_rng(self.seed)
+        some = X[np.sort(rng.choice(X.shape[0], min(1000, X.shape[0]), replace=False))]
+        some.data = some.data * (rng.random(some.nnz) < 0.5)
+        return embed_rows(self.embedder_, view_rows(some), self.normalize)
+
+    def _set_documents(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
+        self.X_, self.Y_ = X, Y
+        counts = np.bincount(Y.indices, minlength=Y.shape[1])
+        self._frequent = np.argsort(-counts, kind="stable").astype(np.int32)
+
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Put the documents into the space; rank the labels of their neighbours there."""
+        places = embed_rows(self.embedder_, view_rows(X), self.normalize)  # line 1
+        ids, cosines = self.index_.search(places, self.neighbours_)  # lines 2 and 3
+        top = aggregate(ids, self.count(cosines), self.Y_, k)  # lines 4 and 5
+        return _fill(top, self._frequent)
+
+    # -- incremental learning ---------------------------------------------------------------------
+
+    def update_rows(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Take in new documents, after going on with training from the present weights if asked."""
+        useful = _useful(X, Y)
+        X, Y = X[useful], Y[useful]
+        old = sp.csr_matrix(
+            (self.Y_.data, self.Y_.indices, self.Y_.indptr), shape=(self.Y_.shape[0], Y.shape[1])
+        )
+        all_X, all_Y = sp.vstack([self.X_, X], "csr"), sp.vstack([old, Y], "csr")
+        vectors = self._place_new_labels(all_Y)
+        if train:
+            from longtail.models.dxml_training import open_network
+
+            require_torch("DXML")
+            weights = self.embedder_.feature_weight
+            net = open_network(self.embedder_)
+            epochs = max(1, self.epochs // UPDATE_SHARE)
+            self.embedder_, _ = self._train_network(
+                net, weights, all_X, all_Y, vectors, epochs, progress
+            )
+            self.label_vectors_ = vectors
+            self._keep(all_X, all_Y, progress)
+            return
+        places = embed_rows(self.embedder_, view_rows(X), self.normalize)
+        self.index_ = extend_index(self.index_, places)
+        self.label_vectors_ = vectors
+        self._set_documents(all_X, all_Y)
+
+    def _place_new_labels(self, Y: sp.csr_matrix) -> Floats:
+        """Return V with new labels: a direction of their own, moved towards those beside them."""
+        n_old = len(self.label_vectors_)
+        new = draw_directions(Y.shape[1] - n_old, self.label_vectors_.shape[1], self.seed + n_old)
+        beside = sp.csr_matrix(Y[:, n_old:].T @ Y[:, :n_old])
+        return np.concatenate(
+            [self.label_vectors_, to_unit(new + mean_rows(beside, self.label_vectors_))]
+        )
+
+    # -- saving -----------------------------------------------------------------------------
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the network, the label vectors, and the documents with their rows and labels."""
+        for field, array in self.embedder_._asdict().items():
+            files.arrays[f"embedder.{field}"] = array
+        self.index_.add_to_files(files, "documents")
+        files.arrays["label_vectors"] = self.label_vectors_
+        for name, matrix in (("rows", self.X_), ("labels", self.Y_)):
+            start, columns, values = view_rows(matrix)
+            files.arrays[f"{name}.start"], files.arrays[f"{name}.columns"] = start, columns
+            if name == "rows":
+                files.arrays["rows.values"] = values
+        files.config["neighbours"] = self.neighbours_
+
+    def restore(self, files: Files) -> None:
+        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        self.embedder_ = Embedder(
+            *(files.arrays[f"embedder.{field}"] for field in Embedder._fields)
+        )
+        self.embedder_.check(self.n_features_)
+        self.index_ = Index.from_files(files, "documents")
+        n, dim = self.index_.vectors.shape
+        self.label_vectors_ = files.arrays["label_vectors"]
+        expected = (len(self.label_names_), dim)
+        if self.label_vectors_.shape != expected or dim != self.embedder_.dim:
+            raise ValueError(
+                f"label vectors of shape {self.label_vectors_.shape}, expected {expected}"
+            )
+        self.neighbours_ = files.config["neighbours"]
+        if type(self.neighbours_) is not int or self.neighbours_ < 1:
+            raise ValueError(f"{self.neighbours_!r} neighbours")
+        X = _take_matrix(files, "rows", (n, self.n_features_))
+        self._set_documents(X, _take_matrix(files, "labels", (n, len(self.label_names_))))
+
+
+def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:
+    """Return the documents with features and labels; those with labels if there are none."""
+    labelled = np.diff(Y.indptr) > 0
+    useful = labelled & (np.diff(X.indptr) > 0)
+    return np.flatnonzero(useful if useful.any() else labelled)
+
+
+def _fill(top: TopK, frequent: Ids) -> TopK:
+    """Put the most frequent labels, with score 0, where the neighbours had too few."""
+    for i in np.flatnonzero((top.labels == NO_LABEL).any(axis=1)):
+        found = top.labels[i][top.labels[i] != NO_LABEL]
+        more = frequent[~np.isin(frequent, found)]
+        top.labels[i, len(found) :] = more[: top.k - len(found)]
+    return top
+
+
+def mean_rows(weights: sp.csr_matrix, vectors: Floats) -> Floats:
+    """Return for each row the mean of `vectors`, weighted by its values; zeros for an empty row."""
+    totals = np.maximum(np.asarray(weights.sum(axis=1)).ravel(), 1)
+    return np.asarray((weights @ vectors) / totals[:, None], np.float32)
+
+
+def extend_index(index: Index, new: Floats) -> Index:
+    """Return an index that holds `new` too, each in the cluster whose centre is nearest."""
+    vectors = np.concatenate([index.vectors, new])
+    if index.n_cells == 1:
+        return Index(vectors, index.metric)
+    old_cells = np.repeat(np.arange(index.n_cells), np.diff(index.cells.start))
+    cell = np.empty(len(vectors), np.int32)
+    cell[index.cells.order] = old_cells
+    nearest = np.zeros(len(new), np.int32)
+    find_centres(new, 0, len(new), encode(to_unit(index.centres)), nearest)
+    cell[len(index) :] = nearest
+    counts = np.bincount(cell, minlength=index.n_cells)
+    return Index(
+        vectors,
+        index.metric,
+        centres=index.centres,
+        start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        order=np.argsort(cell, kind="stable").astype(np.int32),
+        n_probed=index.n_probed,
+        recall=index.recall,
+        recall_at=index.recall_at,
+    )
+
+
+def _take_matrix(files: Files, name: str, shape: tuple[int, int]) -> sp.csr_matrix:
+    """Return a saved matrix; raise ValueError unless compiled code can trust it."""
+    start, columns = files.arrays[f"{name}.start"], files.arrays[f"{name}.columns"]
+    values = files.arrays.get(f"{name}.values")
+    values = np.ones(len(columns), np.float32) if values is None else values
+    whole = start.shape == (shape[0] + 1,) and columns.shape == values.shape == (start[-1],)
+    if not whole or start[0] != 0 or (np.diff(start) < 0).any():
+        raise ValueError(f"{name} do not fit {shape[0]} documents")
+    if len(columns) and not 0 <= columns.min() <= columns.max() < shape[1]:
+        raise ValueError(f"{name} hold a column beyond {shape[1]}")
+    if values.dtype != np.float32 or not np.isfinite(values).all():
+        raise ValueError(f"{name} hold values that are not finite")
+    return sp.csr_matrix((values, columns, start), shape=shape)
