@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from longtail.errors import LongtailError, ModelFileError, ParameterError
+from longtail.progress import SILENT, Progress
 from longtail.store import Files, read_folder, write_folder
 
 KEPT = 2
@@ -43,8 +44,12 @@ def write_checkpoint(
         shutil.rmtree(old, ignore_errors=True)
 
 
-def read_checkpoint(run_dir: Path, fingerprint: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_checkpoint(
+    run_dir: Path, fingerprint: Mapping[str, Any], progress: Progress = SILENT
+) -> dict[str, Any] | None:
     """Return the newest whole state, with tensors on the CPU; None if no checkpoint exists.
+
+    A damaged one is passed over, which `progress` is told.
 
     Raises:
         ParameterError: it belongs to a run with another fingerprint.
@@ -58,6 +63,7 @@ def read_checkpoint(run_dir: Path, fingerprint: Mapping[str, Any]) -> dict[str, 
             state: dict[str, Any] = _unpack(packed, files.arrays)
         except (ModelFileError, KeyError, TypeError, ValueError) as error:
             damage = damage or error
+            progress.say(f"Passing over a damaged checkpoint: {error}")
             continue
         _check_same_run(folder, then, fingerprint)
         return state

@@ -15,6 +15,9 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Show where the current stage stands, such as its loss, in place of the last note."""
 
+    def say(self, text: str) -> None:
+        """Show a line that stays, such as what training will take."""
+
 
 class Silent:
     """A Progress that shows nothing."""
@@ -26,6 +29,9 @@ class Silent:
         """Show nothing."""
 
     def note(self, text: str) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
         """Show nothing."""
 
 

@@ -75,9 +75,9 @@ def train(
     run.fingerprint = as_fingerprint(_facts(run, fingerprint or {}))
     gpu = [processes.device] if processes.device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpu):
-        if resume:
-            run.restore()
-        elif run_path is not None and processes.is_main:
+        if resume and run.restore():
+            run.progress.say(f"Going on from step {run.step:,} of {run.n_steps:,}")
+        elif not resume and run_path is not None and processes.is_main:
             remove_checkpoints(run_path)
         processes.wait()  # nobody writes a checkpoint before all have read theirs
         run.go(checkpoint_seconds)
@@ -307,7 +307,7 @@ class _Run:
         """Take up the newest whole checkpoint; return whether there is one."""
         if self.run_dir is None:
             raise ParameterError("there is nothing to resume: training had no folder to save to")
-        state = read_checkpoint(self.run_dir, self.fingerprint)
+        state = read_checkpoint(self.run_dir, self.fingerprint, self.progress)
         if state is None:
             return False
         self.step, self.unimproved = state["step"], state["unimproved"]

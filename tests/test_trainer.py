@@ -31,7 +31,7 @@ def assert_same(first, second):
 
 class Recorder:
     def __init__(self):
-        self.stages, self.done, self.notes = [], 0, []
+        self.stages, self.done, self.notes, self.said = [], 0, [], []
 
     def stage(self, name, total):
         self.stages.append((name, total))
@@ -41,6 +41,9 @@ class Recorder:
 
     def note(self, text):
         self.notes.append(text)
+
+    def say(self, text):
+        self.said.append(text)
 
 
 def test_it_learns_what_is_planted():

@@ -10,7 +10,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, cast
 
@@ -31,12 +31,13 @@ class Interrupted(Exception):
 
 
 @contextmanager
-def if_interrupted(what_is_kept: str) -> Iterator[None]:
+def if_interrupted(what_is_kept: str | Callable[[], str]) -> Iterator[None]:
     """Tell the user `what_is_kept` when Ctrl-C stops the work inside."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        raise Interrupted(what_is_kept) from stop
+        text = what_is_kept if isinstance(what_is_kept, str) else what_is_kept()
+        raise Interrupted(text) from stop
 
 
 class Commands(TyperGroup):

@@ -63,6 +63,10 @@ class Bars:
         if self._task is not None:
             self._bars.update(self._task, note=text)
 
+    def say(self, text: str) -> None:
+        """Print the line above the bars."""
+        self._bars.console.print(text, soft_wrap=True)
+
     def _finish(self) -> None:
         """Fill the current bar, whatever its estimate was, or remove it if it was a short one."""
         if self._task is None:
@@ -118,6 +122,10 @@ class Lines:
         left = (now - self._began) * (self._total / self._done - 1) if self._done else 0.0
         ending = f", about {_format_seconds(left)} left" if left > 0 else ""
         typer.echo(f"{self._name}: {text}{ending}", err=True)
+
+    def say(self, text: str) -> None:
+        """Print the line."""
+        typer.echo(text, err=True)
 
     def _finish(self) -> None:
         seconds = time.monotonic() - self._began

@@ -1,7 +1,7 @@
 """A model's settings as the user gives them: `--set` over `--config` over the defaults."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,20 @@ DEFAULT_MODEL = "linear"
 
 
 def gather_settings(
-    model: str | None, config: Path | None, pairs: Sequence[str], seed: int | None
+    model: str | None, config: Path | None, pairs: Sequence[str], options: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Return the model's name and the settings that differ from its defaults."""
+    """Return the model's name and the settings that differ from its defaults.
+
+    `options` are settings that have an option of their own, None where it was not given.
+    """
     settings = {} if config is None else read_config(config)
     named = settings.pop("model", None)
     given = parse_pairs(pairs)
-    if seed is not None and "seed" in given:
-        raise ParameterError(f"--seed and --set both give the seed: {seed} and {given['seed']}")
+    for key, value in options.items():
+        if value is not None and key in given:
+            raise ParameterError(f"--{key} and --set both give the {key}: {value} and {given[key]}")
     settings.update(given)
-    if seed is not None:
-        settings["seed"] = str(seed)
+    settings.update({key: str(value) for key, value in options.items() if value is not None})
     return model or named or DEFAULT_MODEL, settings
 
 

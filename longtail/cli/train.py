@@ -2,22 +2,28 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from longtail.cli.evaluate import measure
 from longtail.cli.exits import if_interrupted
 from longtail.cli.progress import show_progress
+from longtail.cli.run_folder import MEASURING, TRAINING, RunFolder
 from longtail.cli.settings import DEFAULT_MODEL, gather_settings
-from longtail.errors import ParameterError
+from longtail.errors import ParameterError, TrainingError
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
     from longtail.models.base import Model
 
+Device = Literal["auto", "cpu", "cuda"]
+
+IS_FIRST_PROCESS = os.environ.get("RANK", "0") == "0"  # torchrun and accelerate launch number them
 FEWEST_TO_VALIDATE = 100  # with fewer documents, a held-out part says next to nothing
 
 
@@ -46,7 +52,14 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="A TOML file of parameters; --set wins over it."),
     ] = None,
+    device: Annotated[
+        Device | None,
+        typer.Option(help="Where to train a model that torch trains; a GPU if there is one."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Same seed, same model.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with training that was stopped.")
+    ] = False,
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
@@ -58,6 +71,7 @@ def train(
 
     First trains on 90 % of the documents and measures on the other 10 %, then trains on all of
     them and saves that model. The measuring nearly doubles the time; --valid 0 leaves it out.
+    A model that torch trains keeps its log and its checkpoints in DIR.run meanwhile.
     """
     from longtail.data import load
     from longtail.parallel import set_threads
@@ -65,21 +79,31 @@ def train(
 
     if not 0 <= valid < 1:
         raise ParameterError(f"--valid must be at least 0 and below 1. Got {valid:g} instead.")
-    name, chosen = gather_settings(model, config, settings or [], seed)
+    name, chosen = gather_settings(model, config, settings or [], {"device": device, "seed": seed})
     new_model = _model_maker(name, chosen)
     if os.path.lexists(out) and not overwrite:
         raise ParameterError(f"{out} already exists; choose another --out, or add --overwrite")
     check_writable(out, overwrite=overwrite)
+    run = RunFolder(out, resume=resume)
+    if resume and not run.find_checkpoints():
+        typer.echo(f"Note: there is no checkpoint in {run.path}; training begins anew.", err=True)
+    elif not resume and not overwrite:
+        run.require_finished()
     set_threads(threads)
-    with if_interrupted(f"no model was saved and {out} is as it was before."):
+    with if_interrupted(lambda: run.say_what_is_kept(out)), _only_first_process_speaks():
         documents, test = load(data)
         valid = _check_validation(valid, documents)
         began = time.perf_counter()
-        report = _validate(new_model(), documents, valid) if valid else None
-        fitted = fit_with_progress(new_model(), documents)
-        fitted.save(out, overwrite=overwrite)
-    _conclude(fitted, out, report, time.perf_counter() - began)
-    _advise(out, "TEST_DATA" if test is None else data)
+        measured = run.prepare(new_model(), MEASURING)
+        report = _validate(measured, documents, valid) if valid else None
+        fitted, problem = _fit(run.prepare(new_model(), TRAINING), documents)
+        if IS_FIRST_PROCESS:
+            fitted.save(out, overwrite=overwrite)
+            run.remove_checkpoints()
+        if problem is not None:
+            raise TrainingError(f"{problem}; the model with these weights is in {out}")
+        _conclude(fitted, out, report, time.perf_counter() - began)
+        _advise(out, "TEST_DATA" if test is None else data)
 
 
 def fit_with_progress(model: "Model", documents: "Dataset") -> "Model":
@@ -88,11 +112,34 @@ def fit_with_progress(model: "Model", documents: "Dataset") -> "Model":
         return model.fit(documents, progress=progress)
 
 
+def _fit(model: "Model", documents: "Dataset") -> tuple["Model", TrainingError | None]:
+    """Train `model`; return it with what stopped its training, if something did."""
+    try:
+        return fit_with_progress(model, documents), None
+    except TrainingError as error:
+        if not model.is_fitted:
+            raise
+        return model, error
+
+
+@contextmanager
+def _only_first_process_speaks() -> Iterator[None]:
+    """Silence all but the first of the processes that torchrun started."""
+    if IS_FIRST_PROCESS:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
 def _model_maker(name: str, settings: dict[str, Any]) -> Any:
     """Return a function that makes an untrained model, after checking that it can."""
     from longtail.models import get_model_class
+    from longtail.models.neural import Neural
 
     model_class = get_model_class(name)
+    if not issubclass(model_class, Neural) and settings.pop("device", "cpu") == "cuda":
+        raise ParameterError(f"{name} is trained on the CPU only; leave out --device cuda")
     model_class.from_settings(settings).check_parameters()
     return lambda: model_class.from_settings(settings)
 
@@ -117,7 +164,8 @@ def _validate(model: "Model", documents: "Dataset", valid: float) -> dict[str, f
         f"testing on {len(held_out):,} (--valid 0 skips this)",
         err=True,
     )
-    report, _ = measure(fit_with_progress(model, kept), held_out)
+    fitted, _ = _fit(model, kept)
+    report, _ = measure(fitted, held_out)
     precision = ", ".join(f"P@{k} {report[f'P@{k}']:.1f}" for k in (1, 3, 5))
     typer.echo(f"Measured: {precision}. Now training on all documents", err=True)
     return report

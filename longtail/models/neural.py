@@ -87,10 +87,7 @@ class Neural(Model):
         """Say what training will take, or stop with what to change."""
         from longtail.memory import plan_memory
 
-        line = plan_memory(needs, device=kind, alternatives=alternatives)
-        progress.stage("memory", 1)
-        progress.note(line)
-        progress.advance(1)
+        progress.say(f"Memory: {plan_memory(needs, device=kind, alternatives=alternatives)}")
 
 
 def require_torch(model_name: str) -> None:

@@ -1,0 +1,159 @@
+"""`longtail train` with models that torch trains: device, run folder, resuming, processes."""
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from test_cli import fail, succeed, write_texts
+
+pytest.importorskip("torch", reason="these models need torch")
+
+from longtail.models import load_model
+from longtail.store import read_folder
+
+GLAS = ["--model", "glas", "--valid", "0", "--device", "cpu", "--set", "dim=8"]
+
+# Writes a checkpoint after every step, and dies by `kill -9` after the step of argv[1].
+IMPATIENT = """
+import os, signal, sys
+from longtail import trainer
+from longtail.cli import main
+trainer.train.__kwdefaults__["checkpoint_seconds"] = 0
+save, last = trainer._Run.save, int(sys.argv.pop(1))
+def save_and_die(run):
+    save(run)
+    if run.step == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+trainer._Run.save = save_and_die
+main()
+"""
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_texts(tmp_path / "train.jsonl", 200, seed=0)
+
+
+def train_until(step, data, out, *more):
+    command = [sys.executable, "-c", IMPATIENT, str(step), "train", data, "--out", out, *GLAS]
+    return subprocess.run([str(part) for part in [*command, *more]], capture_output=True)
+
+
+def weights(folder):
+    return read_folder(folder).arrays
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_model(data, tmp_path):
+    succeed("train", data, "--out", tmp_path / "whole", *GLAS)
+    killed = train_until(7, data, tmp_path / "model")
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "model").exists()
+    resumed = succeed("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
+    assert "Going on from step 7 of 40" in resumed.stderr
+    one, other = weights(tmp_path / "whole"), weights(tmp_path / "model")
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    assert not list((tmp_path / "model.run").glob("*/step-*"))
+    with (tmp_path / "model.run" / "training" / "log.csv").open() as file:
+        assert [row["step"] for row in csv.DictReader(file)][-1] == "40"
+
+
+def test_checkpoints_are_not_thrown_away_by_forgetting_resume(data, tmp_path):
+    train_until(3, data, tmp_path / "model")
+    line = fail("train", data, "--out", tmp_path / "model", *GLAS)
+    assert line == (
+        f"Error: {tmp_path / 'model.run'} holds checkpoints of a run that was stopped; add "
+        "--resume to go on with it, or --overwrite to begin again"
+    )
+    succeed("train", data, "--out", tmp_path / "model", "--overwrite", *GLAS)
+
+
+def test_resuming_with_other_data_or_parameters_says_what_differs(data, tmp_path):
+    train_until(3, data, tmp_path / "model")
+    line = fail("train", data, "--out", tmp_path / "model", "--resume", *GLAS, "--set", "keep=0.5")
+    assert "belongs to another run: keep was 0.8, is 0.5; set these back" in line
+    write_texts(data, 200, seed=1)
+    line = fail("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
+    assert "belongs to another run: data was " in line
+    assert list((tmp_path / "model.run").glob("*/step-*"))
+
+
+def test_a_checkpoint_that_was_cut_off_falls_back_to_the_one_before(data, tmp_path):
+    train_until(7, data, tmp_path / "model")
+    newest = max((tmp_path / "model.run" / "training").glob("step-*"))
+    os.truncate(newest / "weights.safetensors", 1000)
+    resumed = succeed("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
+    assert "Passing over a damaged checkpoint" in resumed.stderr
+    assert "Going on from step 6 of 40" in resumed.stderr
+
+
+def test_nothing_to_resume_is_noted(data, tmp_path):
+    result = succeed("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
+    assert "there is no checkpoint in" in result.stderr
+
+
+def test_memory_is_said_before_training(data, tmp_path):
+    result = succeed("train", data, "--out", tmp_path / "model", *GLAS)
+    assert "Memory: training takes about" in result.stderr
+
+
+def test_a_loss_that_is_no_number_saves_the_last_good_weights(data, tmp_path, monkeypatch):
+    from longtail.models.glas_training import Training
+
+    n_calls, loss = iter(range(100)), Training.loss
+    monkeypatch.setattr(
+        Training, "loss", lambda *all: loss(*all) * (float("nan") if next(n_calls) == 5 else 1)
+    )
+    line = fail("train", data, "--out", tmp_path / "model", *GLAS)
+    assert "the loss became nan at step 6 of 40 (epoch 1); the weights from before" in line
+    assert line.endswith(f"the model with these weights is in {tmp_path / 'model'}")
+    assert len(load_model(tmp_path / "model").predict(["hops and malt"], k=2).labels[0]) == 2
+
+
+def test_devices(data, tmp_path):
+    line = fail("train", data, "--out", tmp_path / "model", "--device", "cuda")
+    assert line == "Error: linear is trained on the CPU only; leave out --device cuda"
+    succeed("train", data, "--out", tmp_path / "model", "--device", "cpu", "--valid", "0")
+    assert "Invalid value for '--device'" in fail(
+        "train", data, "--out", tmp_path / "other", "--device", "tpu"
+    )
+
+
+def test_two_processes_train_one_model(data, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "longtail", "train", data, "--out", tmp_path / "model", *GLAS]
+    both = [
+        subprocess.Popen(
+            [str(part) for part in command],
+            env={
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "LOCAL_WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    (first, first_errors), (second, _) = (process.communicate(timeout=120) for process in both)
+    assert [process.returncode for process in both] == [0, 0], first_errors
+    assert "The glas model of 200 documents" in first
+    assert second == ""
+    test = write_texts(tmp_path / "test.jsonl", 100, seed=1)
+    succeed("evaluate", tmp_path / "model", test, "--json", tmp_path / "report.json")
+    assert json.loads((tmp_path / "report.json").read_text())["P@1"] > 90
