@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         ParameterError,
     )
     from longtail.metrics import evaluate
-    from longtail.models import DXML, MNN, GLaS, Linear, load_model
+    from longtail.models import DXML, MNN, GLaS, Linear, RankAE, load_model
     from longtail.topk import TopK
 
 # Names are imported on first use, so that `import longtail` costs next to nothing.
@@ -34,6 +34,7 @@ _HOME = {
     "GLaS": "models",
     "MNN": "models",
     "Linear": "models",
+    "RankAE": "models",
     "load_model": "models",
     "TopK": "topk",
 }
@@ -50,6 +51,7 @@ __all__ = [
     "ModelFileError",
     "NotFittedError",
     "ParameterError",
+    "RankAE",
     "TopK",
     "__version__",
     "evaluate",

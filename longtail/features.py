@@ -121,6 +121,25 @@ class Tfidf:
             self._count(self._tokenise(texts, lambda words: map(known, words, repeat(UNKNOWN))))
         )
 
+    def locate(self, text: str) -> dict[int, list[tuple[int, int]]]:
+        """Return where each known term stands in `text`: {term: [(start, end), …]}."""
+        self._check_fitted()
+        places: dict[int, list[tuple[int, int]]] = {}
+        previous = (UNKNOWN, 0)
+        n_words = len(self._words)
+        for match in _unicode_word().finditer(text):
+            for word in self._words_of(match.group()):
+                term = self._ids.get(word, UNKNOWN)
+                if term != UNKNOWN:
+                    places.setdefault(term, []).append(match.span())
+                if term != UNKNOWN and previous[0] != UNKNOWN:
+                    key = previous[0] * n_words + term
+                    at = int(np.searchsorted(self._pairs, key))
+                    if at < len(self._pairs) and self._pairs[at] == key:
+                        places.setdefault(n_words + at, []).append((previous[1], match.end()))
+                previous = (term, match.start())
+        return places
+
     def to_files(self, files: Files) -> None:
         """Add the settings, the terms and their weights to a model's files."""
         self._check_fitted()

@@ -22,8 +22,9 @@ QUICK: dict[str, dict[str, object]] = {
     "glas": {"dim": 32, "epochs": 15, "learning_rate": 0.01, "device": "cpu"},
     "mnn": {"dim": 32, "learning_rate": 0.01, "device": "cpu"},
     "dxml": {"dim": 32, "hidden": 64, "walks": 50, "learning_rate": 0.01, "device": "cpu"},
+    "rank-ae": {"dim": 32, "word_dim": 32, "epochs": 15, "device": "cpu"},
 }
-NEEDS_TORCH = {"dxml", "glas", "mnn"}
+NEEDS_TORCH = {"dxml", "glas", "mnn", "rank-ae"}
 MODELS = [name for name in model_names() if name not in NEEDS_TORCH or find_spec("torch")]
 
 pytestmark = pytest.mark.parametrize("name", MODELS)

@@ -12,10 +12,20 @@ if TYPE_CHECKING:
     from longtail.models.glas import GLaS
     from longtail.models.linear import Linear
     from longtail.models.mnn import MNN
+    from longtail.models.rank_ae import RankAE
 
-__all__ = ["DXML", "MNN", "GLaS", "Linear", "get_model_class", "load_model", "model_names"]
+__all__ = [
+    "DXML",
+    "MNN",
+    "GLaS",
+    "Linear",
+    "RankAE",
+    "get_model_class",
+    "load_model",
+    "model_names",
+]
 
-_CLASSES = {"linear": "Linear", "glas": "GLaS", "mnn": "MNN", "dxml": "DXML"}
+_CLASSES = {"linear": "Linear", "glas": "GLaS", "mnn": "MNN", "dxml": "DXML", "rank-ae": "RankAE"}
 
 
 def model_names() -> list[str]:

@@ -9,9 +9,11 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.data import Dataset, as_dataset, as_documents
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError, suggest
+from longtail.explanation import Explanation, explain_terms
 from longtail.features import Tfidf
 from longtail.metrics import TrainingCounts
 from longtail.progress import SILENT, Progress
@@ -68,6 +70,19 @@ class Model(ABC):
     @abstractmethod
     def restore(self, files: Files) -> None:
         """Take back what `add_to_files` wrote."""
+
+    def fit_features(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, features: Tfidf | None, progress: Progress
+    ) -> None:
+        """Learn from the rows that `features` made of texts; None if they came as rows."""
+        self.fit_rows(X, Y, progress)
+
+    def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
+        """Return how much each cell of the one row X weighs, in general or for one label.
+
+        Models that can do so override it, or `explain` as a whole.
+        """
+        raise NotImplementedError
 
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
@@ -138,7 +153,7 @@ class Model(ABC):
             progress.stage("reading texts", 1)
             X = features.fit_transform(dataset.texts or [])
             progress.advance(1)
-        self.fit_rows(X, dataset.Y, progress)
+        self.fit_features(X, dataset.Y, features, progress)
         self.features_ = features
         self.n_features_ = int(X.shape[1])
         self.label_names_ = list(dataset.label_names)
@@ -209,6 +224,43 @@ class Model(ABC):
             return self._predict_filled(X, k)
         most = int(np.diff(exclude.indptr).max())
         return _without(self._predict_filled(X, min(k + most, len(self.label_names_))), exclude, k)
+
+    def explain(
+        self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
+    ) -> Explanation:
+        """Say which words of a document weigh how much, in general or for one label.
+
+        Args:
+            document: a text, or one feature row for a model of rows.
+            label: the name of a label; None asks what the model looks at whatever the label.
+        """
+        self.check_explains()
+        self._check_fitted()
+        text = document if isinstance(document, str) else None
+        X = self._rows_of([document] if isinstance(document, str) else document)
+        if X.shape[0] != 1:
+            raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
+        weights = self.explain_row(X, None if label is None else self._find_label(label))
+        return explain_terms(text, label, self.features_, X.indices, weights)
+
+    def _find_label(self, name: str) -> int:
+        names = list(self.label_names_)
+        if name not in names:
+            raise ParameterError(f"the model knows no label '{name}'{suggest(name, names)}")
+        return names.index(name)
+
+    def check_explains(self) -> None:
+        """Raise ParameterError if this model cannot explain what it does."""
+        from longtail.models import get_model_class, model_names
+
+        def can(model: type[Model]) -> bool:
+            return model.explain_row is not Model.explain_row or model.explain is not Model.explain
+
+        if not can(type(self)):
+            able = [name for name in model_names() if can(get_model_class(name))]
+            raise ParameterError(
+                f"{self.name} cannot explain itself; models that can: {', '.join(able)}"
+            )
 
     def _predict_filled(self, X: sp.csr_matrix, k: int) -> TopK:
         if X.shape[0] == 0:

@@ -1,0 +1,154 @@
+"""Explanation: what a model looked at, as data, as shaded text and as a small HTML file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.features import Tfidf
+
+Span = tuple[int, int]
+
+FOR, AGAINST = (255, 140, 0), (70, 130, 200)  # the colours of weights above and below 0
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word, a pair of words or a feature.
+
+    Attributes:
+        name: the word; "feature 17" where the model was trained on rows.
+        weight: its share of all weights; below 0 if it speaks against the label.
+        spans: where it stands in the text, as (start, end) in characters.
+    """
+
+    name: str
+    weight: float
+    spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How much each word of a document weighs.
+
+    Attributes:
+        text: the document; None if it was a row.
+        label: for which label; None if for all.
+        terms: heaviest first; the absolute values of their weights add up to 1.
+        parts: for a model made of several, how much of the score each of them gave.
+    """
+
+    text: str | None
+    label: str | None
+    terms: Sequence[Term]
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    def shades(self) -> list[tuple[str, float]]:
+        """Cut the text into pieces, each with its shade from −1 to 1; 1 is the heaviest word."""
+        if self.text is None:
+            return []
+        weights = np.zeros(len(self.text))
+        for term in self.terms:
+            for start, end in term.spans:
+                weights[start:end] += term.weight
+        most = np.abs(weights).max(initial=0)
+        shades = (weights / most if most else weights).tolist()
+        pieces = groupby(zip(self.text, shades, strict=True), key=lambda pair: pair[1])
+        return [("".join(char for char, _ in run), shade) for shade, run in pieces]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {
+            "text": self.text,
+            "label": self.label,
+            "terms": [
+                {"term": term.name, "weight": round(term.weight, 6), "spans": term.spans}
+                for term in self.terms
+            ],
+            "parts": dict(self.parts),
+        }
+
+    def to_html(self, labels: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Return a page that needs nothing else: the text, darker where a word is heavier.
+
+        Args:
+            labels: predictions to show above the text, as `TopK.named` gives them.
+        """
+        named = ", ".join(f"{escape(each['label'])} {each['score']:.2f}" for each in labels)
+        title = "What the model looks at"
+        if self.label is not None:
+            title = f"What speaks for and against {self.label}"
+        return _PAGE.format(
+            title=escape(title),
+            labels=f"<p>Labels: {named}</p>" if named else "",
+            text="".join(_mark(piece, shade) for piece, shade in self.shades()),
+            rows="".join(
+                f"<tr><td>{escape(term.name)}</td><td>{term.weight:.3f}</td></tr>"
+                for term in self.terms[:20]
+            ),
+        )
+
+
+def explain_terms(
+    text: str | None,
+    label: str | None,
+    features: Tfidf | None,
+    columns: NDArray[np.integer[Any]],
+    weights: NDArray[np.floating[Any]],
+) -> Explanation:
+    """Build the explanation of one row: its columns and how much each of them weighs."""
+    total = float(np.abs(weights).sum()) or 1.0
+    names, places = None, {}
+    if features is not None:
+        names = features.feature_names_
+        places = features.locate(text or "")
+    terms = [
+        Term(
+            name=f"feature {column}" if names is None else names[column],
+            weight=float(weights[i]) / total,
+            spans=tuple(places.get(column, ())),
+        )
+        for i, column in enumerate(columns.tolist())
+    ]
+    return Explanation(text, label, sorted(terms, key=lambda term: (-abs(term.weight), term.name)))
+
+
+def colour(shade: float) -> tuple[int, int, int]:
+    """Return the background of a shade from −1 to 1 on white."""
+    strong = FOR if shade > 0 else AGAINST
+    red, green, blue = (round(255 + abs(shade) * (part - 255)) for part in strong)
+    return red, green, blue
+
+
+def _mark(piece: str, shade: float) -> str:
+    if not shade:
+        return escape(piece)
+    red, green, blue = colour(shade)
+    return f'<mark style="background:#{red:02x}{green:02x}{blue:02x}">{escape(piece)}</mark>'
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body {{ font: 17px/1.7 system-ui, sans-serif; max-width: 44em; margin: 3em auto; padding: 0 1em;
+       color: #1b1b1b; background: #fff; }}
+h1 {{ font-size: 1.2em; }}
+mark {{ color: inherit; padding: .12em 0; border-radius: .2em; }}
+.text {{ white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid #ddd;
+        border-radius: .4em; padding: 1em; }}
+table {{ border-collapse: collapse; font-size: .85em; margin-top: 1.5em; }}
+td, th {{ padding: .1em 1.2em .1em 0; text-align: left; }}
+td + td {{ text-align: right; font-variant-numeric: tabular-nums; }}
+</style>
+<h1>{title}</h1>
+{labels}
+<div class="text">{text}</div>
+<table><tr><th>word</th><th>weight</th></tr>{rows}</table>
+</html>
+"""

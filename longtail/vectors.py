@@ -1,0 +1,121 @@
+"""Word vectors from text files: GloVe's, and word2vec's with their header line, gzipped or not."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.source import Source
+from longtail.errors import DataError
+
+Floats = NDArray[np.float32]
+
+
+def read_term_vectors(path: str | Path, terms: Sequence[str], dim: int | None = None) -> Floats:
+    """Return a vector (n_terms, dim) for each term, zeros for those that the file does not know.
+
+    The vector of a pair such as "red wine" is the mean of its words' vectors, where both have one.
+
+    Args:
+        path: the file.
+        terms: words, and pairs of words with a space in between.
+        dim: how long the vectors have to be; None takes what the file holds.
+    """
+    wanted = {word for term in terms for word in term.split(" ")}
+    known = read_vectors(path, wanted, dim)
+    if not known:
+        raise DataError(
+            f"none of the {len(wanted):,} words of the texts has a vector here; "
+            "is it the right language, and in lower case?",
+            path=path,
+        )
+    found = np.zeros((len(terms), len(next(iter(known.values())))), np.float32)
+    for row, term in enumerate(terms):
+        parts = [known.get(word) for word in term.split(" ")]
+        if all(part is not None for part in parts):
+            found[row] = np.mean(parts, axis=0)  # type: ignore[arg-type]
+    return found
+
+
+def read_vectors(
+    path: str | Path, wanted: set[str] | None = None, dim: int | None = None
+) -> dict[str, Floats]:
+    """Return the vectors of the words `wanted`, or of all; the first where a word comes twice.
+
+    Every line has to have as many values as the first one; of words that are not wanted, the
+    values themselves are not looked at.
+    """
+    found: dict[str, Floats] = {}
+    promised, n_lines, width = None, 0, 0
+    with Source(path) as source:
+        for first, lines in source.lines():
+            for number, line in enumerate(lines, first):
+                fields = line.rstrip().split(" ")
+                if number == 1:
+                    promised, width = _read_shape(path, fields, dim)
+                    if promised is not None:
+                        continue
+                word, values = " ".join(fields[:-width]), fields[-width:]
+                if not word or len(fields) <= width:
+                    raise _broken(path, number, len(fields) - 1, width)
+                n_lines += 1
+                if (wanted is None or word in wanted) and word not in found:
+                    found[word] = _as_numbers(path, number, values)
+    if promised is not None and n_lines != promised:
+        raise DataError(
+            f"the first line promises {promised:,} vectors, but there are {n_lines:,}; "
+            "is the file whole?",
+            path=path,
+        )
+    return found
+
+
+def _read_shape(path: str | Path, fields: list[str], dim: int | None) -> tuple[int | None, int]:
+    """Return how many vectors the first line promises, if it does, and how long they are."""
+    promised = None
+    width = len(fields) - 1
+    if len(fields) == 2 and all(field.isdecimal() for field in fields):
+        promised, width = int(fields[0]), int(fields[1])
+    if width < 1:
+        raise DataError(
+            "is no file of word vectors: a line is a word and its values, with blanks in between",
+            path=path,
+            line=1,
+        )
+    if dim is not None and width != dim:
+        raise DataError(
+            f"holds vectors of {width} values, but word_dim is {dim}; "
+            f"set word_dim={width}, or leave it out",
+            path=path,
+        )
+    return promised, width
+
+
+def _as_numbers(path: str | Path, line: int, values: list[str]) -> Floats:
+    try:
+        with np.errstate(over="ignore"):
+            numbers = np.array([float(value) for value in values]).astype(np.float32)
+    except ValueError:
+        wrong = next(value for value in values if not _is_number(value))
+        raise DataError(f"{wrong!r:.40} is not a number", path=path, line=line) from None
+    if not np.isfinite(numbers).all():
+        raise DataError("holds a value that is not finite", path=path, line=line)
+    return numbers
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _broken(path: str | Path, line: int, found: int, expected: int) -> DataError:
+    return DataError(
+        f"a word with {max(found, 0)} values, where the lines before have {expected}; "
+        "is the file whole?",
+        path=path,
+        line=line,
+    )
