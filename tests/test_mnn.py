@@ -1,0 +1,474 @@
+"""The equations of the MNN paper against literal versions, and what its model promises."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from planted import planted_dataset
+
+torch = pytest.importorskip("torch")
+
+from longtail import evaluate, load_model  # noqa: E402
+from longtail.embedder import embed_rows  # noqa: E402
+from longtail.errors import MissingExtraError, ModelFileError, ParameterError  # noqa: E402
+from longtail.layers import Cells  # noqa: E402
+from longtail.models import mnn_training as module  # noqa: E402
+from longtail.models import neural  # noqa: E402
+from longtail.models.mnn import MNN, weigh_neighbours  # noqa: E402
+from longtail.models.mnn_training import (  # noqa: E402
+    Network,
+    choose_ranking,
+    cosines,
+    drop_features,
+    graded_loss,
+    hardest_loss,
+    negative_loss,
+    overlap,
+    positive_loss,
+    sample_negatives,
+    softmax_loss,
+)
+from longtail.rows import view_rows  # noqa: E402
+from longtail.store import read_folder, write_folder  # noqa: E402
+
+SMALL = {"dim": 16, "learning_rate": 0.01, "device": "cpu"}
+FIXED = {"rank": "neighbours", "n_neighbours": 10, "temperature": 0.1}
+
+
+def random_matrix(n, width, share, seed=0):
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((n, width)) * (rng.random((n, width)) < share)
+    return matrix.astype(np.float32)
+
+
+def cells_of(matrix):
+    rows = view_rows(sp.csr_matrix(matrix))
+    return Cells.of(rows, np.arange(len(matrix)), matrix.shape[1])
+
+
+@pytest.fixture
+def Y():
+    """9 documents and 7 labels; documents 1 and 4 carry the same ones, document 8 none."""
+    Y = (np.random.default_rng(0).random((9, 7)) < 0.4).astype(np.float32)
+    Y[0, 0] = 1
+    Y[4] = Y[1]
+    Y[8] = 0
+    return Y
+
+
+def literal_cosine(x, y):
+    return x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
+
+
+# -- the paper's equations ----------------------------------------------------------------------
+
+
+def test_labels_are_averaged_as_in_equations_1_and_3(Y):
+    net = Network(5, 7, 4, "average")
+    found = net.embed_labels(cells_of(Y)).detach().numpy()
+    table = net.labels.detach().numpy()
+    for i, y in enumerate(Y[:8]):
+        carried = np.flatnonzero(y)
+        z = sum(table[t] for t in carried) / len(carried)
+        np.testing.assert_allclose(found[i] / len(carried), z, rtol=1e-5, atol=1e-6)
+
+
+def test_features_are_averaged_as_in_equations_2_and_4():
+    X = random_matrix(6, 5, 0.6)
+    net = Network(5, 7, 4, "average")
+    found = net.embed(cells_of(X)).detach().numpy()
+    table = net.features.detach().numpy()
+    for i, w in enumerate(X):
+        held = np.flatnonzero(w)
+        z = sum(table[k] * w[k] for k in held) / len(held)
+        np.testing.assert_allclose(found[i] / len(held), z, rtol=1e-5, atol=1e-6)
+
+
+def test_dropped_features_leave_the_mean_as_in_equations_5_to_7():
+    X = random_matrix(6, 40, 0.6)
+    net = Network(40, 7, 4, "average")
+    table = net.features.detach().numpy()
+    torch.manual_seed(3)
+    cells = drop_features(cells_of(X), 0.5)
+    found = net.embed(cells).detach().numpy()
+    torch.manual_seed(3)
+    r = (torch.rand(len(cells.value)) < 0.5).numpy()  # Bernoulli(p), cell by cell
+    first = 0
+    for i, w in enumerate(X):
+        held = np.flatnonzero(w)
+        own = r[first : first + len(held)]
+        first += len(held)
+        z = sum(table[k] * kept * w[k] for k, kept in zip(held, own, strict=True)) / own.sum()
+        np.testing.assert_allclose(found[i] / len(held), z, rtol=1e-4, atol=1e-6)
+
+
+def test_a_document_never_loses_all_its_features():
+    cells = drop_features(cells_of(np.ones((50, 1), np.float32)), 0.01)
+    assert torch.equal(cells.value, torch.ones(50))
+    nothing = drop_features(cells_of(np.zeros((3, 2), np.float32)), 0.5)
+    assert len(nothing.value) == 0
+
+
+def test_all_features_may_be_kept():
+    cells = cells_of(random_matrix(6, 40, 0.6))
+    assert drop_features(cells, 1.0) is cells
+
+
+def test_cosines_are_equation_8():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 5, 4))
+    expected = [[literal_cosine(a, b) for b in y] for a in x]
+    np.testing.assert_allclose(cosines(torch.from_numpy(x), torch.from_numpy(y)), expected)
+
+
+def test_losses_of_pairs_are_equations_9_and_10():
+    c = torch.tensor([-0.9, 0.0, 0.3, 0.31, 1.0], dtype=torch.float64)
+    np.testing.assert_allclose(positive_loss(c), [0.25 * (1 - x) ** 2 for x in c.tolist()])
+    expected = [x**2 if x > 0.3 else 0 for x in c.tolist()]
+    np.testing.assert_allclose(negative_loss(c, 0.3), expected)
+
+
+def test_hardest_loss_is_equation_11():
+    c = np.random.default_rng(0).uniform(-1, 1, size=(6, 6))
+    negative = np.random.default_rng(1).random((6, 6)) < 0.5
+    np.fill_diagonal(negative, False)
+    negative[2] = False
+    total = 0.0
+    for i in range(6):
+        losses = [c[i, j] ** 2 if c[i, j] > 0.2 else 0 for j in range(6) if negative[i, j]]
+        total += 0.25 * (1 - c[i, i]) ** 2 + max(losses, default=0)
+    found = hardest_loss(torch.from_numpy(c), torch.from_numpy(negative), 0.2)
+    np.testing.assert_allclose(found, total / 6)
+
+
+def test_negatives_are_sampled_among_the_possible(Y):
+    possible = torch.from_numpy(np.random.default_rng(0).random((40, 40)) < 0.5)
+    possible[0] = False
+    possible[1] = torch.arange(40) < 3
+    sampled = sample_negatives(possible, 5)
+    assert not (sampled & ~possible).any()
+    assert sampled.sum(1)[:2].tolist() == [0, 3]
+    assert (sampled.sum(1)[2:] == 5).all()
+    assert torch.equal(sample_negatives(possible, 40), possible)
+    assert not torch.equal(sample_negatives(possible, 5), sampled)
+
+
+# -- our own losses -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [1 << 14, 2])
+def test_overlap_is_the_cosine_of_label_vectors(Y, block, monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_BLOCK", block)
+    found = overlap(cells_of(Y)).numpy()
+    for i in range(9):
+        for j in range(9):
+            expected = literal_cosine(Y[i], Y[j]) if Y[i].any() and Y[j].any() else 0
+            np.testing.assert_allclose(found[i, j], expected, rtol=1e-5)
+
+
+def test_graded_loss_weighs_the_own_set_and_the_others(Y):
+    rng = np.random.default_rng(0)
+    c, target = rng.uniform(-1, 1, size=(2, 9, 9))
+    total = 0.0
+    for i in range(9):
+        others = [(c[i, j] - target[i, j]) ** 2 for j in range(9) if j != i]
+        total += (c[i, i] - target[i, i]) ** 2 + 16 * np.mean(others)
+    found = graded_loss(torch.from_numpy(c), torch.from_numpy(target), 16)
+    np.testing.assert_allclose(found, total / 9)
+
+
+def test_softmax_loss_lets_equal_sets_alone(Y):
+    c = np.random.default_rng(0).uniform(-1, 1, size=(9, 9))
+    target = overlap(cells_of(Y)).double()
+    total = 0.0
+    for i in range(9):
+        rivals = [j for j in range(9) if j == i or target[i, j] < 0.999]
+        assert (4 in rivals) == (i != 1)
+        total += np.log(sum(np.exp(7 * c[i, j]) for j in rivals)) - 7 * c[i, i]
+    found = softmax_loss(torch.from_numpy(c), target, torch.tensor(7.0))
+    np.testing.assert_allclose(found, total / 9, rtol=1e-6)
+
+
+def test_one_document_has_no_negatives():
+    one = torch.ones(1, 1)
+    assert graded_loss(one, one, 16) == softmax_loss(one, one, torch.tensor(7.0)) == 0
+    assert hardest_loss(one, sample_negatives(one < 1, 5), 0.0) == 0
+
+
+# -- the task -----------------------------------------------------------------------------------
+
+
+def make_task(parameters=None, share=0.0, X=None, Y=None):
+    data = planted_dataset()
+    X, Y = (data.X, data.Y) if X is None else (X, Y)
+    return MNN(**SMALL, **(parameters or {}))._prepare(X, Y, share)
+
+
+def test_documents_without_labels_are_left_out():
+    data = planted_dataset()
+    Y = data.Y.tolil()
+    Y[5:15] = 0
+    task = make_task(X=data.X, Y=Y.tocsr())
+    assert task.n_documents == 290
+    assert np.array_equal(task.X[5].toarray(), data.X[15].toarray())
+
+
+def test_the_loss_of_a_batch_is_that_of_its_documents_and_label_sets():
+    task = make_task({"keep": 1.0, "contrast": 0.0, "negatives": 3})
+    rows = np.array([7, 0, 100, 31])
+    batch = task.batch(rows, np.random.default_rng(0))
+    X, Y = task.X[rows].toarray(), task.Y[rows].toarray()
+    x, y = X @ task.net.features.detach().numpy(), Y @ task.net.labels.detach().numpy()
+    total = 0.0
+    for i in range(4):
+        errors = [(literal_cosine(x[i], y[j]) - literal_cosine(Y[i], Y[j])) ** 2 for j in range(4)]
+        total += errors[i] + 3 * (sum(errors) - errors[i]) / 3
+    np.testing.assert_allclose(task.loss(batch).item(), total / 4, rtol=1e-4)
+
+
+def test_the_contrast_adds_the_softmax():
+    losses = {}
+    for name, parameters in {
+        "graded": {"contrast": 0.0},
+        "both": {"contrast": 0.5},
+        "softmax": {"loss": "softmax"},
+    }.items():
+        task = make_task({"keep": 1.0, **parameters})
+        losses[name] = task.loss(task.batch(np.arange(50), np.random.default_rng(0))).item()
+    np.testing.assert_allclose(
+        losses["both"], losses["graded"] + 0.5 * losses["softmax"], rtol=1e-5
+    )
+
+
+def test_held_out_documents_are_not_trained_on():
+    task = make_task(share=0.2)
+    assert task.n_documents == 240
+    assert task.held_out[0].shape[0] == 60
+    kept = {row.tobytes() for row in task.X.toarray()}
+    assert sum(row.tobytes() in kept for row in task.held_out[0].toarray()) < 30
+
+
+# -- ranking ------------------------------------------------------------------------------------
+
+
+def test_a_neighbour_counts_by_its_cosine():
+    weights = weigh_neighbours(np.array([[0.9, 0.8, 0.5]], np.float32), 0.1)
+    np.testing.assert_allclose(weights, [[1, np.exp(-1), np.exp(-4)]], rtol=1e-5)
+
+
+def test_the_best_way_to_rank_is_chosen_on_held_out_documents():
+    task = make_task(share=0.2)
+    before = choose_ranking(task)
+    tried = []
+    for rank in ("labels", "neighbours"):
+        task.model.rank = rank
+        tried.append(choose_ranking(task).metrics)
+        assert choose_ranking(task).rank == rank
+    best = max(sum(metrics[f"P@{k}"] for k in (1, 3, 5)) for metrics in tried)
+    assert sum(before.metrics[f"P@{k}"] for k in (1, 3, 5)) == best
+    task.model.n_neighbours, task.model.temperature = 7, 0.3
+    assert choose_ranking(task)[:3] == ("neighbours", 7, 0.3)
+
+
+def test_neighbours_rank_labels_by_their_votes():
+    """What is predicted is what the definition says, document by document."""
+    train, test = planted_dataset(), planted_dataset(seed=1)
+    model = MNN(**SMALL, **FIXED, blend=0.25).fit(train)
+    top = model.predict(test, k=3)
+    documents = embed_rows(model.embedder_, view_rows(train.X), True)
+    queries = embed_rows(model.embedder_, view_rows(test.X), True)
+    keys = model.index_.vectors
+    np.testing.assert_allclose(np.linalg.norm(keys, axis=1), 1, atol=1e-3)
+    for i in range(0, 300, 29):
+        c = keys @ queries[i]
+        nearest = np.argsort(-c, kind="stable")[:10]
+        votes = np.exp((c[nearest] - c[nearest[0]]) / 0.1)
+        shares = votes @ train.Y[nearest].toarray() / votes.sum()
+        np.testing.assert_allclose(top.scores[i], np.sort(shares)[::-1][:3], rtol=1e-4)
+        np.testing.assert_allclose(shares[top.labels[i]], top.scores[i], rtol=1e-4)
+    plain = MNN(**SMALL, **FIXED, blend=0.0).fit(train)
+    np.testing.assert_allclose(plain.index_.vectors, documents, atol=1e-3)
+
+
+def test_labels_rank_by_their_cosines():
+    X, Y = planted_dataset().X, planted_dataset().Y
+    Y = sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=(300, 20))  # eight never occur
+    model = MNN(**SMALL, rank="labels").fit(X, Y)
+    assert model.ids_.tolist() == list(range(12))
+    top = model.predict(X, k=15)
+    queries = embed_rows(model.embedder_, view_rows(X), True)
+    for i in range(0, 300, 29):
+        c = model.index_.vectors @ queries[i]
+        np.testing.assert_allclose(top.scores[i, :12], (1 + np.sort(c)[::-1]) / 2, rtol=1e-3)
+        assert (top.labels[i, 12:] == -1).all()
+
+
+def test_nothing_is_tried_where_nothing_is_to_choose(monkeypatch):
+    monkeypatch.setattr(module, "choose_ranking", None)
+    for parameters in (FIXED, {"rank": "labels"}):
+        model = MNN(**{**SMALL, "epochs": 1}, **parameters).fit(planted_dataset())
+        assert model.rank_ == parameters["rank"]
+
+
+def test_all_documents_are_trained_on_after_the_choice():
+    model = MNN(**{**SMALL, "epochs": 2}, rank="neighbours").fit(planted_dataset())
+    assert len(model.index_) == 300
+    again = MNN(
+        **{**SMALL, "epochs": 2},
+        rank="neighbours",
+        n_neighbours=model.n_neighbours_,
+        temperature=model.temperature_,
+    ).fit(planted_dataset())
+    test = planted_dataset(seed=1)
+    assert np.array_equal(model.predict(test).scores, again.predict(test).scores)
+
+
+def test_held_out_documents_choose_the_epoch_and_join_the_neighbours():
+    model = MNN(**{**SMALL, "epochs": 4}, valid=0.25, rank="neighbours").fit(planted_dataset())
+    records = [record["nDCG@5"] for record in model.history_.records if "nDCG@5" in record]
+    assert len(records) == 4
+    assert model.history_.best["nDCG@5"] == max(records)
+    assert model.history_.best["n_documents"] == 75
+    assert len(model.index_) == 300
+
+
+# -- the model ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"loss": "hardest"},
+        {"loss": "softmax"},
+        {"contrast": 0.0},
+        {"embedding": "residual"},
+        {"rank": "labels"},
+        {"blend": 0.0},
+        {"blend": 1.0},
+        {"keep": 1.0},
+        {"idf": False},
+        {"normalize": False},
+        {"valid": 0.2, "patience": 2},
+    ],
+    ids=str,
+)
+def test_every_variant_learns(parameters):
+    test = planted_dataset(seed=1)
+    top = MNN(**SMALL, **parameters).fit(planted_dataset()).predict(test)
+    assert evaluate(top, test)["P@1"] > 95
+
+
+def test_documents_that_carry_one_rare_label_are_learned():
+    """Sixty labels of five documents each, which never go together."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(60), 5)
+    words = labels[:, None] * 3 + np.array([rng.choice(3, 2, replace=False) for _ in labels])
+    X = sp.csr_matrix((np.ones(600, np.float32), words.ravel(), np.arange(0, 601, 2)))
+    Y = sp.csr_matrix((np.ones(300, np.float32), labels, np.arange(301)))
+    test = np.arange(0, 300, 5)
+    train = np.setdiff1d(np.arange(300), test)
+    top = MNN(**SMALL, keep=1.0, n_neighbours=5).fit(X[train], Y[train]).predict(X[test], k=1)
+    assert evaluate(top, Y[test])["P@1"] > 90
+
+
+def test_the_paper_preset_is_the_papers_loss():
+    model = MNN.from_settings({"preset": "paper"})
+    assert (model.loss, model.embedding) == ("hardest", "average")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "range_text"),
+    [
+        ("dim", 0, "at least 1"),
+        ("negatives", 0, "at least 1"),
+        ("batch_size", 0, "at least 1, or none"),
+        ("n_neighbours", 0, "at least 1, or none"),
+        ("embedding", "relu", "'average' or 'residual'"),
+        ("loss", "hinge", "'graded' or 'softmax' or 'hardest'"),
+        ("rank", "both", "'labels' or 'neighbours' or none"),
+        ("margin", 1.5, "from -1 to 1"),
+        ("blend", -0.1, "from 0 to 1"),
+        ("contrast", -1.0, "a number, 0 or more"),
+        ("temperature", 0.0, "a number, 0.0001 or more, or none"),
+        ("learning_rate", 0.0, "a number above 0"),
+        ("keep", 0.0, "above 0 and at most 1"),
+        ("valid", 1.0, "from 0 to below 1"),
+        ("device", "tpu", "'auto' or 'cpu' or 'cuda'"),
+    ],
+)
+def test_parameters_out_of_range(name, value, range_text):
+    with pytest.raises(ParameterError) as caught:
+        MNN(**{name: value}).fit(planted_dataset())
+    assert str(caught.value) == (
+        f"The '{name}' parameter of MNN must be {range_text}. Got {value!r} instead."
+    )
+
+
+def test_training_without_torch_names_the_command(monkeypatch):
+    monkeypatch.setattr(neural, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError) as caught:
+        MNN().fit(planted_dataset())
+    assert str(caught.value) == (
+        "MNN needs torch, which is not installed; install it with: pip install 'longtail[deep]'"
+    )
+
+
+def test_too_little_memory_names_what_fits(monkeypatch):
+    from longtail import memory
+    from longtail.errors import MemoryPlanError
+
+    monkeypatch.setattr(memory, "free_ram", lambda: 4 << 20)
+    with pytest.raises(MemoryPlanError, match=r"what fits: dim=64 .* or dim=32"):
+        MNN(dim=4096, batch_size=64).fit(planted_dataset())
+
+
+def test_a_trained_model_predicts_without_torch(tmp_path):
+    MNN(**SMALL, **FIXED).fit(planted_dataset()).save(tmp_path / "model")
+    code = """
+import sys
+sys.modules["torch"] = None
+import longtail, numpy, scipy.sparse
+model = longtail.load_model(sys.argv[1])
+X = scipy.sparse.csr_matrix(numpy.eye(56, dtype=numpy.float32))
+print(model.predict(X, k=1).labels.ravel().tolist())
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "model")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    X = sp.csr_matrix(np.eye(56, dtype=np.float32))
+    model = load_model(tmp_path / "model")
+    assert answer.stdout.strip() == str(model.predict(X, k=1).labels.ravel().tolist())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda files: files.config["ranking"].update(rank="both"), "no way 'both'"),
+        (lambda files: files.config["ranking"].update(n_neighbours=0), "0 neighbours at 0.1"),
+        (lambda files: files.config["ranking"].update(temperature=0), "10 neighbours at 0.0"),
+        (lambda files: shorten(files, "vectors.vectors"), "vectors of shape"),
+        (lambda files: shorten(files, "neighbours.start"), "vectors of shape"),
+        (lambda files: files.arrays["neighbours.labels"].__setitem__(0, 99), "label"),
+    ],
+)
+def test_files_that_do_not_fit_together(change, message, tmp_path):
+    MNN(**{**SMALL, "epochs": 1}, **FIXED).fit(planted_dataset()).save(tmp_path / "model")
+    files = read_folder(tmp_path / "model")
+    change(files)
+    write_folder(tmp_path / "broken", files)
+    with pytest.raises(ModelFileError, match=message):
+        load_model(tmp_path / "broken")
+
+
+def shorten(files, name):
+    files.arrays[name] = files.arrays[name][:-1]
+
+
+def test_the_folder_holds_vectors_in_half_precision(tmp_path):
+    MNN(**{**SMALL, "epochs": 1}, **FIXED).fit(planted_dataset()).save(tmp_path / "model")
+    assert read_folder(tmp_path / "model").arrays["vectors.vectors"].dtype == np.float16
