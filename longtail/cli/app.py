@@ -13,6 +13,7 @@ from longtail.cli.exits import INTERRUPTED, Commands, quit_now
 from longtail.cli.models import models
 from longtail.cli.predict import predict
 from longtail.cli.train import train
+from longtail.cli.update import update
 from longtail.cli.verify import verify
 from longtail.version import __version__
 
@@ -29,6 +30,7 @@ app.add_typer(data_app)
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
+app.command()(update)
 app.command()(verify)
 
 

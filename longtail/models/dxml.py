@@ -347,7 +347,8 @@ class DXML(Neural):
             return USUAL_NEIGHBOURS
         trial = type(self)(**self.get_parameters())
         if self.run_dir is not None:
-            trial.run_dir, trial.resume = self.run_dir / "neighbours", self.resume
+            trial.run_dir = self.run_dir.with_name(f"{self.run_dir.name}-neighbours")
+            trial.resume = self.resume
         embedder, _ = trial._train(X[kept], Y[kept], vectors, progress)
         return self._choose_neighbours(embedder, X, Y, kept, held)
 

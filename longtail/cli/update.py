@@ -1,0 +1,74 @@
+"""`longtail update`: let a saved model take in more documents, without training it from scratch."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longtail.cli.exits import if_interrupted
+from longtail.cli.progress import show_progress
+from longtail.errors import ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHOWN = 3  # new labels that are named
+
+
+def update(
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="NEWDATA", help="A file or folder; its training part.")
+    ],
+    train: Annotated[
+        bool, typer.Option("--train", help="Also go on with training, on old and new documents.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR2", help="Save here and leave DIR as it is."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
+    ] = None,
+) -> None:
+    """Add new documents, and labels that are new, to a saved model.
+
+    The model knows them at once. With --train it also goes on with training from where it stands,
+    which takes longer and fits the new documents better. DIR is replaced as a whole at the end;
+    whatever goes wrong before leaves it as it was.
+    """
+    from longtail.data import load
+    from longtail.models import load_model
+    from longtail.parallel import set_threads
+    from longtail.store import check_writable
+
+    if out is not None and os.path.lexists(out):
+        raise ParameterError(f"{out} already exists; choose another --out")
+    set_threads(threads)
+    fitted = load_model(model)
+    fitted.check_updatable()
+    check_writable(out or model, overwrite=out is None)
+    untouched = f"{model} is as it was before." if out is None else f"{out} was not written."
+    with if_interrupted(untouched):
+        documents = load(data).train
+        began, n_labels = time.perf_counter(), len(fitted.label_names_)
+        with show_progress() as progress:
+            fitted.partial_fit(documents, train=train, progress=progress)
+        fitted.save(out or model, overwrite=out is None)
+    new = _describe(fitted.label_names_[n_labels:])
+    counts, seconds = fitted.training_counts_, time.perf_counter() - began
+    typer.echo(
+        f"Added {len(documents):,} documents{new}; the {fitted.name} model in {out or model} "
+        f"now has {counts.n_documents:,} documents and {len(fitted.label_names_):,} labels "
+        f"({seconds:.1f} s)."
+    )
+
+
+def _describe(names: "Sequence[str]") -> str:
+    """Return " with 5 new labels (a, b, c, …)", or nothing if there are none."""
+    if not names:
+        return ""
+    shown = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+    return f" with {len(names):,} new label{'s' * (len(names) > 1)} ({shown})"
