@@ -1,0 +1,89 @@
+"""`python -m bench.mnn_study DATA`: what MNN's loss and its ways to rank labels are worth.
+
+Each variant is trained on four fifths of the training part (seed 0) and ranks the labels of the
+other fifth, at most 20,000 documents, in each way: by single labels, and by neighbours that lie at
+their documents, half-way to their label sets, or at these. How many neighbours vote, and how much
+each counts, is the best of all choices for each cell. The test part is never looked at.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from bench.table import markdown
+from longtail import Dataset, load
+from longtail.features import Tfidf
+from longtail.models.mnn import MNN
+from longtail.models.mnn_training import Training, choose_ranking
+from longtail.models.neural import choose_batch_size, weigh_features
+from longtail.trainer import train
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "hardest of 16, equation (11)": {"loss": "hardest"},
+    "hardest of all": {"loss": "hardest", "negatives": 1_000_000},
+    "hardest, no dropout": {"loss": "hardest", "keep": 1.0},
+    "softmax": {"loss": "softmax"},
+    "graded": {"contrast": 0.0},
+    "graded + softmax": {},
+    "the same, no dropout": {"keep": 1.0},
+    "the same, ReLU layer": {"embedding": "residual"},
+}
+BLENDS = (0.0, 0.5, 1.0)
+HEADINGS = ["variant", "labels", "neighbours", "half-way", "label sets", "train s"]
+MOST_HELD = 20_000
+
+Split = tuple[sp.csr_matrix, sp.csr_matrix, sp.csr_matrix, sp.csr_matrix]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line, train every variant, print one table of P@1/3/5."""
+    parser = argparse.ArgumentParser(prog="python -m bench.mnn_study", description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    args = parser.parse_args(arguments)
+    settings = dict(pair.split("=", 1) for pair in args.set)
+    split = split_rows(load(args.data).train)
+    rows = []
+    for name, variant in VARIANTS.items():
+        rows.append([name, *measure(split, {**settings, **variant})])
+        print(" ".join(rows[-1]), flush=True)
+    print(markdown(HEADINGS, rows))
+
+
+def split_rows(data: Dataset) -> Split:
+    """Return X and Y of the documents to train on, then of those held out."""
+    X = data.X if data.X is not None else Tfidf().fit_transform(data.texts or [])
+    order = np.random.default_rng(0).permutation(X.shape[0])
+    n_held = min(X.shape[0] // 5, MOST_HELD)
+    held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
+    return X[kept], data.Y[kept], X[held], data.Y[held]
+
+
+def measure(split: Split, settings: dict[str, Any]) -> list[str]:
+    """Train one variant; return P@1/3/5 of each way to rank, and the seconds of training."""
+    X, Y, held_X, held_Y = split
+    model = MNN.from_settings(settings)
+    weights = weigh_features(X)
+    task = model._prepare(model._weighted(X, weights), Y, 0.0)
+    plan = model._plan(model.batch_size or choose_batch_size(X.shape[0]))
+    history = train(task, plan, device=model.device, seed=model.seed)
+    task.held_out = model._weighted(held_X, weights), held_Y
+    model.rank = "labels"
+    cells = [_rank(task)]
+    model.rank = "neighbours"
+    for model.blend in BLENDS:
+        cells.append(_rank(task))
+    return [*cells, f"{history.seconds:.0f}"]
+
+
+def _rank(task: Training) -> str:
+    metrics = choose_ranking(task).metrics
+    return " / ".join(f"{metrics[f'P@{k}']:.1f}" for k in (1, 3, 5))
+
+
+if __name__ == "__main__":
+    main()
