@@ -239,8 +239,9 @@ class DXML(Neural):
         if neighbours is None:
             kept = np.setdiff1d(np.arange(X.shape[0]), held)
             neighbours = self._choose_neighbours(embedder, X, Y, kept, held)
-        self.embedder_, self.label_vectors_, self.neighbours_ = embedder, vectors, neighbours
-        self._keep(X, Y, progress)  # line 5
+        index = self._cluster(embedder, X, neighbours, progress)  # line 5
+        self.neighbours_ = neighbours
+        self._keep(embedder, index, vectors, X, Y)
 
     def _embed_labels(self, Y: sp.csr_matrix, progress: Progress) -> Floats:
         """Lines 1 and 2: return V, from co-occurrence or from the hierarchy."""
@@ -381,20 +382,18 @@ class DXML(Neural):
 
     # -- algorithm 2 --------------------------------------------------------------------------
 
-    def _keep(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
-        """Line 5 of algorithm 1: keep the documents, clustered by where they lie."""
-        vectors = embed_rows(self.embedder_, view_rows(X), self.normalize)
-        self.index_ = self._cluster(vectors, X, progress)
-        self._set_documents(X, Y)
-
-    def _cluster(self, vectors: Floats, X: sp.csr_matrix, progress: Progress) -> Index:
+    def _cluster(
+        self, embedder: Embedder, X: sp.csr_matrix, neighbours: int, progress: Progress
+    ) -> Index:
+        """Line 5 of algorithm 1: embed the documents and cluster them."""
+        vectors = embed_rows(embedder, view_rows(X), self.normalize)
         if self.clusters == 1:
             return build_index(vectors, method="exact")
         index = build_index(
             vectors,
             method="auto" if self.clusters is None else "approximate",
-            queries=self._embed_parts(X),
-            recall_at=self.neighbours_,
+            queries=self._embed_parts(embedder, X),
+            recall_at=neighbours,
             n_cells=self.clusters,
             seed=self.seed,
             progress=progress,
@@ -403,14 +402,18 @@ class DXML(Neural):
             index.n_probed = min(self.searched, index.n_cells)
         return index
 
-    def _embed_parts(self, X: sp.csr_matrix) -> Floats:
+    def _embed_parts(self, embedder: Embedder, X: sp.csr_matrix) -> Floats:
         """Embed documents of which half the features are gone: they lie as new ones may lie."""
         rng = np.random.default_rng(self.seed)
         some = X[np.sort(rng.choice(X.shape[0], min(1000, X.shape[0]), replace=False))]
         some.data = some.data * (rng.random(some.nnz) < 0.5)
-        return embed_rows(self.embedder_, view_rows(some), self.normalize)
+        return embed_rows(embedder, view_rows(some), self.normalize)
 
-    def _set_documents(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> None:
+    def _keep(
+        self, embedder: Embedder, index: Index, vectors: Floats, X: sp.csr_matrix, Y: sp.csr_matrix
+    ) -> None:
+        """Take what was learned, all at once; nothing before it changes the model."""
+        self.embedder_, self.index_, self.label_vectors_ = embedder, index, vectors
         self.X_, self.Y_ = X, Y
         counts = np.bincount(Y.indices, minlength=Y.shape[1])
         self._frequent = np.argsort(-counts, kind="stable").astype(np.int32)
@@ -436,22 +439,24 @@ class DXML(Neural):
         all_X, all_Y = sp.vstack([self.X_, X], "csr"), sp.vstack([old, Y], "csr")
         vectors = self._place_new_labels(all_Y)
         if train:
-            from longtail.models.dxml_training import open_network
+            embedder = self._train_further(all_X, all_Y, vectors, progress)
+            index = self._cluster(embedder, all_X, self.neighbours_, progress)
+        else:
+            embedder = self.embedder_
+            places = embed_rows(embedder, view_rows(X), self.normalize)
+            index = extend_index(self.index_, places)
+        self._keep(embedder, index, vectors, all_X, all_Y)
 
-            require_torch("DXML")
-            weights = self.embedder_.feature_weight
-            net = open_network(self.embedder_)
-            epochs = max(1, self.epochs // UPDATE_SHARE)
-            self.embedder_, _ = self._train_network(
-                net, weights, all_X, all_Y, vectors, epochs, progress
-            )
-            self.label_vectors_ = vectors
-            self._keep(all_X, all_Y, progress)
-            return
-        places = embed_rows(self.embedder_, view_rows(X), self.normalize)
-        self.index_ = extend_index(self.index_, places)
-        self.label_vectors_ = vectors
-        self._set_documents(all_X, all_Y)
+    def _train_further(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
+    ) -> Embedder:
+        """Go on from the present weights, for a quarter of the epochs."""
+        require_torch("DXML")
+        from longtail.models.dxml_training import open_network
+
+        net, weights = open_network(self.embedder_), self.embedder_.feature_weight
+        epochs = max(1, self.epochs // UPDATE_SHARE)
+        return self._train_network(net, weights, X, Y, vectors, epochs, progress)[0]
 
     def _place_new_labels(self, Y: sp.csr_matrix) -> Floats:
         """Return V with new labels: a direction of their own, moved towards those beside them."""
@@ -479,23 +484,19 @@ class DXML(Neural):
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for parts that do not fit together."""
-        self.embedder_ = Embedder(
-            *(files.arrays[f"embedder.{field}"] for field in Embedder._fields)
-        )
-        self.embedder_.check(self.n_features_)
-        self.index_ = Index.from_files(files, "documents")
-        n, dim = self.index_.vectors.shape
-        self.label_vectors_ = files.arrays["label_vectors"]
+        embedder = Embedder(*(files.arrays[f"embedder.{field}"] for field in Embedder._fields))
+        embedder.check(self.n_features_)
+        index, vectors = Index.from_files(files, "documents"), files.arrays["label_vectors"]
+        n, dim = index.vectors.shape
         expected = (len(self.label_names_), dim)
-        if self.label_vectors_.shape != expected or dim != self.embedder_.dim:
-            raise ValueError(
-                f"label vectors of shape {self.label_vectors_.shape}, expected {expected}"
-            )
+        if vectors.shape != expected or dim != embedder.dim:
+            raise ValueError(f"label vectors of shape {vectors.shape}, expected {expected}")
         self.neighbours_ = files.config["neighbours"]
         if type(self.neighbours_) is not int or self.neighbours_ < 1:
             raise ValueError(f"{self.neighbours_!r} neighbours")
         X = _take_matrix(files, "rows", (n, self.n_features_))
-        self._set_documents(X, _take_matrix(files, "labels", (n, len(self.label_names_))))
+        Y = _take_matrix(files, "labels", (n, len(self.label_names_)))
+        self._keep(embedder, index, vectors, X, Y)
 
 
 def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:
