@@ -10,6 +10,7 @@ from longtail.cli.data import app as data_app
 from longtail.cli.demo import demo
 from longtail.cli.evaluate import evaluate
 from longtail.cli.exits import INTERRUPTED, Commands, quit_now
+from longtail.cli.explain import explain
 from longtail.cli.models import models
 from longtail.cli.predict import predict
 from longtail.cli.train import train
@@ -30,6 +31,7 @@ app.add_typer(data_app)
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
+app.command()(explain)
 app.command()(update)
 app.command()(verify)
 

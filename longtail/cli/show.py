@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from longtail.cli.models import Parameter
     from longtail.data import Dataset
     from longtail.data.describe import Description, PartDescription
+    from longtail.explanation import Term
     from longtail.metrics import Band
     from longtail.models.base import Model
     from longtail.store import Verified
@@ -137,6 +138,15 @@ def _wrap(text: str, heading: str) -> list[str]:
         80, initial_indent=heading, subsequent_indent=indent, break_on_hyphens=False
     )
     return wrapper.wrap(clean(text)) or [heading]
+
+
+def term_table(terms: "Iterable[Term]", label: str | None) -> Table:
+    """Show words with their weights."""
+    weight = "weight" if label is None else f"for {clean(label)}"
+    table = _table(None, "word", weight, right_from=1)
+    for term in terms:
+        table.add_row(clean(term.name), f"{term.weight:.3f}")
+    return table
 
 
 def model_table(models: "Iterable[type[Model]]") -> Table:

@@ -232,15 +232,16 @@ class Network(nn.Module):
             if self.signed:
                 excited = excited + (-v).relu() * spread[2]
             M = M * torch.sigmoid(excited)  # V' ∘ A, the channel attention
-        x = F.normalize(_Pool.apply(M, cells.start), dim=1)  # type: ignore[no-untyped-call]
-        x = F.dropout(x, self.model.dropout, self.training)  # (B, C)
-        return self.project(x).float()  # type: ignore[no-any-return]
+        x: Tensor = _Pool.apply(M, cells.start)  # type: ignore[no-untyped-call]
+        x_h: Tensor = self.project(F.normalize(x, dim=1))  # (B, C) to (B, h)
+        return x_h.float()
 
     def encode(self, labels: Cells) -> Tensor:
         """E: return y_h (B, h)."""
         y = multiply(labels, self.encode_first) + self.encode_bias
-        z = self.encode_second(F.dropout(F.relu(y), self.model.dropout, self.training))
-        return (y + z if self.model.residual else z).float()  # type: ignore[no-any-return]
+        dropped = F.dropout(F.relu(y), self.model.dropout, self.training)
+        z: Tensor = self.encode_second(dropped).float()
+        return y.float() + z if self.model.residual else z
 
     def decode(self, latent: Tensor) -> Tensor:
         """The first layer of D: return what the labels' vectors are multiplied with (B, h)."""

@@ -1,0 +1,88 @@
+"""`longtail explain`: which words of a text weigh how much, in general or for one label."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.cli.output import check_json, check_output, open_output, write_json
+from longtail.errors import DataError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from longtail.explanation import Explanation
+
+SHOWN = 10  # words in the table
+
+
+def explain(
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, or - for stdin.")],
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What speaks for and against this label."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the marked text as HTML.")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Also write the weights; - for stdout only.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file --html if it exists.")
+    ] = False,
+) -> None:
+    """Show which words of a text a model looks at; the darker, the heavier.
+
+    With --label: orange words speak for the label, blue ones against it.
+    """
+    check_output(html, "--html", overwrite=overwrite)
+    check_json(json)
+    from longtail.models import load_model
+
+    fitted = load_model(model)
+    fitted.check_explains()
+    if text == "-":
+        text = sys.stdin.read()
+    found = fitted.explain(text, label)
+    if not found.terms:
+        raise DataError("the model knows no word of this text, so that there is nothing to explain")
+    labels = next(fitted.predict([text]).named(fitted.label_names_))
+    if html is not None:
+        with open_output(html) as file:
+            file.write(found.to_html(labels))
+    write_json(found.to_dict(), json)
+    if json != "-":
+        _show(found, labels)
+
+
+def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
+    """Print the predicted labels, the marked text and its heaviest words."""
+    from rich.console import Console
+
+    from longtail.cli.show import clean, show, term_table
+
+    show("Labels: " + ", ".join(f"{clean(each['label'])} {each['score']:.2f}" for each in labels))
+    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
+    console.print(_mark(found))
+    show("", term_table(found.terms[:SHOWN], found.label))
+
+
+def _mark(found: "Explanation") -> "Text":
+    """Return the text with a background behind each word that weighs something."""
+    from rich.color import Color
+    from rich.style import Style
+    from rich.text import Text
+
+    from longtail.explanation import colour
+
+    marked = Text()
+    for piece, shade in found.shades():
+        printable = "".join(char if char.isprintable() else " " for char in piece)
+        style = Style.null()
+        if shade:
+            style = Style(color="black", bgcolor=Color.from_rgb(*colour(shade)))
+        marked.append(printable, style)
+    return marked

@@ -1,0 +1,108 @@
+"""Explanations: where words stand, how dark they are, and that no text can break the page."""
+
+import numpy as np
+import pytest
+
+from longtail.explanation import Explanation, Term, colour, explain_terms
+from longtail.features import Tfidf
+
+
+def make(text, weights, label=None, **settings):
+    features = Tfidf(**settings).fit([text, text])
+    columns = features.transform([text]).indices
+    names = features.feature_names_
+    return explain_terms(
+        text, label, features, columns, np.array([weights.get(names[c], 0.0) for c in columns])
+    )
+
+
+def test_weights_are_shares_and_the_heaviest_comes_first():
+    found = make("red wine, white wine", {"red": 1, "wine": -3}, ngrams=1)
+    assert [(term.name, term.weight) for term in found.terms] == [
+        ("wine", -0.75),
+        ("red", 0.25),
+        ("white", 0.0),
+    ]
+    assert found.terms[0].spans == ((4, 8), (16, 20))
+
+
+def test_shades_cut_the_text_and_lose_nothing():
+    text = "Red wine,\nwhite wine"
+    found = make(text, {"red": 1, "wine": 2}, ngrams=1)
+    pieces = found.shades()
+    assert "".join(piece for piece, _ in pieces) == text
+    assert pieces[0] == ("Red", 0.5)
+    assert pieces[2] == ("wine", 1.0)
+    assert pieces[-1] == ("wine", 1.0)
+
+
+def test_a_pair_shades_both_of_its_words():
+    found = make("red wine", {"red wine": 3, "red": 1}, ngrams=2)
+    assert found.shades() == [("Red".lower(), 1.0), (" wine", 0.75)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Ka\u0308se und Wein", "Käse und Wein", "İstanbul Wein", "C# und C++ Wein", "ΟΔΟΣ Wein"],
+)
+def test_words_are_found_where_they_stand_whatever_became_of_them(text):
+    found = make(text, {"wein": 1}, ngrams=1)
+    assert all(term.spans for term in found.terms)
+    wein = next(term for term in found.terms if term.name == "wein")
+    assert [text[a:b] for a, b in wein.spans] == ["Wein"]
+
+
+def test_every_term_of_a_text_is_located():
+    texts = ["the red wine and the red beer", "beer++ and C#, wine_2 Ärger 東京 red wine"]
+    features = Tfidf(ngrams=2, min_pair_df=1).fit(texts)
+    for text in texts:
+        places = features.locate(text)
+        assert sorted(places) == sorted(features.transform([text]).indices.tolist())
+        for term, spans in places.items():
+            for start, end in spans:
+                said = text[start:end].lower().replace(",", "")
+                assert said == features.feature_names_[term]
+
+
+def test_rows_have_numbered_features():
+    found = explain_terms(None, "beer", None, np.array([3, 8]), np.array([1.0, 1.0]))
+    assert [term.name for term in found.terms] == ["feature 3", "feature 8"]
+    assert found.shades() == []
+    assert found.label == "beer"
+
+
+def test_nothing_known_and_nothing_heavy():
+    assert explain_terms("x", None, None, np.array([], int), np.array([])).terms == []
+    found = Explanation("a b", None, [Term("a", 0.0, ((0, 1),))])
+    assert found.shades() == [("a b", 0.0)]
+
+
+def test_as_data():
+    found = Explanation("ale", "beer", [Term("ale", 1.0, ((0, 3),))], {"linear": 0.5})
+    assert found.to_dict() == {
+        "text": "ale",
+        "label": "beer",
+        "terms": [{"term": "ale", "weight": 1.0, "spans": ((0, 3),)}],
+        "parts": {"linear": 0.5},
+    }
+
+
+def test_the_page_is_whole_and_escapes_what_it_is_given():
+    text = "<script>alert('x')</script> & \"wine\" {0}"
+    found = Explanation(text, "<b>label</b>", [Term("<i>", 1.0, ((0, 8),))])
+    page = found.to_html([{"label": "<u>", "score": 0.5}])
+    assert page.startswith("<!doctype html>")
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "<i>" not in page
+    assert "<u>" not in page
+    assert "&lt;u&gt; 0.50" in page
+    assert '<mark style="background:#ff8c00">&lt;script&gt;</mark>alert(&#x27;x&#x27;)' in page
+    assert "http" not in page
+
+
+def test_darker_is_heavier_and_against_is_another_colour():
+    assert colour(0.0) == (255, 255, 255)
+    assert sum(colour(0.2)) > sum(colour(0.9))
+    assert colour(1.0) == (255, 140, 0)
+    assert colour(-1.0) == (70, 130, 200)
