@@ -211,14 +211,15 @@ class MNN(Neural):
         self, X: sp.csr_matrix, Y: sp.csr_matrix, plan: "Plan", progress: Progress
     ) -> "Choice | None":
         """Train without some documents and choose how to rank by these; None: nothing to choose."""
-        share = min(HELD_SHARE, MOST_HELD / X.shape[0])
-        if not self._is_open() or round(share * X.shape[0]) == 0:
+        if not self._is_open():
             return None
         from longtail.models.mnn_training import choose_ranking
         from longtail.trainer import train
 
-        task = self._prepare(X, Y, share)
-        held, task.held_out = task.held_out, None  # the last epoch is as good as any
+        task = self._prepare(X, Y, min(HELD_SHARE, MOST_HELD / X.shape[0]))
+        if task.held_out is None:
+            return None
+        held, task.held_out = task.held_out, None  # the last epoch is kept, as later
         train(task, plan, device=self.device, seed=self.seed, progress=progress)
         task.held_out = held
         return choose_ranking(task)
