@@ -11,7 +11,7 @@ from longtail.models import Linear
 
 pytest.importorskip("torch")
 
-from longtail.models import RankAE  # noqa: E402
+from longtail.models import RankAE
 
 
 def call(*args, **options):

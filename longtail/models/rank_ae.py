@@ -39,7 +39,7 @@ from longtail.models.neural import (
     require_torch,
     weigh_features,
 )
-from longtail.models.rank_ae_reading import Options, Reader, read_rows, weigh_words
+from longtail.models.rank_ae_reading import Options, Reader, fit_curve, read_rows, weigh_words
 from longtail.progress import Progress
 from longtail.rows import scale_to_unit, view_rows
 from longtail.store import Files
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 ALL_LABELS = {"cpu": 50_000, "cuda": 500_000}  # up to so many, every batch scores all labels
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 WORD_DIM = 256  # where no vectors say otherwise
+CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
 DENSE = 0.5  # rows with this share of filled cells are no bags of words
 
 
@@ -99,6 +100,7 @@ class RankAE(Neural):
     reader_: Reader
     index_: Index
     dense_: bool
+    curve_: tuple[float, float]
 
     def __init__(
         self,
@@ -222,6 +224,15 @@ class RankAE(Neural):
         self.index_ = build_index(labels, seed=self.seed)
         self.reader_ = net.export(weights)
         self.dense_ = dense
+        self.curve_ = self._fit_curve(X, Y)
+
+    def _fit_curve(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> tuple[float, float]:
+        """Find the curve from the decoder's scores to shares, on documents that have labels."""
+        rows = np.flatnonzero(np.diff(Y.indptr))
+        chosen = np.random.default_rng(self.seed).permutation(rows)[:CURVE_DOCUMENTS]
+        labels, scores = self._search(X[chosen], min(CURVE_LABELS, Y.shape[1]))
+        relevant = np.array([np.isin(labels[i], Y[row].indices) for i, row in enumerate(chosen)])
+        return fit_curve(scores.ravel(), relevant.ravel())
 
     def _is_dense(self, X: sp.csr_matrix) -> bool:
         """Decide what the rows hold, and refuse words that weigh less than nothing."""
@@ -340,9 +351,13 @@ class RankAE(Neural):
         """Read the words, then search the labels that the decoder scores highest."""
         if not self.dense_:
             _refuse_negative(X, "this model was trained on words")
-        queries = read_rows(self.reader_, view_rows(X), self._options)
-        labels, scores = self.index_.search(queries, k)
-        return TopK(labels, (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32))
+        labels, scores = self._search(X, k)
+        slope, shift = self.curve_
+        margins = np.clip(slope * scores.astype(np.float64) + shift, -700, 700)
+        return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
+
+    def _search(self, X: sp.csr_matrix, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        return self.index_.search(read_rows(self.reader_, view_rows(X), self._options), k)
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
         """Return the attention of each word, or what it adds to the score of `label`."""
@@ -354,7 +369,7 @@ class RankAE(Neural):
         for field, array in self.reader_._asdict().items():
             files.arrays[f"reader.{field}"] = array
         self.index_.add_to_files(files, "labels")
-        files.config["dense"] = self.dense_
+        files.config["dense"], files.config["curve"] = self.dense_, list(self.curve_)
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for parts that do not fit together."""
@@ -366,6 +381,8 @@ class RankAE(Neural):
         if found != expected:
             raise ValueError(f"label vectors of shape {found}, expected {expected}")
         self.dense_ = bool(files.config["dense"])
+        slope, shift = map(float, files.config["curve"])
+        self.curve_ = slope, shift
 
 
 def _refuse_negative(X: sp.csr_matrix, advice: str) -> None:
