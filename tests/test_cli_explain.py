@@ -29,7 +29,7 @@ def test_labels_text_and_words(model):
     result = call(model, "word0 and word1, word50")
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("Labels: label 0 0.")
+    assert lines[0].startswith("Labels: label 0 ")
     assert lines[1].strip() == "word0 and word1, word50"
     assert "weight" in lines[3]
     assert {line.split()[0] for line in lines[5:] if line} == {"word0", "word1", "word50"}

@@ -71,7 +71,7 @@ def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
 
 
 def _mark(found: "Explanation") -> "Text":
-    """Return the text with a background behind each word that weighs something."""
+    """Return the text, black on white whatever the terminal, heavy words on a darker ground."""
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text
@@ -81,8 +81,5 @@ def _mark(found: "Explanation") -> "Text":
     marked = Text()
     for piece, shade in found.shades():
         printable = "".join(char if char.isprintable() else " " for char in piece)
-        style = Style.null()
-        if shade:
-            style = Style(color="black", bgcolor=Color.from_rgb(*colour(shade)))
-        marked.append(printable, style)
+        marked.append(printable, Style(color="#000000", bgcolor=Color.from_rgb(*colour(shade))))
     return marked

@@ -360,7 +360,7 @@ class RankAE(Neural):
         return self.index_.search(read_rows(self.reader_, view_rows(X), self._options), k)
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
-        """Return the attention of each word, or what it adds to the score of `label`."""
+        """Return what attention leaves of each word, or what it adds to the score of `label`."""
         vector = None if label is None else self.index_.vectors[label, :-1]
         return weigh_words(self.reader_, view_rows(X), self._options, vector)
 

@@ -211,7 +211,8 @@ def fit_curve(scores: NDArray[Any], relevant: NDArray[np.bool_]) -> tuple[float,
 def weigh_words(reader: Reader, rows: Rows, options: Options, label: Floats | None) -> Floats:
     """Return a weight for each cell of the one row that `rows` holds.
 
-    Without a label: the attention, spatial times channel, v_j times the mean of a_j. With the
+    Without a label: the length of v_j·e_j ∘ a_j, what both attentions leave of the word (the sum
+    of a_j alone, which the paper draws, would be near C/2 for words it has hardly seen). With the
     vector of a label: what the word adds to its score, as far as that is a sum over words: the
     pooled vector's length and which neurons are awake are taken as they are.
     """
@@ -223,9 +224,9 @@ def weigh_words(reader: Reader, rows: Rows, options: Options, label: Floats | No
     if options.attention:
         excited = np.maximum(v * words @ reader.squeeze, 0) @ reader.excite
         A = 1 / (1 + np.exp(-np.clip(excited, -80, 80)))  # equation (5)
-    if label is None:
-        return np.asarray(np.abs(v[:, 0]) * A.mean(axis=1), np.float32)
     M = v * words * A
+    if label is None:
+        return np.asarray(np.linalg.norm(M, axis=1), np.float32)
     pooled = M.sum(axis=0)
     length = max(float(np.linalg.norm(pooled)), 1e-30)
     latent = pooled / length @ reader.project + reader.project_bias
