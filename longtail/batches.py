@@ -15,7 +15,9 @@ from longtail.processes import Processes
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
-AHEAD = 3  # batches prepared before they are needed
+AHEAD = 4  # batches prepared before they are needed
+# Threads that prepare them: a GPU is faster than one thread, a CPU has better things to do.
+WORKERS = {"cpu": 1, "cuda": 4}
 ORDER, BATCH, LOSS = 1, 2, 3  # what a stream of random numbers is for
 
 
@@ -43,7 +45,7 @@ class Batches:
 
     def prepare(self, steps: Iterable[int]) -> Generator[Share, None, None]:
         """Yield this process's share of each of the steps."""
-        return prefetch(self.make, steps, AHEAD)
+        return prefetch(self.make, steps, AHEAD, WORKERS[self.processes.device.type])
 
     def make(self, step: int) -> Share:
         """Build this process's share of a step; the same whenever and wherever it is called."""
@@ -60,18 +62,20 @@ class Batches:
 
     def _rows(self, step: int) -> NDArray[np.int64]:
         epoch, place = divmod(step, self.per_epoch)
-        if self._order[0] != epoch:
+        known, order = self._order  # read once, as another thread may be an epoch ahead
+        if known != epoch:
             rng = np.random.default_rng([ORDER, self.seed, epoch])
-            self._order = epoch, rng.permutation(self.task.n_documents)
-        return self._order[1][place * self.size : (place + 1) * self.size]
+            order = rng.permutation(self.task.n_documents)
+            self._order = epoch, order
+        return order[place * self.size : (place + 1) * self.size]
 
 
 def prefetch(
-    make: Callable[[Item], Made], items: Iterable[Item], ahead: int
+    make: Callable[[Item], Made], items: Iterable[Item], ahead: int, n_workers: int = 1
 ) -> Generator[Made, None, None]:
-    """Yield `make(item)` for each item, in order, made by a thread that runs ahead."""
+    """Yield `make(item)` for each item, in order, made by threads that run ahead."""
     waiting: deque[Future[Made]] = deque()
-    pool = ThreadPoolExecutor(1)
+    pool = ThreadPoolExecutor(n_workers)
     try:
         for item in items:
             waiting.append(pool.submit(make, item))

@@ -25,6 +25,7 @@ class Needs:
         activations: the rest of a step: batch, embeddings, scores and their gradients.
         averages: the running mean of the weights, if there is one.
         best: the copy of the best weights that validation keeps; always in RAM.
+        counts: what is counted over all documents beforehand; always in RAM.
     """
 
     parameters: int
@@ -33,17 +34,18 @@ class Needs:
     activations: int
     averages: int = 0
     best: int = 0
+    counts: int = 0
 
     def on(self, device: str) -> int:
         """Return how much of it lies on the device, "cpu" meaning RAM."""
         trained = self.parameters + self.gradients + self.optimiser
         total = trained + self.activations + self.averages
-        return total + self.best if device == "cpu" else total
+        return total + self.best + self.counts if device == "cpu" else total
 
     @property
     def beside_gpu(self) -> int:
         """Return how much RAM training on a GPU takes."""
-        return self.parameters + self.best
+        return self.parameters + self.best + self.counts
 
 
 def plan_memory(
@@ -89,6 +91,7 @@ def _describe(needs: Needs, device: str) -> str:
         "activations": needs.activations,
         "averages": needs.averages,
         "best weights": needs.best if device == "cpu" else 0,
+        "counts": needs.counts if device == "cpu" else 0,
     }
     named = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items() if size)
     return f"{format_bytes(needs.on(device))} ({named})"

@@ -32,7 +32,7 @@ class Task(Protocol):
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
         """Return the CPU tensors of these documents.
 
-        Called in another thread, ahead of the step that uses them: random choices (such as
+        Called in other threads, ahead of the step that uses them: random choices (such as
         sampled labels) come from `rng` only, which depends on nothing but the seed and the step.
         """
 

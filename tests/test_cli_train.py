@@ -55,14 +55,14 @@ def test_a_run_that_was_killed_goes_on_to_the_same_model(data, tmp_path):
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "model").exists()
     resumed = succeed("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
-    assert "Going on from step 7 of 40" in resumed.stderr
+    assert "Going on from step 7 of 64" in resumed.stderr
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "model")
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
     assert not list((tmp_path / "model.run").glob("*/step-*"))
     with (tmp_path / "model.run" / "training" / "log.csv").open() as file:
-        assert [row["step"] for row in csv.DictReader(file)][-1] == "40"
+        assert [row["step"] for row in csv.DictReader(file)][-1] == "64"
 
 
 def test_checkpoints_are_not_thrown_away_by_forgetting_resume(data, tmp_path):
@@ -78,7 +78,7 @@ def test_checkpoints_are_not_thrown_away_by_forgetting_resume(data, tmp_path):
 def test_resuming_with_other_data_or_parameters_says_what_differs(data, tmp_path):
     train_until(3, data, tmp_path / "model")
     line = fail("train", data, "--out", tmp_path / "model", "--resume", *GLAS, "--set", "keep=0.5")
-    assert "belongs to another run: keep was 0.8, is 0.5; set these back" in line
+    assert "belongs to another run: keep was 0.9, is 0.5; set these back" in line
     write_texts(data, 200, seed=1)
     line = fail("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
     assert "belongs to another run: data was " in line
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_was_cut_off_falls_back_to_the_one_before(data, tmp_pa
     os.truncate(newest / "weights.safetensors", 1000)
     resumed = succeed("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
     assert "Passing over a damaged checkpoint" in resumed.stderr
-    assert "Going on from step 6 of 40" in resumed.stderr
+    assert "Going on from step 6 of 64" in resumed.stderr
 
 
 def test_nothing_to_resume_is_noted(data, tmp_path):
@@ -112,7 +112,7 @@ def test_a_loss_that_is_no_number_saves_the_last_good_weights(data, tmp_path, mo
         Training, "loss", lambda *all: loss(*all) * (float("nan") if next(n_calls) == 5 else 1)
     )
     line = fail("train", data, "--out", tmp_path / "model", *GLAS)
-    assert "the loss became nan at step 6 of 40 (epoch 1); the weights from before" in line
+    assert "the loss became nan at step 6 of 64 (epoch 1); the weights from before" in line
     assert line.endswith(f"the model with these weights is in {tmp_path / 'model'}")
     assert len(load_model(tmp_path / "model").predict(["hops and malt"], k=2).labels[0]) == 2
 
@@ -150,8 +150,8 @@ def test_two_processes_train_one_model(data, tmp_path):
         )
         for rank in range(2)
     ]
-    (first, first_errors), (second, _) = (process.communicate(timeout=120) for process in both)
-    assert [process.returncode for process in both] == [0, 0], first_errors
+    (first, *errors), (second, *more) = (process.communicate(timeout=120) for process in both)
+    assert [process.returncode for process in both] == [0, 0], errors + more
     assert "The glas model of 200 documents" in first
     assert second == ""
     test = write_texts(tmp_path / "test.jsonl", 100, seed=1)

@@ -97,9 +97,10 @@ def train(
         measured = run.prepare(new_model(), MEASURING)
         report = _validate(measured, documents, valid) if valid else None
         fitted, problem = _fit(run.prepare(new_model(), TRAINING), documents)
-        if IS_FIRST_PROCESS:
-            fitted.save(out, overwrite=overwrite)
-            run.remove_checkpoints()
+        if not IS_FIRST_PROCESS:
+            return
+        fitted.save(out, overwrite=overwrite)
+        run.remove_checkpoints()
         if problem is not None:
             raise TrainingError(f"{problem}; the model with these weights is in {out}")
         _conclude(fitted, out, report, time.perf_counter() - began)

@@ -53,6 +53,7 @@ Regularizer = Literal["glas", "spread-out", "gravity", "none"]
 Similarity = Literal["arithmetic", "geometric", "pmi", "jaccard"]
 
 ALL_LABELS = {"cpu": 50_000, "cuda": 2_000_000}  # up to so many, every batch scores all labels
+N_EXAMPLES = 1000  # documents by which the recall of the search is measured
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 
 
@@ -76,10 +77,11 @@ class GLaS(Neural):
         dropout: share of the ReLU layer's outputs that are dropped in training.
         idf: weight the features of rows by how rare they are; texts have such weights already.
         normalize: scale every document's row to length 1.
-        epochs: passes over the documents.
+        epochs: passes over the documents; none makes 3 of many documents and up to 8 of few.
         batch_size: documents in a step; none makes about 128 steps of an epoch.
         learning_rate: of Adam, at its highest.
         schedule: how the learning rate falls.
+        averaging: end with the mean of the weights of the second half of training.
         valid: share of the documents held out to choose the best epoch; 0 takes the last one.
         patience: stop after so many epochs that were no better (with valid only).
         device: where to train.
@@ -91,7 +93,8 @@ class GLaS(Neural):
     summary: ClassVar[str] = "unit embeddings of documents and labels, co-occurring ones near"
     choose_when: ClassVar[str] = "labels go together, or there is a GPU to train on"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"dim": 256, "epochs": 4},
+        "fast": {"dim": 256},
+        "large": {"dim": 2048, "epochs": 4, "keep": 0.95, "dropout": 0.7},
         "paper": {
             "dim": 1024,
             "embedding": "relu",
@@ -119,14 +122,15 @@ class GLaS(Neural):
         regularizer: Regularizer = "glas",
         strength: float = 1000.0,
         similarity: Similarity = "arithmetic",
-        keep: float = 0.8,
+        keep: float = 0.9,
         dropout: float = 0.3,
         idf: bool = True,
         normalize: bool = True,
-        epochs: int = 5,
+        epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float = 0.001,
         schedule: Literal["constant", "linear", "cosine"] = "linear",
+        averaging: bool = False,
         valid: float = 0.0,
         patience: int | None = None,
         device: Device = "auto",
@@ -150,6 +154,7 @@ class GLaS(Neural):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.schedule = schedule
+        self.averaging = averaging
         self.valid = valid
         self.patience = patience
         self.device = device
@@ -158,9 +163,9 @@ class GLaS(Neural):
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("dim", "mined", "epochs"):
+        for name in ("dim", "mined"):
             self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("batch_size", "patience"):
+        for name in ("epochs", "batch_size", "patience"):
             value = getattr(self, name)
             self.require(name, value is None or value >= 1, "at least 1, or none")
         self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
@@ -185,16 +190,20 @@ class GLaS(Neural):
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
         task = self._prepare(self._weighted(X, weights), Y, kind)
         plan = Plan(
-            epochs=self.epochs,
+            epochs=self.epochs or _choose_epochs(X.shape[0]),
             batch_size=batch_size,
             learning_rate=self.learning_rate,
             schedule=self.schedule,
+            averaging="mean" if self.averaging else None,
             patience=self.patience,
         )
         self.train_task(task, plan, X, Y, progress)
-        net = task.net.cpu().requires_grad_(False)
+        net = task.net.requires_grad_(False)
         self.embedder_ = net.export(weights)
-        self.index_ = build_index(net.all_labels().numpy(), seed=self.seed)
+        examples = np.random.default_rng(self.seed).permutation(X.shape[0])[:N_EXAMPLES]
+        queries = embed_rows(self.embedder_, view_rows(X[np.sort(examples)]), self.normalize)
+        labels = net.all_labels().cpu().numpy()
+        self.index_ = build_index(labels, queries=queries, seed=self.seed)
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
     def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "Training":
@@ -209,7 +218,8 @@ class GLaS(Neural):
             held_out = (X[held], Y[held]) if len(held) else None
             X, Y = X[kept], Y[kept]
         n_labels = Y.shape[1]
-        with torch.random.fork_rng(devices=[]):
+        gpus = [torch.cuda.current_device()] if kind == "cuda" else []
+        with torch.random.fork_rng(devices=gpus), torch.device(kind):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
             network = Network(X.shape[1], n_labels, self.dim, self.embedding, share)
@@ -231,7 +241,8 @@ class GLaS(Neural):
             f"sampled={SAMPLED}": {"sampled": SAMPLED},
             f"dim=128, sampled={SAMPLED}": {"dim": 128, "sampled": SAMPLED},
         }
-        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, kind)
+        n_pairs = min(int(np.square(np.diff(Y.indptr), dtype=np.int64).sum()), Y.shape[1] ** 2)
+        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, n_pairs, kind)
         alternatives = {
             name: type(self)(**{**self.get_parameters(), **other})._needs(*sizes)
             for name, other in others.items()
@@ -239,11 +250,18 @@ class GLaS(Neural):
         self.say_memory(self._needs(*sizes), kind, alternatives, progress)
 
     def _needs(
-        self, n_features: int, n_labels: int, batch_size: int, n_cells: int, kind: str
+        self,
+        n_features: int,
+        n_labels: int,
+        batch_size: int,
+        n_cells: int,
+        n_pairs: int,
+        kind: str,
     ) -> "Needs":
         """Return the bytes that training takes, in the order of `Network`."""
         from longtail.losses import PIECE
         from longtail.memory import Needs
+        from longtail.models.glas_training import LARGEST_TABLE
 
         second = 0 if self.embedding == "linear" else self.dim**2
         sampled = self._n_sampled(n_labels, kind)
@@ -254,12 +272,17 @@ class GLaS(Neural):
         parameters = 4 * (n_features * self.dim + second + n_labels * self.dim)
         gradients = 4 * (min(n_cells, n_features) * self.dim + second + n_scored * self.dim)
         activations = 4 * (6 * batch_size * self.dim + 4 * n_scored * self.dim + 3 * n_scores)
+        counts = 24 * n_pairs if self.regularizer == "glas" else 0  # A, and what adds it up
+        if counts and kind == "cuda" and n_labels <= LARGEST_TABLE:
+            activations += 2 * n_labels**2
         return Needs(
             parameters=parameters,
             gradients=gradients,
             optimiser=2 * parameters,
             activations=activations + 40 * n_cells,
+            averages=parameters if self.averaging else 0,
             best=parameters if self.valid else 0,
+            counts=counts,
         )
 
     def _weighted(self, X: sp.csr_matrix, weights: NDArray[np.float32]) -> sp.csr_matrix:
@@ -291,3 +314,8 @@ class GLaS(Neural):
         if found != expected:
             raise ValueError(f"label embeddings of shape {found}, expected {expected}")
         self.scale_, self.bias_ = float(files.config["scale"]), float(files.config["bias"])
+
+
+def _choose_epochs(n_documents: int) -> int:
+    """Return how many passes were about the best on held-out documents of sets of that size."""
+    return int(np.clip(round(2 + 75_000 / n_documents), 3, 8))

@@ -135,13 +135,13 @@ class Network(nn.Module):
     def export(self, weights: NDArray[np.float32]) -> Embedder:
         """Return φ for prediction, with the lengths multiplied in; `weights` are the features'."""
         self.first.measure()
-        weight = (self.first.weight * self.first.scales()).numpy()
-        bias = self.first.bias.numpy()
+        weight = (self.first.weight * self.first.scales()).cpu().numpy()
+        bias = self.first.bias.cpu().numpy()
         residual = np.array([self.embedding == "residual"], np.float32)
         second, second_bias = np.empty((0, 0), np.float32), bias[:0]
         if self.second is not None:
-            second = self.second.weights().T.contiguous().numpy()
-            second_bias = self.second.bias.numpy()
+            second = self.second.weights().T.contiguous().cpu().numpy()
+            second_bias = self.second.bias.cpu().numpy()
         return Embedder(weights, weight, bias, second, second_bias, residual)
 
 

@@ -1,0 +1,62 @@
+"""The GLaS studies run on small data and vary what they say."""
+
+import json
+
+import pytest
+from test_cli import write_texts
+
+pytest.importorskip("torch", reason="GLaS needs torch")
+
+from bench import glas_study
+
+SMALL = ["--device", "cpu", "--set", "dim=8", "--set", "epochs=1", "--set", "batch_size=32"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_texts(tmp_path_factory.mktemp("data") / "train.jsonl", 100, seed=0)
+
+
+def rows_of(table):
+    return [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")][2:]
+
+
+def test_one_parameter_at_a_time_is_varied():
+    base = {"dim": "8", "loss": "softmax", "strength": "10"}
+    changes = list(glas_study.vary(base, 1000))
+    for name, value, settings in changes:
+        differing = {key for key in settings if settings[key] != base.get(key)}
+        assert differing - {name} <= {"strength"}, "gravity has a strength of its own"
+        assert settings[name] == value or float(settings[name]) == float(value)
+    assert {"4", "2"} <= {value for name, value, _ in changes if name == "dim"}
+    assert {value for name, value, _ in changes if name == "loss"} == {"bce", "margin", "mining"}
+
+
+def test_the_table_of_parameters(data, capsys):
+    glas_study.main(["parameters", str(data), *SMALL])
+    table = rows_of(capsys.readouterr().out)
+    names = [row[0].strip() for row in table]
+    assert names[0] == "base setting"
+    assert set(names[1:]) == {*glas_study.FACTORS, *glas_study.VALUES}
+    assert all(0 <= float(row[2]) <= 100 for row in table)
+
+
+def test_the_table_of_the_gap(data, capsys):
+    glas_study.main(["gap", str(data), *SMALL])
+    for row in rows_of(capsys.readouterr().out):
+        seen, unseen, gap = map(float, row[1:])
+        assert gap == pytest.approx(seen - unseen, abs=0.011)
+
+
+def test_the_table_of_latency(capsys):
+    sizes = ["--labels", "50,100", "--documents", "200"]
+    glas_study.main(["latency", *sizes, *SMALL])
+    table = rows_of(capsys.readouterr().out)
+    assert [json.loads(row[0]) for row in table] == [50, 100]
+    assert all(float(row[4]) > 0 for row in table)
+
+
+def test_data_is_needed(capsys):
+    with pytest.raises(SystemExit):
+        glas_study.main(["gap"])
+    assert "gap needs DATA" in capsys.readouterr().err
