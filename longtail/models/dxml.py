@@ -54,7 +54,7 @@ from longtail.topk import NO_LABEL, TopK
 
 if TYPE_CHECKING:
     from longtail.memory import Needs
-    from longtail.models.dxml_training import Network
+    from longtail.models.dxml_training import Kind, Network
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
@@ -81,6 +81,7 @@ class DXML(Neural):
         whiten: how far directions that many labels share are shortened, from 0 to 1.
         hidden: neurons of the network's first layer.
         linear: leave the ReLU out (the paper's figure 2).
+        residual: add what enters the ReLU to what the second layer returns; hidden is then dim.
         keep: share of the input cells that training keeps.
         dropout: share of the last layer's outputs that are dropped in training.
         idf: weight the features of rows by how rare they are; texts have such weights already.
@@ -112,6 +113,7 @@ class DXML(Neural):
         "paper": {
             "dim": 100,
             "hidden": 256,
+            "residual": False,
             "whiten": 0.0,
             "keep": 1.0,
             "dropout": 0.2,
@@ -122,8 +124,8 @@ class DXML(Neural):
             "optimizer": "sgd",
             "learning_rate": 0.015,
             "schedule": "constant",
-            "batch_size": 8,
-            "epochs": 60,
+            "batch_size": 16,
+            "epochs": 40,
         },
     }
 
@@ -146,12 +148,13 @@ class DXML(Neural):
         whiten: float = 1.0,
         hidden: int = 512,
         linear: bool = False,
-        keep: float = 0.6,
+        residual: bool = True,
+        keep: float = 0.8,
         dropout: float = 0.2,
         idf: bool = True,
         normalize: bool = True,
         neighbours: int | None = None,
-        temperature: float = 0.1,
+        temperature: float = 0.05,
         clusters: int | None = None,
         searched: int | None = None,
         optimizer: Literal["adam", "sgd"] = "adam",
@@ -176,6 +179,7 @@ class DXML(Neural):
         self.whiten = whiten
         self.hidden = hidden
         self.linear = linear
+        self.residual = residual
         self.keep = keep
         self.dropout = dropout
         self.idf = idf
@@ -270,7 +274,8 @@ class DXML(Neural):
         from longtail.models.dxml_training import new_network
 
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
-        net = new_network(X.shape[1], self.hidden, self.dim, self.linear, self.seed)
+        kind: Kind = "linear" if self.linear else "residual" if self.residual else "relu"
+        net = new_network(X.shape[1], self._width, self.dim, kind, self.seed)
         return self._train_network(net, weights, X, Y, vectors, self.epochs, progress)
 
     def _train_network(
@@ -299,6 +304,11 @@ class DXML(Neural):
         self.train_task(task, plan, X, Y, progress)
         return net.cpu().requires_grad_(False).export(weights), held
 
+    @property
+    def _width(self) -> int:
+        """The number of hidden neurons."""
+        return self.dim if self.residual and not self.linear else self.hidden
+
     def _weighted(self, X: sp.csr_matrix, weights: Floats) -> sp.csr_matrix:
         X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
         return scale_to_unit(X) if self.normalize else X
@@ -324,15 +334,15 @@ class DXML(Neural):
         """Return the bytes that training takes."""
         from longtail.memory import Needs
 
-        second = self.hidden * self.dim
-        parameters = 4 * (n_features * self.hidden + second)
+        second = self._width * self.dim
+        parameters = 4 * (n_features * self._width + second)
         touched = n_features if self.optimizer == "sgd" else min(n_cells, n_features)
         vectors = 4 * n_labels * self.dim
         return Needs(
             parameters=parameters,
-            gradients=4 * (touched * self.hidden + second),
+            gradients=4 * (touched * self._width + second),
             optimiser=parameters if self.optimizer == "sgd" else 2 * parameters,
-            activations=4 * batch_size * (3 * self.hidden + 6 * self.dim) + 40 * n_cells + vectors,
+            activations=4 * batch_size * (3 * self._width + 6 * self.dim) + 40 * n_cells + vectors,
             best=parameters if self.valid else 0,
         )
 

@@ -4,7 +4,7 @@ Symbols are those of `longtail.models.dxml`. This module needs torch, a trained 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +22,8 @@ from longtail.rows import view_rows
 
 if TYPE_CHECKING:
     from longtail.models.dxml import DXML
+
+Kind = Literal["linear", "relu", "residual"]
 
 SPREAD = 0.02  # of the first layer's weights before training
 VALIDATED_BY = 20  # neighbours, while their number has not been chosen
@@ -45,11 +47,11 @@ def mean_labels(V: Tensor, labels: Tensor, start: Tensor) -> Tensor:
 
 
 class Network(nn.Module):
-    """Figure 1: W_1, ReLU, W_2, dropout, length 1; or one linear map that an update begins with."""
+    """Figure 1: W_1, ReLU, W_2, dropout, length 1; an update may begin with one linear map."""
 
-    def __init__(self, n_features: int, hidden: int, dim: int, linear: bool) -> None:
+    def __init__(self, n_features: int, hidden: int, dim: int, kind: Kind) -> None:
         super().__init__()
-        self.linear = linear
+        self.kind = kind
         weight = torch.empty(n_features, hidden).uniform_(-SPREAD, SPREAD)
         self.first = read_once(nn.Parameter(weight))
         self.bias = nn.Parameter(torch.zeros(hidden))
@@ -59,7 +61,8 @@ class Network(nn.Module):
         """Return f_x, unit vectors (B, dim)."""
         x = multiply(cells, self.first) + self.bias  # (B, hidden)
         if self.second is not None:
-            x = self.second(x if self.linear else F.relu(x))  # (B, dim)
+            y = self.second(x if self.kind == "linear" else F.relu(x))  # (B, dim)
+            x = x + y if self.kind == "residual" else y
         return F.normalize(F.dropout(x.float(), dropout, self.training), dim=1)
 
     def export(self, weights: NDArray[np.float32]) -> Embedder:
@@ -71,24 +74,26 @@ class Network(nn.Module):
                 self.second.weight.T.contiguous().numpy(),
                 self.second.bias.numpy(),
             )
-        if self.linear and self.second is not None:
+        if self.kind == "linear" and self.second is not None:
             first, bias = first @ second, bias @ second + second_bias
             second, second_bias = np.empty((0, 0), np.float32), bias[:0]
-        return Embedder(weights, first, bias, second, second_bias, np.zeros(1, np.float32))
+        residual = np.array([self.kind == "residual"], np.float32)
+        return Embedder(weights, first, bias, second, second_bias, residual)
 
 
-def new_network(n_features: int, hidden: int, dim: int, linear: bool, seed: int) -> Network:
+def new_network(n_features: int, hidden: int, dim: int, kind: Kind, seed: int) -> Network:
     """Return a network whose weights the seed decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Network(n_features, hidden, dim, linear)
+        return Network(n_features, hidden, dim, kind)
 
 
 def open_network(embedder: Embedder) -> Network:
     """Return the network that became `embedder`, to train it further."""
     n_features, hidden = embedder.weight.shape
     dim = len(embedder.second_bias)
-    net = Network(n_features, hidden, dim, linear=dim == 0)
+    kind: Kind = "linear" if dim == 0 else "residual" if embedder.residual[0] else "relu"
+    net = Network(n_features, hidden, dim, kind)
     with torch.no_grad():
         net.first.copy_(torch.from_numpy(embedder.weight.copy()))
         net.bias.copy_(torch.from_numpy(embedder.bias.copy()))
