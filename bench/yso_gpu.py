@@ -96,7 +96,7 @@ def _profile(settings: dict[str, Any], X: sp.csr_matrix, Y: sp.csr_matrix) -> di
     kernels = [
         (average.self_device_time_total / 1e6, average.count, average.key[:80])
         for average in profiler.key_averages()
-        if average.self_device_time_total > 0
+        if average.self_device_time_total > 0 and not average.key.startswith("Mem")  # copies
     ]
     busy = sum(seconds for seconds, _, _ in kernels)
     largest = sorted(kernels, reverse=True)[:12]

@@ -74,7 +74,9 @@ def train(
     run = _Run(task, plan, processes, seed, progress if processes.is_main else SILENT, run_path)
     run.fingerprint = as_fingerprint(_facts(run, fingerprint or {}))
     gpu = [processes.device] if processes.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=gpu):
+    # Said explicitly, or some versions of torch warn that nothing checks sparse gradients.
+    unchecked = torch.sparse.check_sparse_tensor_invariants(enable=False)  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=gpu), unchecked:
         if resume and run.restore():
             run.progress.say(f"Going on from step {run.step:,} of {run.n_steps:,}")
         elif not resume and run_path is not None and processes.is_main:
