@@ -158,9 +158,9 @@ def test_negatives_are_sampled_among_the_possible(Y):
 # -- our own losses -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [1 << 14, 2])
-def test_overlap_is_the_cosine_of_label_vectors(Y, block, monkeypatch):
-    monkeypatch.setattr(module, "LARGEST_BLOCK", block)
+@pytest.mark.parametrize("size", [1 << 26, 20, 1])
+def test_overlap_is_the_cosine_of_label_vectors(Y, size, monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_TABLE", size)
     found = overlap(cells_of(Y)).numpy()
     for i in range(9):
         for j in range(9):

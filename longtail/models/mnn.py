@@ -55,6 +55,7 @@ Embedding = Literal["average", "residual"]
 Loss = Literal["graded", "softmax", "hardest"]
 Rank = Literal["labels", "neighbours"]
 
+LARGEST_BATCH = {"cpu": 1024, "cuda": 4096}  # its square is what a step costs
 HELD_SHARE, MOST_HELD = 0.1, 5000  # documents by which to choose how labels are ranked
 
 
@@ -78,7 +79,8 @@ class MNN(Neural):
         idf: weight the features of rows by how rare they are; texts have such weights already.
         normalize: scale every document's row to length 1.
         epochs: passes over the documents.
-        batch_size: documents in a step; none makes about 128 steps of an epoch.
+        batch_size: documents in a step; none makes about 128 steps of an epoch, more where that
+            would be too many for the device.
         learning_rate: of Adam, at its highest.
         schedule: how the learning rate falls.
         valid: share of the documents held out to choose the best epoch and how to rank; 0 takes
@@ -185,7 +187,8 @@ class MNN(Neural):
         from longtail.processes import choose_device
 
         kind = choose_device(self.device).type
-        batch_size = self.batch_size or choose_batch_size(X.shape[0])
+        most = min(choose_batch_size(X.shape[0]), LARGEST_BATCH[kind])
+        batch_size = self.batch_size or most
         self._plan_memory(X, Y, batch_size, kind, progress)
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
         rows = self._weighted(X, weights)
@@ -305,14 +308,14 @@ class MNN(Neural):
         touched = min(n_cells, X.shape[1]) + min(n_pairs, Y.shape[1])
         second = 0 if self.embedding == "average" else self.dim**2
         parameters = 4 * (self.dim * (X.shape[1] + Y.shape[1]) + second)
-        neighbours = 0 if self.rank == "labels" else X.shape[0] * self.dim * 4
-        square = 6 * batch_size**2 + batch_size * min(n_pairs, Y.shape[1], 1 << 14)
+        square = 6 * batch_size**2 + min(batch_size * min(n_pairs, Y.shape[1]), 1 << 26)
+        step = 4 * (8 * batch_size * self.dim + square) + 40 * (n_cells + n_pairs)
+        search = 0 if self.rank == "labels" else 4 * 3 * X.shape[0] * self.dim  # after training
         return Needs(
             parameters=parameters,
             gradients=4 * (touched * self.dim + second),
             optimiser=2 * parameters,
-            activations=4 * (8 * batch_size * self.dim + square) + 40 * (n_cells + n_pairs),
-            averages=neighbours,
+            activations=max(step, search),
             best=parameters if self.valid else 0,
         )
 

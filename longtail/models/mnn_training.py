@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from longtail.models.mnn import MNN, Embedding, Rank
 
 FIRST_SCALE = 10.0  # what cosines are multiplied by in the softmax, before it is learned
-LARGEST_BLOCK = 1 << 14  # labels whose carriers are counted at once
+LARGEST_TABLE = 1 << 26  # of labels × documents, to count overlaps by
 LARGEST_PRODUCT = {"cpu": 1 << 24, "cuda": 1 << 28}  # cosines at once in a search
 COUNTS = (5, 10, 20, 30, 50, 100, 200)  # numbers of neighbours to choose from
 TEMPERATURES = (0.02, 0.03, 0.05, 0.1, 0.2)  # and how fast the weight of a neighbour falls
@@ -90,25 +90,29 @@ def sample_negatives(possible: Tensor, h: int) -> Tensor:
 
 
 def overlap(labels: Cells) -> Tensor:
-    """Return |y_i ∩ y_j| / √(|y_i|·|y_j|) (B, B): the cosines of the documents' label vectors."""
+    """Return |y_i ∩ y_j| / √(|y_i|·|y_j|) (B, B): the cosines of the documents' label vectors.
+
+    Row i sums, over the labels of i, who else carries them; so the cost follows the pairs.
+    """
     n, n_touched, device = len(labels.start) - 1, len(labels.touched), labels.value.device
-    # Half precision counts exactly up to 2048, and a GPU multiplies it many times faster.
-    dtype = torch.float16 if device.type == "cuda" else torch.float32
-    both = torch.zeros(n, n, device=device)
-    place = torch.repeat_interleave(
+    width = max(1, LARGEST_TABLE // max(1, n_touched))
+    carried = torch.repeat_interleave(  # the label of each pair, by its place among the touched
         torch.diff(labels.touched_start).long(), output_size=len(labels.document)
     )
-    for first in range(0, n_touched, LARGEST_BLOCK):
-        width = min(LARGEST_BLOCK, n_touched - first)
-        carries = torch.zeros(n, -(-width // 64) * 64, device=device, dtype=dtype)  # aligned
-        inside = (place >= first) & (place < first + width)
-        if width == n_touched:
-            carries[labels.document.long(), place] = 1
-        else:
-            carries[labels.document[inside].long(), place[inside] - first] = 1
-        both += carries @ carries.T
+    of_document = torch.empty_like(carried).scatter_(0, labels.order, carried)
+    parts = []
+    for first in range(0, n, width):
+        carriers = torch.zeros(n_touched, min(width, n - first), device=device)
+        pairs = carried, labels.document.long() - first
+        if width < n:
+            inside = (pairs[1] >= 0) & (pairs[1] < width)
+            pairs = carried[inside], pairs[1][inside]
+        carriers[pairs] = 1
+        starts = labels.start.long()
+        part = F.embedding_bag(of_document, carriers, starts, mode="sum", include_last_offset=True)
+        parts.append(part)
     lengths = torch.diff(labels.start).clamp_min(1).float().sqrt()
-    return both / (lengths[:, None] * lengths)
+    return torch.cat(parts, dim=1) / (lengths[:, None] * lengths)
 
 
 def graded_loss(c: Tensor, target: Tensor, h: float) -> Tensor:
