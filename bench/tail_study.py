@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.plots import draw_bars
 from bench.table import markdown
 from longtail import Dataset, evaluate, load
 from longtail.data.describe import HEAD, TAIL, TORSO, UNSEEN, assign_bands
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(markdown(HEADINGS, rows))
     if args.json is not None:
         args.json.write_text(json.dumps([dict(zip(HEADINGS, row, strict=True)) for row in rows]))
+    if args.plot is not None:
+        draw(rows, args.plot)
 
 
 def study(
@@ -78,6 +81,15 @@ def study(
         for name in models
         if len(chosen)
     ]
+
+
+def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
+    """Draw a panel of bars for each group of documents."""
+    panels: dict[str, dict[str, list[float]]] = {}
+    for group, how_many, model, *measures, _ in rows:
+        panel = panels.setdefault(f"{group} ({how_many} documents)", {})
+        panel[model] = [float(measure) for measure in measures]
+    draw_bars(panels, MEASURES, path)
 
 
 def group_documents(train: Dataset, test: Dataset, at_most: int | None = None) -> dict[str, Ids]:
@@ -117,6 +129,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="MODEL.NAME=VALUE")
     parser.add_argument("--threads", type=int, default=n_threads())
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path, help="a PNG or SVG file for the figure")
     return parser.parse_args(arguments)
 
 

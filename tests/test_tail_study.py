@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from planted import planted_dataset
 
-from bench.tail_study import HEADINGS, group_documents, main
+from bench.tail_study import HEADINGS, draw, group_documents, main
 from longtail import Dataset
 from longtail.data import Parts, write_dataset
 from longtail.parallel import set_threads
@@ -61,3 +61,12 @@ def test_data_without_a_test_part(tmp_path) -> None:
     write_dataset(planted_dataset(), tmp_path / "data.txt")
     with pytest.raises(SystemExit, match="has no test part"):
         main([str(tmp_path / "data.txt")])
+
+
+def test_the_figure_has_a_panel_for_each_group(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    row = ["50.0", "40.0", "30.0", "20.0", "1"]
+    draw([["all", "9", "mnn", *row], ["only tail", "2", "mnn", *row]], tmp_path / "tail.svg")
+    text = (tmp_path / "tail.svg").read_text()
+    assert "all (9 documents)" in text
+    assert "only tail (2 documents)" in text
