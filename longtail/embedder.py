@@ -1,6 +1,6 @@
 """Embedder: what maps documents to unit vectors once training is over; it needs no torch."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from longtail.parallel import n_threads, run_tasks
 from longtail.rows import Rows
+from longtail.store import Files
 
 ROWS_PER_TASK = 512
 
@@ -35,6 +36,18 @@ class Embedder(NamedTuple):
     def dim(self) -> int:
         """The length of the embeddings."""
         return len(self.second_bias) or len(self.bias)
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the arrays to a model's files, as `embedder.…`."""
+        for field, array in self._asdict().items():
+            files.arrays[f"embedder.{field}"] = array
+
+    @classmethod
+    def from_files(cls, files: Files, n_features: int) -> Self:
+        """Take back what `add_to_files` wrote; raise ValueError for what cannot embed documents."""
+        embedder = cls(*(files.arrays[f"embedder.{field}"] for field in cls._fields))
+        embedder.check(n_features)
+        return embedder
 
     def check(self, n_features: int) -> None:
         """Raise ValueError unless the arrays fit together; compiled code does not check again."""

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from longtail.embedder import Embedder, embed_rows
 from longtail.features import Tfidf
@@ -37,9 +36,10 @@ from longtail.models.neural import (
     hold_out,
     require_torch,
     weigh_features,
+    weigh_rows,
 )
 from longtail.progress import Progress
-from longtail.rows import scale_to_unit, view_rows
+from longtail.rows import view_rows
 from longtail.store import Files
 from longtail.topk import TopK
 
@@ -188,7 +188,7 @@ class GLaS(Neural):
         batch_size = self.batch_size or choose_batch_size(X.shape[0])
         self._plan_memory(X, Y, batch_size, kind, progress)
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
-        task = self._prepare(self._weighted(X, weights), Y, kind)
+        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, kind)
         plan = Plan(
             epochs=self.epochs or _choose_epochs(X.shape[0]),
             batch_size=batch_size,
@@ -285,10 +285,6 @@ class GLaS(Neural):
             counts=counts,
         )
 
-    def _weighted(self, X: sp.csr_matrix, weights: NDArray[np.float32]) -> sp.csr_matrix:
-        X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
-        return scale_to_unit(X) if self.normalize else X
-
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Embed the documents, then search the labels with the largest inner products."""
         phi = embed_rows(self.embedder_, view_rows(X), self.normalize)
@@ -298,17 +294,13 @@ class GLaS(Neural):
 
     def add_to_files(self, files: Files) -> None:
         """Add the embedding map, the labels' index, scale and bias."""
-        for field, array in self.embedder_._asdict().items():
-            files.arrays[f"embedder.{field}"] = array
+        self.embedder_.add_to_files(files)
         self.index_.add_to_files(files, "labels")
         files.config["scale"], files.config["bias"] = self.scale_, self.bias_
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for parts that do not fit together."""
-        self.embedder_ = Embedder(
-            *(files.arrays[f"embedder.{field}"] for field in Embedder._fields)
-        )
-        self.embedder_.check(self.n_features_)
+        self.embedder_ = Embedder.from_files(files, self.n_features_)
         self.index_ = Index.from_files(files, "labels")
         found, expected = self.index_.vectors.shape, (len(self.label_names_), self.embedder_.dim)
         if found != expected:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from longtail.errors import MissingExtraError, TrainingError
 from longtail.models.base import Documents, Model
 from longtail.progress import SILENT, Progress
-from longtail.rows import Rows
+from longtail.rows import Rows, scale_to_unit
 
 if TYPE_CHECKING:
     from longtail.history import History
@@ -105,6 +105,12 @@ def weigh_features(X: sp.csr_matrix) -> NDArray[np.float32]:
         return np.ones(X.shape[1], np.float32)
     held = np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
     return (np.log((1 + X.shape[0]) / (1 + held)) + 1).astype(np.float32)
+
+
+def weigh_rows(X: sp.csr_matrix, weights: NDArray[np.float32], normalize: bool) -> sp.csr_matrix:
+    """Return X with every feature multiplied by its weight, then with rows of length 1 if asked."""
+    X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
+    return scale_to_unit(X) if normalize else X
 
 
 def choose_batch_size(n_documents: int) -> int:
