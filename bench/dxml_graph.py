@@ -18,7 +18,7 @@ from longtail.label_graph import Walks, build_graph, learn_vectors
 from longtail.parallel import n_threads, set_threads
 from longtail.progress import SILENT
 
-HEADINGS = ["step", "seconds", "peak MB", "what"]
+HEADINGS = ["step", "seconds", "CPU s", "peak MB", "what"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -58,30 +58,34 @@ def make_up_labels(
 
 def measure(args: argparse.Namespace) -> list[list[str]]:
     """Return a row for each step."""
-    rows = []
+    clock = _Clock()
     Y = make_up_labels(args.documents, args.labels, args.labels_each)
-    build_graph(Y[:100])  # compiled before the clock starts
-    rows.append(_row("documents", 0.0, f"{Y.shape[0]:,} × {Y.nnz / Y.shape[0]:.1f} labels"))
-    began = time.perf_counter()
+    clock.note("documents", f"{Y.shape[0]:,} × {Y.nnz / Y.shape[0]:.1f} labels")
+    build_graph(Y[:100])  # compiled before it is timed
+    clock.note("compiling", "")
     graph = build_graph(Y, weighted=args.weighted)
-    seconds = time.perf_counter() - began
-    rows.append(
-        _row("graph", seconds, f"{graph.n_labels:,} labels, {len(graph.ends) // 2:,} edges")
-    )
+    clock.note("graph", f"{graph.n_labels:,} labels, {len(graph.ends) // 2:,} edges")
     walks = Walks(graph, args.walks, args.length, seed=0)
-    began = time.perf_counter()
-    n_steps = int(walks.count().sum())
-    rows.append(_row("walks", time.perf_counter() - began, f"{n_steps:,} steps"))
-    began = time.perf_counter()
+    clock.note("walks", f"{int(walks.count().sum()):,} steps")
     vectors = learn_vectors(walks, args.dim, args.window, 0, SILENT)
-    seconds = time.perf_counter() - began
-    rows.append(_row("vectors", seconds, f"{len(vectors):,} of {args.dim}, window {args.window}"))
-    return rows
+    clock.note("vectors", f"{len(vectors):,} of {args.dim}, window {args.window}")
+    return clock.rows
 
 
-def _row(step: str, seconds: float, what: str) -> list[str]:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return [step, f"{seconds:.1f}", f"{peak:,.0f}", what]
+class _Clock:
+    """Notes the time since the last note, and the most memory there ever was."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[str]] = []
+        self.began = time.perf_counter(), time.process_time()
+
+    def note(self, step: str, what: str) -> None:
+        now = time.perf_counter(), time.process_time()
+        seconds = [f"{b - a:.1f}" for a, b in zip(self.began, now, strict=True)]
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        self.rows.append([step, *seconds, f"{peak:,.0f}", what])
+        print(" ".join(self.rows[-1]), flush=True)
+        self.began = time.perf_counter(), time.process_time()
 
 
 if __name__ == "__main__":

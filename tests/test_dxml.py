@@ -16,13 +16,15 @@ from longtail.embedder import embed_rows  # noqa: E402
 from longtail.errors import DataError, MissingExtraError, ParameterError  # noqa: E402
 from longtail.index import build_index  # noqa: E402
 from longtail.layers import Cells  # noqa: E402
-from longtail.models import dxml as estimator  # noqa: E402
+from longtail.models import dxml_neighbours as neighbours  # noqa: E402
 from longtail.models import dxml_training as module  # noqa: E402
 from longtail.models import neural  # noqa: E402
-from longtail.models.dxml import DXML, extend_index  # noqa: E402
+from longtail.models.dxml import DXML  # noqa: E402
+from longtail.models.dxml_neighbours import extend_index  # noqa: E402
 from longtail.models.dxml_training import distance, mean_labels, new_network, open_network  # noqa: E402
 from longtail.models.linear import Linear  # noqa: E402
 from longtail.rows import view_rows  # noqa: E402
+from longtail.store import Files  # noqa: E402
 
 SMALL = {
     "dim": 16,
@@ -113,12 +115,12 @@ def test_prediction_is_algorithm_2():
     for temperature in (0.0, 0.2):
         model = DXML(**SMALL, temperature=temperature).fit(train)
         places = embed_rows(model.embedder_, view_rows(test.X), True)
-        cosines = places @ model.index_.vectors.T
+        cosines = places @ model.documents_.index.vectors.T
         top = model.predict(test, k=12)
         for i in range(20):
             near = np.argsort(-cosines[i], kind="stable")[:10]
             votes = np.exp(cosines[i, near] / temperature) if temperature else np.ones(10)
-            shares = votes @ model.Y_[near].toarray() / votes.sum()
+            shares = votes @ model.documents_.Y[near].toarray() / votes.sum()
             np.testing.assert_allclose(top.scores[i], shares[top.labels[i]], rtol=1e-4, atol=1e-6)
             assert (np.diff(shares[top.labels[i]]) <= 1e-6).all()
 
@@ -169,20 +171,20 @@ def test_linear_has_one_layer_and_the_network_two():
 
 def test_clusters_are_made_and_searched_as_told():
     model = DXML(**SMALL, clusters=6, searched=2).fit(planted_dataset())
-    assert model.index_.n_cells == 6
-    assert model.index_.n_probed == 2
-    assert DXML(**SMALL).fit(planted_dataset()).index_.exact
-    assert 0 < model.index_.recall < 1
+    assert model.documents_.index.n_cells == 6
+    assert model.documents_.index.n_probed == 2
+    assert DXML(**SMALL).fit(planted_dataset()).documents_.index.exact
+    assert 0 < model.documents_.index.recall < 1
     enough = DXML(**SMALL, clusters=6).fit(planted_dataset())
-    assert enough.index_.recall >= 0.95
+    assert enough.documents_.index.recall >= 0.95
 
 
 def test_many_documents_are_clustered_and_few_of_them_looked_at(monkeypatch):
-    monkeypatch.setattr(estimator, "LARGEST_EXACT", 1000)
-    monkeypatch.setattr(estimator, "MOST_LOOKED_AT", 60)
+    monkeypatch.setattr(neighbours, "LARGEST_EXACT", 1000)
+    monkeypatch.setattr(neighbours, "MOST_LOOKED_AT", 60)
     model = DXML(**SMALL).fit(planted_dataset())
-    assert model.index_.n_cells > 20
-    assert 1 <= model.index_.n_probed <= 60 * model.index_.n_cells // 300
+    assert model.documents_.index.n_cells > 20
+    assert 1 <= model.documents_.index.n_probed <= 60 * model.documents_.index.n_cells // 300
     test = planted_dataset(seed=1)
     assert evaluate(model.predict(test), test)["P@1"] > 85
 
@@ -203,7 +205,7 @@ def test_held_out_documents_choose_the_weights_and_vote_afterwards():
     assert len(records) == 4
     assert model.history_.best["nDCG@5"] == max(records)
     assert model.history_.best["n_documents"] == 75
-    assert len(model.index_) == 300
+    assert len(model.documents_.index) == 300
 
 
 def test_sgd_is_the_papers():
@@ -265,7 +267,7 @@ def test_new_documents_and_labels_are_known_at_once(train, clusters):
     assert list(model.label_names_) == [str(i) for i in range(13)]
     assert model.training_counts_.n_documents == 340
     assert model.training_counts_.label_counts[12] == 40
-    assert len(model.index_) == 340
+    assert len(model.documents_.index) == 340
     assert model.label_vectors_.shape == (13, 16)
     assert np.array_equal(before, model.embedder_.weight) is not train
     more, _ = new_label_documents(seed=6)
@@ -305,7 +307,7 @@ def test_documents_without_labels_or_features_do_not_vote():
     X[0] = 0
     Y[1] = 0
     model.partial_fit(X.tocsr(), Y.tocsr())
-    assert len(model.index_) == 308
+    assert len(model.documents_.index) == 308
     assert model.training_counts_.n_documents == 310
 
 
@@ -405,7 +407,7 @@ def test_memory_is_planned():
 
 
 def test_a_damaged_model_is_refused():
-    files = estimator.Files(
+    files = Files(
         arrays={
             "rows.start": np.array([0, 2]),
             "rows.columns": np.array([0, 9], np.int32),
@@ -413,9 +415,9 @@ def test_a_damaged_model_is_refused():
         }
     )
     with pytest.raises(ValueError, match="rows hold a column beyond 5"):
-        estimator._take_matrix(files, "rows", (1, 5))
+        neighbours._take_matrix(files, "rows", (1, 5))
     with pytest.raises(ValueError, match="rows do not fit 2 documents"):
-        estimator._take_matrix(files, "rows", (2, 10))
+        neighbours._take_matrix(files, "rows", (2, 10))
 
 
 def test_a_trained_model_predicts_without_torch_and_gensim(tmp_path):

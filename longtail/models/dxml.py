@@ -9,7 +9,7 @@ labels of the training documents that lie nearest to it.
     x, f_x      cells, (B, dim)                  documents and where the network puts them
     f_y         (B, dim)                         where they belong: the mean of their labels' V
     W_1, W_2    first (n_features, hidden), second (hidden, dim)
-    Z_i, m      index_, clusters                 k-means clusters of the documents
+    Z_i, m      documents_.index, clusters       k-means clusters of the documents
     k           neighbours
 
 Departures: V is whitened and its rows have length 1. In a graph as dense as that of bibtex all
@@ -34,39 +34,43 @@ from numpy.typing import NDArray
 
 from longtail.data import as_dataset
 from longtail.embedder import Embedder, embed_rows
+from longtail.errors import TrainingError
 from longtail.features import Tfidf
 from longtail.hierarchy import check_hierarchy, link_labels
-from longtail.index import LARGEST_EXACT, Index, aggregate, build_index, encode
+from longtail.index import Index
 from longtail.label_graph import build_graph, draw_directions, embed_labels
-from longtail.metrics import evaluate
 from longtail.models.base import Documents
+from longtail.models.dxml_neighbours import (
+    CHOICES,
+    USUAL,
+    Neighbours,
+    choose_number,
+    cluster,
+    extend_index,
+)
 from longtail.models.neural import (
     Neural,
     choose_batch_size,
     hold_out,
     require_torch,
     weigh_features,
+    weigh_rows,
 )
-from longtail.nearest import find_centres, to_unit
+from longtail.nearest import to_unit
 from longtail.progress import SILENT, Progress
-from longtail.rows import scale_to_unit, view_rows
+from longtail.rows import view_rows
 from longtail.store import Files
-from longtail.topk import NO_LABEL, TopK
+from longtail.topk import TopK
 
 if TYPE_CHECKING:
     from longtail.memory import Needs
     from longtail.models.dxml_training import Kind, Network
 
 Floats = NDArray[np.float32]
-Ids = NDArray[np.int32]
 
 FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
 FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
-CHOICES = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # numbers of neighbours to choose from
-HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose among them
-USUAL_NEIGHBOURS = 20  # where there is nothing to choose by
-RECALL = 0.95  # of the neighbours, where there are clusters; 0.99 costs thrice the time for nothing
-MOST_LOOKED_AT = 20_000  # documents, about what takes a millisecond
+HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
 PART = 0.75  # of a document's features that stand for a new document's
 UPDATE_SHARE = 4  # an update trains for a quarter of the epochs
 
@@ -135,11 +139,9 @@ class DXML(Neural):
     }
 
     embedder_: Embedder
-    index_: Index
     label_vectors_: Floats
+    documents_: Neighbours
     neighbours_: int
-    X_: sp.csr_matrix
-    Y_: sp.csr_matrix
 
     def __init__(
         self,
@@ -246,11 +248,10 @@ class DXML(Neural):
             neighbours = self._try_neighbours(X, Y, vectors, progress)
         embedder, held = self._train(X, Y, vectors, progress)  # lines 3 and 4
         if neighbours is None:
-            kept = np.setdiff1d(np.arange(X.shape[0]), held)
-            neighbours = self._choose_neighbours(embedder, X, Y, kept, held)
+            neighbours = self._choose_neighbours(embedder, X, Y, held)
         index = self._cluster(embedder, X, neighbours, progress)  # line 5
-        self.neighbours_ = neighbours
-        self._keep(embedder, index, vectors, X, Y)
+        self.embedder_, self.label_vectors_ = embedder, vectors
+        self.documents_, self.neighbours_ = Neighbours(index, X, Y), neighbours
 
     def _embed_labels(self, Y: sp.csr_matrix, progress: Progress) -> Floats:
         """Lines 1 and 2: return V, from co-occurrence or from the hierarchy."""
@@ -297,7 +298,7 @@ class DXML(Neural):
         from longtail.plan import Plan
 
         kept, held = hold_out(X.shape[0], self.valid, self.seed)
-        rows = self._weighted(X, weights)
+        rows = weigh_rows(X, weights, self.normalize)
         task = Training(self, net, rows, Y, vectors, kept, held)
         plan = Plan(
             epochs=epochs,
@@ -314,10 +315,6 @@ class DXML(Neural):
         """The number of hidden neurons."""
         return self.dim if self.residual and not self.linear else self.hidden
 
-    def _weighted(self, X: sp.csr_matrix, weights: Floats) -> sp.csr_matrix:
-        X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
-        return scale_to_unit(X) if self.normalize else X
-
     def _plan_memory(self, X: sp.csr_matrix, n_labels: int, progress: Progress) -> None:
         """Say what training will take, or stop with what to change."""
         from longtail.processes import choose_device
@@ -325,7 +322,7 @@ class DXML(Neural):
         batch_size = self.batch_size or choose_batch_size(X.shape[0])
         n_cells = batch_size * -(-X.nnz // X.shape[0])
         sizes = (X.shape[1], n_labels, batch_size, n_cells)
-        others = ({"hidden": 128}, {"hidden": 128, "dim": 100})
+        others = ({"dim": 100}, {"residual": False, "hidden": 64})
         alternatives = {
             ", ".join(f"{name}={value}" for name, value in other.items()): type(self)(
                 **{**self.get_parameters(), **other}
@@ -360,65 +357,43 @@ class DXML(Neural):
         share = min(HELD_OUT, MOST_HELD_OUT / X.shape[0])
         kept, held = hold_out(X.shape[0], share, self.seed)
         if not len(held):
-            return USUAL_NEIGHBOURS
+            return USUAL
         trial = type(self)(**self.get_parameters())
         if self.run_dir is not None:
             trial.run_dir = self.run_dir.with_name(f"{self.run_dir.name}-neighbours")
             trial.resume = self.resume
         embedder, _ = trial._train(X[kept], Y[kept], vectors, progress)
-        return self._choose_neighbours(embedder, X, Y, kept, held)
+        return self._choose_neighbours(embedder, X, Y, held)
 
     def _choose_neighbours(
-        self,
-        embedder: Embedder,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        kept: NDArray[np.int64],
-        held: NDArray[np.int64],
+        self, embedder: Embedder, X: sp.csr_matrix, Y: sp.csr_matrix, held: NDArray[np.int64]
     ) -> int:
         """Return the number of neighbours that ranks the labels of the held-out ones best."""
-        vectors = embed_rows(embedder, view_rows(X), self.normalize)
-        index = build_index(vectors[kept], queries=vectors[held], seed=self.seed)
-        ids, cosines = index.search(vectors[held], max(CHOICES))
-        weights, known, wanted = self.count(cosines), Y[kept], Y[held]
-        found = {
-            n: evaluate(aggregate(ids[:, :n], weights[:, :n], known, 5), wanted)["nDCG@5"]
-            for n in CHOICES
-            if n <= ids.shape[1]
-        }
-        return max(found, key=found.__getitem__, default=USUAL_NEIGHBOURS)
-
-    def count(self, cosines: Floats) -> Floats:
-        """Return how much each neighbour counts; the best of each document counts 1."""
-        if not self.temperature:
-            return np.ones_like(cosines)
-        ratio = (cosines - cosines[:, :1]) / np.float32(self.temperature)
-        return np.asarray(np.exp(ratio), np.float32)
+        kept = np.setdiff1d(np.arange(X.shape[0]), held)
+        places = embed_rows(embedder, view_rows(X), self.normalize)
+        index = cluster(places[kept], places[held], max(CHOICES), seed=self.seed)
+        return choose_number(index, Y[kept], places[held], Y[held], self.temperature)
 
     # -- algorithm 2 --------------------------------------------------------------------------
+
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Put the documents into the space; rank the labels of their neighbours there."""
+        places = embed_rows(self.embedder_, view_rows(X), self.normalize)  # line 1
+        return self.documents_.rank_labels(places, self.neighbours_, self.temperature, k)
 
     def _cluster(
         self, embedder: Embedder, X: sp.csr_matrix, neighbours: int, progress: Progress
     ) -> Index:
-        """Line 5 of algorithm 1: embed the documents and cluster them."""
-        vectors = embed_rows(embedder, view_rows(X), self.normalize)
-        if self.clusters == 1 or (self.clusters is None and vectors.size <= LARGEST_EXACT):
-            return build_index(vectors, method="exact")
-        queries = self._embed_parts(embedder, X)
-        index = build_index(
-            vectors,
-            method="approximate",
-            queries=queries,
-            recall=RECALL,
-            recall_at=neighbours,
-            n_cells=self.clusters,
+        """Line 5 of algorithm 1: embed the documents and divide them."""
+        return cluster(
+            embed_rows(embedder, view_rows(X), self.normalize),
+            self._embed_parts(embedder, X),
+            neighbours,
+            clusters=self.clusters,
+            searched=self.searched,
             seed=self.seed,
             progress=progress,
         )
-        most = self.searched or max(1, MOST_LOOKED_AT * index.n_cells // len(index))
-        if self.searched is not None or index.n_probed > most:
-            _search_in(index, min(most, index.n_cells), queries, neighbours)
-        return index
 
     def _embed_parts(self, embedder: Embedder, X: sp.csr_matrix) -> Floats:
         """Embed documents that lack some of their features: they lie as new ones may lie."""
@@ -427,23 +402,7 @@ class DXML(Neural):
         some.data = some.data * (rng.random(some.nnz) < PART)
         return embed_rows(embedder, view_rows(some), self.normalize)
 
-    def _keep(
-        self, embedder: Embedder, index: Index, vectors: Floats, X: sp.csr_matrix, Y: sp.csr_matrix
-    ) -> None:
-        """Take what was learned, all at once; nothing before it changes the model."""
-        self.embedder_, self.index_, self.label_vectors_ = embedder, index, vectors
-        self.X_, self.Y_ = X, Y
-        counts = np.bincount(Y.indices, minlength=Y.shape[1])
-        self._frequent = np.argsort(-counts, kind="stable").astype(np.int32)
-
-    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
-        """Put the documents into the space; rank the labels of their neighbours there."""
-        places = embed_rows(self.embedder_, view_rows(X), self.normalize)  # line 1
-        ids, cosines = self.index_.search(places, self.neighbours_)  # lines 2 and 3
-        top = aggregate(ids, self.count(cosines), self.Y_, k)  # lines 4 and 5
-        return _fill(top, self._frequent)
-
-    # -- incremental learning ---------------------------------------------------------------------
+    # -- incremental learning -------------------------------------------------------------------
 
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
@@ -451,10 +410,7 @@ class DXML(Neural):
         """Take in new documents, after going on with training from the present weights if asked."""
         useful = _useful(X, Y)
         X, Y = X[useful], Y[useful]
-        old = sp.csr_matrix(
-            (self.Y_.data, self.Y_.indices, self.Y_.indptr), shape=(self.Y_.shape[0], Y.shape[1])
-        )
-        all_X, all_Y = sp.vstack([self.X_, X], "csr"), sp.vstack([old, Y], "csr")
+        all_X, all_Y = self.documents_.join(X, Y)
         vectors = self._place_new_labels(all_Y)
         if train:
             embedder = self._train_further(all_X, all_Y, vectors, progress)
@@ -462,8 +418,9 @@ class DXML(Neural):
         else:
             embedder = self.embedder_
             places = embed_rows(embedder, view_rows(X), self.normalize)
-            index = extend_index(self.index_, places)
-        self._keep(embedder, index, vectors, all_X, all_Y)
+            index = extend_index(self.documents_.index, places)
+        self.embedder_, self.label_vectors_ = embedder, vectors
+        self.documents_ = Neighbours(index, all_X, all_Y)
 
     def _train_further(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
@@ -474,47 +431,41 @@ class DXML(Neural):
 
         net, weights = open_network(self.embedder_), self.embedder_.feature_weight
         epochs = max(1, self.epochs // UPDATE_SHARE)
-        return self._train_network(net, weights, X, Y, vectors, epochs, progress)[0]
+        embedder, _ = self._train_network(net, weights, X, Y, vectors, epochs, progress)
+        if self.history_.problem is not None:
+            raise TrainingError(self.history_.problem)
+        return embedder
 
     def _place_new_labels(self, Y: sp.csr_matrix) -> Floats:
         """Return V with new labels: a direction of their own, moved towards those beside them."""
-        n_old = len(self.label_vectors_)
-        new = draw_directions(Y.shape[1] - n_old, self.label_vectors_.shape[1], self.seed + n_old)
-        beside = sp.csr_matrix(Y[:, n_old:].T @ Y[:, :n_old])
-        return np.concatenate(
-            [self.label_vectors_, to_unit(new + mean_rows(beside, self.label_vectors_))]
-        )
+        V = self.label_vectors_
+        beside = Y[:, len(V) :].T @ Y[:, : len(V)]  # (n_new, n_old) how often they are together
+        totals = np.maximum(np.asarray(beside.sum(axis=1)), 1)
+        new = draw_directions(Y.shape[1] - len(V), V.shape[1], self.seed + len(V))
+        return np.concatenate([V, to_unit(np.asarray(new + beside @ V / totals, np.float32))])
 
     # -- saving -----------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
         """Add the network, the label vectors, and the documents with their rows and labels."""
-        for field, array in self.embedder_._asdict().items():
-            files.arrays[f"embedder.{field}"] = array
-        self.index_.add_to_files(files, "documents")
+        self.embedder_.add_to_files(files)
+        self.documents_.add_to_files(files)
         files.arrays["label_vectors"] = self.label_vectors_
-        for name, matrix in (("rows", self.X_), ("labels", self.Y_)):
-            start, columns, values = view_rows(matrix)
-            files.arrays[f"{name}.start"], files.arrays[f"{name}.columns"] = start, columns
-            if name == "rows":
-                files.arrays["rows.values"] = values
         files.config["neighbours"] = self.neighbours_
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for parts that do not fit together."""
-        embedder = Embedder(*(files.arrays[f"embedder.{field}"] for field in Embedder._fields))
-        embedder.check(self.n_features_)
-        index, vectors = Index.from_files(files, "documents"), files.arrays["label_vectors"]
-        n, dim = index.vectors.shape
-        expected = (len(self.label_names_), dim)
-        if vectors.shape != expected or dim != embedder.dim:
-            raise ValueError(f"label vectors of shape {vectors.shape}, expected {expected}")
+        n_labels = len(self.label_names_)
+        self.embedder_ = Embedder.from_files(files, self.n_features_)
+        self.documents_ = Neighbours.from_files(files, self.n_features_, n_labels)
+        self.label_vectors_ = files.arrays["label_vectors"]
+        dim = self.documents_.index.vectors.shape[1]
+        found, expected = self.label_vectors_.shape, (n_labels, self.embedder_.dim)
+        if found != expected or dim != self.embedder_.dim:
+            raise ValueError(f"label vectors of shape {found}, expected {expected}")
         self.neighbours_ = files.config["neighbours"]
         if type(self.neighbours_) is not int or self.neighbours_ < 1:
             raise ValueError(f"{self.neighbours_!r} neighbours")
-        X = _take_matrix(files, "rows", (n, self.n_features_))
-        Y = _take_matrix(files, "labels", (n, len(self.label_names_)))
-        self._keep(embedder, index, vectors, X, Y)
 
 
 def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:
@@ -522,67 +473,3 @@ def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:
     labelled = np.diff(Y.indptr) > 0
     useful = labelled & (np.diff(X.indptr) > 0)
     return np.flatnonzero(useful if useful.any() else labelled)
-
-
-def _fill(top: TopK, frequent: Ids) -> TopK:
-    """Put the most frequent labels, with score 0, where the neighbours had too few."""
-    for i in np.flatnonzero((top.labels == NO_LABEL).any(axis=1)):
-        found = top.labels[i][top.labels[i] != NO_LABEL]
-        more = frequent[~np.isin(frequent, found)]
-        top.labels[i, len(found) :] = more[: top.k - len(found)]
-    return top
-
-
-def _search_in(index: Index, n_probed: int, queries: Floats, k: int) -> None:
-    """Let the index search `n_probed` cells, and measure which share of the k nearest it finds."""
-    index.n_probed = index.n_cells
-    truth, _ = index.search(queries, k)
-    index.n_probed = n_probed
-    found, _ = index.search(queries, k)
-    hits = [np.isin(one, other).mean() for one, other in zip(truth, found, strict=True)]
-    index.recall = float(np.mean(hits))
-
-
-def mean_rows(weights: sp.csr_matrix, vectors: Floats) -> Floats:
-    """Return for each row the mean of `vectors`, weighted by its values; zeros for an empty row."""
-    totals = np.maximum(np.asarray(weights.sum(axis=1)).ravel(), 1)
-    return np.asarray((weights @ vectors) / totals[:, None], np.float32)
-
-
-def extend_index(index: Index, new: Floats) -> Index:
-    """Return an index that holds `new` too, each in the cluster whose centre is nearest."""
-    vectors = np.concatenate([index.vectors, new])
-    if index.n_cells == 1:
-        return Index(vectors, index.metric)
-    old_cells = np.repeat(np.arange(index.n_cells), np.diff(index.cells.start))
-    cell = np.empty(len(vectors), np.int32)
-    cell[index.cells.order] = old_cells
-    nearest = np.zeros(len(new), np.int32)
-    find_centres(new, 0, len(new), encode(to_unit(index.centres)), nearest)
-    cell[len(index) :] = nearest
-    counts = np.bincount(cell, minlength=index.n_cells)
-    return Index(
-        vectors,
-        index.metric,
-        centres=index.centres,
-        start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-        order=np.argsort(cell, kind="stable").astype(np.int32),
-        n_probed=index.n_probed,
-        recall=index.recall,
-        recall_at=index.recall_at,
-    )
-
-
-def _take_matrix(files: Files, name: str, shape: tuple[int, int]) -> sp.csr_matrix:
-    """Return a saved matrix; raise ValueError unless compiled code can trust it."""
-    start, columns = files.arrays[f"{name}.start"], files.arrays[f"{name}.columns"]
-    values = files.arrays.get(f"{name}.values")
-    values = np.ones(len(columns), np.float32) if values is None else values
-    whole = start.shape == (shape[0] + 1,) and columns.shape == values.shape == (start[-1],)
-    if not whole or start[0] != 0 or (np.diff(start) < 0).any():
-        raise ValueError(f"{name} do not fit {shape[0]} documents")
-    if len(columns) and not 0 <= columns.min() <= columns.max() < shape[1]:
-        raise ValueError(f"{name} hold a column beyond {shape[1]}")
-    if values.dtype != np.float32 or not np.isfinite(values).all():
-        raise ValueError(f"{name} hold values that are not finite")
-    return sp.csr_matrix((values, columns, start), shape=shape)

@@ -17,6 +17,7 @@ from longtail.embedder import Embedder
 from longtail.index import aggregate, build_index
 from longtail.layers import Cells, RowAdam, drop_cells, multiply, read_once
 from longtail.metrics import evaluate
+from longtail.models.dxml_neighbours import USUAL, weigh_votes
 from longtail.models.neural import pairs_of
 from longtail.rows import view_rows
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 Kind = Literal["linear", "relu", "residual"]
 
 SPREAD = 0.02  # of the first layer's weights before training
-VALIDATED_BY = 20  # neighbours, while their number has not been chosen
 
 
 # -- the paper's equations ----------------------------------------------------------------------
@@ -185,9 +185,9 @@ class Training:
         index = build_index(
             self._embed(self.kept), method="exact", device=self.net.bias.device.type
         )
-        n = self.model.neighbours or VALIDATED_BY
+        n = self.model.neighbours or USUAL
         ids, cosines = index.search(self._embed(self.held), n)
-        top = aggregate(ids, self.model.count(cosines), self.Y[self.kept], 5)
+        top = aggregate(ids, weigh_votes(cosines, self.model.temperature), self.Y[self.kept], 5)
         return evaluate(top, self.Y[self.held])
 
     def _embed(self, documents: NDArray[np.int64]) -> NDArray[np.float32]:
