@@ -62,25 +62,19 @@ def study(
         raise SystemExit(f"{data} has no test part")
     test = test.align(train.label_names)
     groups = group_documents(train, test, at_most)
-    found, seconds = {}, {}
-    for name in models:
+    classes = {name: get_model_class(name) for name in models}  # before the first one trains
+    rows = []
+    for name, model_class in classes.items():
         start = time.perf_counter()
-        model = get_model_class(name).from_settings(settings.get(name, {})).fit(train)
-        seconds[name] = time.perf_counter() - start
-        found[name] = model.predict(test)
-        print(f"{name}: {seconds[name]:.0f} s", flush=True)
-    return [
-        [
-            group,
-            f"{len(chosen):,}",
-            name,
-            *_measure(found[name], test, chosen),
-            f"{seconds[name]:.0f}",
-        ]
-        for group, chosen in groups.items()
-        for name in models
-        if len(chosen)
-    ]
+        model = model_class.from_settings(settings.get(name, {})).fit(train)
+        seconds = f"{time.perf_counter() - start:.0f}"
+        top = model.predict(test)
+        for group, chosen in groups.items():
+            if len(chosen):
+                measures = _measure(top, test, chosen)
+                rows.append([group, f"{len(chosen):,}", name, *measures, seconds])
+                print(*rows[-1], flush=True)
+    return sorted(rows, key=lambda row: list(groups).index(row[0]))
 
 
 def draw(rows: Sequence[Sequence[str]], path: Path) -> None:
