@@ -50,18 +50,15 @@ def read_vectors(
     promised, n_lines, width = None, 0, 0
     with Source(path) as source:
         for first, lines in source.lines():
-            for number, line in enumerate(lines, first):
-                fields = line.rstrip().split(" ")
+            for number, line in enumerate(map(str.rstrip, lines), first):
                 if number == 1:
-                    promised, width = _read_shape(path, fields, dim)
+                    promised, width = _read_shape(path, line.split(" "), dim)
                     if promised is not None:
                         continue
-                word, values = " ".join(fields[:-width]), fields[-width:]
-                if not word or len(fields) <= width:
-                    raise _broken(path, number, len(fields) - 1, width)
+                word, values = _cut(path, number, line, width)
                 n_lines += 1
                 if (wanted is None or word in wanted) and word not in found:
-                    found[word] = _as_numbers(path, number, values)
+                    found[word] = _as_numbers(path, number, values.split(" "))
     if promised is not None and n_lines != promised:
         raise DataError(
             f"the first line promises {promised:,} vectors, but there are {n_lines:,}; "
@@ -92,6 +89,19 @@ def _read_shape(path: str | Path, fields: list[str], dim: int | None) -> tuple[i
     return promised, width
 
 
+def _cut(path: str | Path, line_number: int, line: str, width: int) -> tuple[str, str]:
+    """Return the word and its `width` values, still as one text; words may have blanks in them."""
+    n_blanks = line.count(" ")
+    if n_blanks == width:  # nearly always, and quick
+        word, _, values = line.partition(" ")
+    else:
+        fields = line.split(" ")
+        word, values = " ".join(fields[:-width]), " ".join(fields[-width:])
+    if not word or n_blanks < width:
+        raise _broken(path, line_number, n_blanks, width)
+    return word, values
+
+
 def _as_numbers(path: str | Path, line: int, values: list[str]) -> Floats:
     try:
         with np.errstate(over="ignore"):
@@ -114,8 +124,7 @@ def _is_number(value: str) -> bool:
 
 def _broken(path: str | Path, line: int, found: int, expected: int) -> DataError:
     return DataError(
-        f"a word with {max(found, 0)} values, where the lines before have {expected}; "
-        "is the file whole?",
+        f"a word with {found} values, where the lines before have {expected}; is the file whole?",
         path=path,
         line=line,
     )
