@@ -3,7 +3,7 @@
 Wang et al., "Ranking-Based Autoencoder for Extreme Multi-label Classification", NAACL 2019. An
 autoencoder maps a document's label set to a latent vector and back; a network with attention maps
 its words to the same vector. To predict, the words' vector is decoded. The decoder learns to rank:
-every label only meets the hardest label of the other side, which costs O(L) and forgives noise.
+every label only meets the hardest label of the other side, which costs O(L).
 
     I, V, e_j   cells, values, words (n_features, C)   words of a document, tf-idf, word vectors
     V' = v_j·e_j                                       spatial attention: no parameters
@@ -93,7 +93,7 @@ class RankAE(Neural):
 
     name: ClassVar[str] = "rank-ae"
     summary: ClassVar[str] = "autoencoder of label sets with word attention, trained by ranking"
-    choose_when: ClassVar[str] = "labels are noisy, rows are dense, or words must be explained"
+    choose_when: ClassVar[str] = "labels are missing, rows are dense, or words must be explained"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"dim": 128, "word_dim": 128, "epochs": 6},
     }
