@@ -300,6 +300,25 @@ def test_texts_and_names_are_added_too():
     }
 
 
+def test_labels_that_no_document_carries_are_not_added():
+    model = DXML(**SMALL).fit(planted_dataset())
+    X, Y = new_label_documents(10)
+    more = sp.hstack([Y, sp.csr_matrix((10, 4), dtype=np.float32)]).tocsr()
+    model.partial_fit(X, more)
+    assert len(model.label_names_) == 13
+
+
+def test_numbers_are_not_taken_for_new_names():
+    model = DXML(**SMALL).fit(planted_texts())
+    with pytest.raises(DataError) as caught:
+        model.partial_fit(["word1"], [[3]])
+    assert str(caught.value) == (
+        "the labels of the new documents are numbers, 0 to 3, but those of the model have names, "
+        "such as 'label 0'; give the new ones names as well"
+    )
+    assert len(model.label_names_) == 12
+
+
 def test_documents_without_labels_or_features_do_not_vote():
     model = DXML(**SMALL).fit(planted_dataset())
     X, Y = new_label_documents(10)

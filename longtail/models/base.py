@@ -3,6 +3,7 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
@@ -185,7 +186,7 @@ class Model(ABC):
                 f"none of the {dataset.n_documents} documents carries a label; "
                 "there is nothing to add"
             )
-        aligned = dataset.align(self.label_names_)
+        aligned = _only_carried(dataset, self.label_names_).align(self.label_names_)
         self.update_rows(X, aligned.Y, train, progress)
         self.label_names_ = list(aligned.label_names)
         old, new = self.training_counts_, TrainingCounts.of(aligned)
@@ -347,6 +348,22 @@ class Model(ABC):
                 "train the model again"
             ) from error
         return model
+
+
+def _only_carried(dataset: Dataset, known: Sequence[str]) -> Dataset:
+    """Return the documents without labels that are neither known nor carried by any of them."""
+    names, known_names = dataset.label_names, set(known)
+    numbered = all(name == str(i) for i, name in enumerate(names))
+    if numbered and known_names.isdisjoint(names):
+        raise DataError(
+            f"the labels of the new documents are numbers, 0 to {len(names) - 1}, but those of the "
+            f"model have names, such as '{known[0]}'; give the new ones names as well"
+        )
+    counts = TrainingCounts.of(dataset).label_counts
+    kept = [i for i, name in enumerate(names) if counts[i] or name in known_names]
+    return replace(
+        dataset, Y=dataset.Y[:, kept], label_names=[names[i] for i in kept], exclude=None
+    )
 
 
 def _excluded(data: Documents, label_names: Sequence[str]) -> sp.csr_matrix | None:
