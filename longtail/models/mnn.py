@@ -56,6 +56,9 @@ Loss = Literal["graded", "softmax", "hardest"]
 Rank = Literal["labels", "neighbours"]
 
 LARGEST_BATCH = {"cpu": 1024, "cuda": 4096}  # its square is what a step costs
+# Of many neighbours, the last few have little to say: on 476k titles, 0.95 in place of 0.99 costs a
+# fifth of a point and answers four times as fast.
+RECALL = {"labels": 0.99, "neighbours": 0.95}
 HELD_SHARE, MOST_HELD = 0.1, 5000  # documents by which to choose how labels are ranked
 
 
@@ -268,20 +271,24 @@ class MNN(Neural):
         self.n_neighbours_ = self.n_neighbours or (choice.n_neighbours if choice else 30)
         self.temperature_ = self.temperature or (choice.temperature if choice else 0.05)
         self.embedder_ = net.export(weights)
-        self.neighbours_ = Y[:0]
+        documents = embed_rows(self.embedder_, view_rows(X), self.normalize)
+        self.ids_, self.neighbours_ = np.empty(0, np.int32), Y[:0]
         if self.rank_ == "labels":
             self.ids_ = np.unique(Y.indices).astype(np.int32)  # labels that training has seen
             vectors = unit_labels(net).numpy()[self.ids_]
         else:
             labelled = np.flatnonzero(np.diff(Y.indptr))
-            self.neighbours_ = Y[labelled]
-            self.ids_ = np.empty(0, np.int32)
-            documents = embed_rows(self.embedder_, view_rows(X[labelled]), self.normalize)
+            self.neighbours_, documents = Y[labelled], documents[labelled]
             vectors = _blend(documents, embed_sets(net, self.neighbours_).numpy(), self.blend)
         # Half precision is enough, and the folder keeps no more of it.
-        vectors = vectors.astype(np.float16).astype(np.float32)
-        at = 10 if self.rank_ == "labels" else self.n_neighbours_
-        self.index_ = build_index(vectors, recall_at=at, seed=self.seed, progress=progress)
+        self.index_ = build_index(
+            vectors.astype(np.float16).astype(np.float32),
+            queries=documents,
+            recall=RECALL[self.rank_],
+            recall_at=10 if self.rank_ == "labels" else self.n_neighbours_,
+            seed=self.seed,
+            progress=progress,
+        )
 
     def _weighted(self, X: sp.csr_matrix, weights: NDArray[np.float32]) -> sp.csr_matrix:
         X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
