@@ -54,7 +54,6 @@ ALL_LABELS = {"cpu": 50_000, "cuda": 500_000}  # up to so many, every batch scor
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 WORD_DIM = 256  # where no vectors say otherwise
 CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
-FEW_DOCUMENTS = 20_000  # which are passed over more often
 DENSE = 0.5  # rows with this share of filled cells are no bags of words
 
 
@@ -80,7 +79,7 @@ class RankAE(Neural):
         dropout: share of the hidden values that are dropped in training.
         idf: weight the features of rows by how rare they are; texts have such weights already.
         normalize: scale every document's row to length 1.
-        epochs: passes over the documents; none makes 20 of up to 20,000 documents, else 10.
+        epochs: passes over the documents.
         batch_size: documents in a step; none makes about 128 steps of an epoch.
         learning_rate: of Adam, at its highest.
         schedule: how the learning rate falls.
@@ -121,7 +120,7 @@ class RankAE(Neural):
         dropout: float = 0.3,
         idf: bool = True,
         normalize: bool = True,
-        epochs: int | None = None,
+        epochs: int = 10,
         batch_size: int | None = None,
         learning_rate: float = 0.005,
         schedule: Literal["constant", "linear", "cosine"] = "linear",
@@ -158,9 +157,9 @@ class RankAE(Neural):
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("dim", "reduction"):
+        for name in ("dim", "reduction", "epochs"):
             self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("word_dim", "epochs", "batch_size", "patience"):
+        for name in ("word_dim", "batch_size", "patience"):
             value = getattr(self, name)
             self.require(name, value is None or value >= 1, "at least 1, or none")
         self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
@@ -213,7 +212,7 @@ class RankAE(Neural):
         weights = self._weigh(X, dense)
         task = self._prepare(self._weighted(X, weights), Y, vectors, word_dim, kind)
         plan = Plan(
-            epochs=self.epochs or (20 if X.shape[0] <= FEW_DOCUMENTS else 10),
+            epochs=self.epochs,
             batch_size=batch_size,
             learning_rate=self.learning_rate,
             schedule=self.schedule,
