@@ -23,7 +23,7 @@ from longtail.models.neural import choose_batch_size, weigh_features
 from longtail.trainer import train
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "hardest of 16, equation (11)": {"loss": "hardest"},
+    "hardest of 32, equation (11)": {"loss": "hardest", "negatives": 32},
     "hardest of all": {"loss": "hardest", "negatives": 1_000_000},
     "hardest, no dropout": {"loss": "hardest", "keep": 1.0},
     "softmax": {"loss": "softmax"},
