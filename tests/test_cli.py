@@ -133,7 +133,8 @@ def test_no_command_shows_the_help(group):
         (["data", "inof"], "No such command 'inof'; did you mean 'info'?"),
         (
             ["xyz"],
-            "No such command 'xyz'; there are demo, models, train, evaluate, predict, verify, data",
+            "No such command 'xyz'; there are demo, models, train, evaluate, predict, explain, "
+            "update, verify, data",
         ),
         (
             ["train", "x", "--modle", "linear"],
