@@ -32,6 +32,7 @@ from longtail.index import Index, build_index
 from longtail.models.neural import (
     Device,
     Neural,
+    Schedule,
     choose_batch_size,
     hold_out,
     require_torch,
@@ -129,7 +130,7 @@ class GLaS(Neural):
         epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float = 0.001,
-        schedule: Literal["constant", "linear", "cosine"] = "linear",
+        schedule: Schedule = "linear",
         averaging: bool = False,
         valid: float = 0.0,
         patience: int | None = None,
@@ -165,23 +166,15 @@ class GLaS(Neural):
         """Raise ParameterError for the first parameter that is out of range."""
         for name in ("dim", "mined"):
             self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("epochs", "batch_size", "patience"):
-            value = getattr(self, name)
-            self.require(name, value is None or value >= 1, "at least 1, or none")
+        self.require("epochs", self.epochs is None or self.epochs >= 1, "at least 1, or none")
         self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
-        self.check_choices()
         for name in ("margin", "strength"):
             self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
-        self.require("learning_rate", 0 < self.learning_rate < np.inf, "a number above 0")
-        self.require("keep", 0 < self.keep <= 1, "above 0 and at most 1")
-        for name in ("dropout", "valid"):
-            self.require(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
-        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+        self.check_training()
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Train the network, then prepare it for single documents and the labels for search."""
         require_torch("GLaS")
-        from longtail.plan import Plan
         from longtail.processes import choose_device
 
         kind = choose_device(self.device).type
@@ -189,13 +182,10 @@ class GLaS(Neural):
         self._plan_memory(X, Y, batch_size, kind, progress)
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
         task = self._prepare(weigh_rows(X, weights, self.normalize), Y, kind)
-        plan = Plan(
-            epochs=self.epochs or _choose_epochs(X.shape[0]),
-            batch_size=batch_size,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
+        plan = self.make_plan(
+            self.epochs or _choose_epochs(X.shape[0]),
+            batch_size,
             averaging="mean" if self.averaging else None,
-            patience=self.patience,
         )
         self.train_task(task, plan, X, Y, progress)
         net = task.net.requires_grad_(False)

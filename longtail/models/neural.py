@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from longtail.plan import Plan, Task
 
 Device = Literal["auto", "cpu", "cuda"]
+Schedule = Literal["constant", "linear", "cosine"]
 
 
 class Neural(Model):
@@ -38,6 +39,13 @@ class Neural(Model):
     run_dir: Path | None = None
     resume: bool = False
 
+    keep: float
+    dropout: float
+    batch_size: int | None
+    learning_rate: float
+    schedule: Schedule
+    valid: float
+    patience: int | None
     device: Device
     history_: "History"
 
@@ -52,12 +60,35 @@ class Neural(Model):
             raise TrainingError(self.history_.problem)
         return self
 
-    def check_choices(self) -> None:
-        """Raise ParameterError for the first parameter that is none of its literal choices."""
+    def check_training(self) -> None:
+        """Raise ParameterError for the first of the common parameters that is out of range."""
         for name, hint in get_type_hints(type(self).__init__).items():
             if get_origin(hint) is Literal:
                 choices = " or ".join(map(repr, get_args(hint)))
                 self.require(name, getattr(self, name) in get_args(hint), choices)
+        for name in ("batch_size", "patience"):
+            value = getattr(self, name)
+            self.require(name, value is None or value >= 1, "at least 1, or none")
+        self.require("learning_rate", 0 < self.learning_rate < np.inf, "a number above 0")
+        self.require("keep", 0 < self.keep <= 1, "above 0 and at most 1")
+        for name in ("dropout", "valid"):
+            self.require(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
+        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+
+    check_choices = check_training
+
+    def make_plan(self, epochs: int, batch_size: int, **more: Any) -> "Plan":
+        """Return the plan that the common parameters make; `more` are other fields of it."""
+        from longtail.plan import Plan
+
+        return Plan(
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            patience=self.patience,
+            **more,
+        )
 
     def train_task(
         self,
