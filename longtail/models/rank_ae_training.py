@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from longtail.models.rank_ae import RankAE
 
 WORD_SPREAD = 0.01  # small against Adam's steps, so that rare words soon stand where they belong
-GIVEN_SPREAD = 0.1  # of word vectors from a file, which have to outlast the first steps
 LAYER_SPREAD = 0.01  # of the layers beside which there is a direct way
 
 
@@ -209,10 +208,10 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def begin_with(self, vectors: NDArray[np.float32]) -> None:
-        """Take given word vectors, scaled as a whole; a row of zeros leaves the word random."""
+        """Take given word vectors, as large as random ones; a row of zeros leaves the word random."""
         known = torch.from_numpy(vectors.any(axis=1))
         given = torch.from_numpy(vectors)[known]
-        self.words[known] = given * (GIVEN_SPREAD / given.square().mean().sqrt())
+        self.words[known] = given * (WORD_SPREAD / given.square().mean().sqrt())
 
     def embed(self, cells: Cells) -> Tensor:
         """F: return x_h (B, h)."""
