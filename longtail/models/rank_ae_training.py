@@ -208,7 +208,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def begin_with(self, vectors: NDArray[np.float32]) -> None:
-        """Take given word vectors, as large as random ones; a row of zeros leaves the word random."""
+        """Take given word vectors, as large as random ones; rows of zeros leave words random."""
         known = torch.from_numpy(vectors.any(axis=1))
         given = torch.from_numpy(vectors)[known]
         self.words[known] = given * (WORD_SPREAD / given.square().mean().sqrt())
