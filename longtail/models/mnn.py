@@ -36,13 +36,15 @@ from longtail.index import Index, aggregate, build_index
 from longtail.models.neural import (
     Device,
     Neural,
+    Schedule,
     choose_batch_size,
     hold_out,
     require_torch,
     weigh_features,
+    weigh_rows,
 )
 from longtail.progress import Progress
-from longtail.rows import scale_to_unit, view_rows
+from longtail.rows import view_rows
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK
 
@@ -130,7 +132,7 @@ class MNN(Neural):
         epochs: int = 10,
         batch_size: int | None = None,
         learning_rate: float = 0.006,
-        schedule: Literal["constant", "linear", "cosine"] = "linear",
+        schedule: Schedule = "linear",
         valid: float = 0.0,
         patience: int | None = None,
         device: Device = "auto",
@@ -165,10 +167,8 @@ class MNN(Neural):
         """Raise ParameterError for the first parameter that is out of range."""
         for name in ("dim", "negatives", "epochs"):
             self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("batch_size", "patience", "n_neighbours"):
-            value = getattr(self, name)
-            self.require(name, value is None or value >= 1, "at least 1, or none")
-        self.check_choices()
+        enough = self.n_neighbours is None or self.n_neighbours >= 1
+        self.require("n_neighbours", enough, "at least 1, or none")
         ranks = (None, "labels", "neighbours")
         self.require("rank", self.rank in ranks, "'labels' or 'neighbours' or none")
         self.require("margin", -1 <= self.margin <= 1, "from -1 to 1")
@@ -176,11 +176,7 @@ class MNN(Neural):
         self.require("contrast", 0 <= self.contrast < np.inf, "a number, 0 or more")
         warm = self.temperature is None or 1e-4 <= self.temperature < np.inf
         self.require("temperature", warm, "a number, 0.0001 or more, or none")
-        self.require("learning_rate", 0 < self.learning_rate < np.inf, "a number above 0")
-        self.require("keep", 0 < self.keep <= 1, "above 0 and at most 1")
-        for name in ("dropout", "valid"):
-            self.require(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
-        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+        self.check_training()
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -194,24 +190,13 @@ class MNN(Neural):
         batch_size = self.batch_size or most
         self._plan_memory(X, Y, batch_size, kind, progress)
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
-        rows = self._weighted(X, weights)
-        plan = self._plan(batch_size)
+        rows = weigh_rows(X, weights, self.normalize)
+        # Cosines near 1 differ by less than bf16 can tell.
+        plan = self.make_plan(self.epochs, batch_size, precision="float32")
         choice = None if self.valid else self._try(rows, Y, plan, progress)
         task = self._prepare(rows, Y, self.valid)
         self.train_task(task, plan, X, Y, progress)
         self._keep(task, choice, weights, X, Y, progress)
-
-    def _plan(self, batch_size: int) -> "Plan":
-        from longtail.plan import Plan
-
-        return Plan(
-            epochs=self.epochs,
-            batch_size=batch_size,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            patience=self.patience,
-            precision="float32",  # cosines near 1 differ by less than bf16 can tell
-        )
 
     def _try(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, plan: "Plan", progress: Progress
@@ -290,10 +275,6 @@ class MNN(Neural):
             progress=progress,
         )
 
-    def _weighted(self, X: sp.csr_matrix, weights: NDArray[np.float32]) -> sp.csr_matrix:
-        X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
-        return scale_to_unit(X) if self.normalize else X
-
     # -- memory -------------------------------------------------------------------------------
 
     def _plan_memory(
@@ -340,8 +321,7 @@ class MNN(Neural):
 
     def add_to_files(self, files: Files) -> None:
         """Add f_x, the vectors that are searched, and the labels of the neighbours."""
-        for field, array in self.embedder_._asdict().items():
-            files.arrays[f"embedder.{field}"] = array
+        self.embedder_.add_to_files(files)
         self.index_.add_to_files(files, "vectors")
         files.arrays["vectors.vectors"] = self.index_.vectors.astype(np.float16)
         files.arrays["label_ids"] = self.ids_
@@ -355,10 +335,7 @@ class MNN(Neural):
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for parts that do not fit together."""
-        self.embedder_ = Embedder(
-            *(files.arrays[f"embedder.{field}"] for field in Embedder._fields)
-        )
-        self.embedder_.check(self.n_features_)
+        self.embedder_ = Embedder.from_files(files, self.n_features_)
         files.arrays["vectors.vectors"] = files.arrays["vectors.vectors"].astype(np.float32)
         self.index_ = Index.from_files(files, "vectors")
         ranking = files.config["ranking"]
