@@ -574,6 +574,17 @@ def _copy_to(device: str, vectors: Floats) -> _OnDevice:
 # --------------------------------------------------------------------------- labels of neighbours
 
 
+def weigh_votes(similarities: NDArray[Any], temperature: float) -> Floats:
+    """Return how much each neighbour (n, m) counts: e^(s/T), the nearest of a document 1.
+
+    A temperature of 0 counts all of them alike.
+    """
+    if not temperature:
+        return np.ones(similarities.shape, np.float32)
+    exact = similarities.astype(np.float64)
+    return np.exp((exact - exact[:, :1]) / temperature).astype(np.float32)
+
+
 def aggregate(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) -> TopK:
     """Rank labels by the share of a document's neighbours that carry them.
 

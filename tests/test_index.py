@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import longtail.index as module
 from longtail.errors import DataError, MissingExtraError, ParameterError
-from longtail.index import Index, aggregate, build_index
+from longtail.index import Index, aggregate, build_index, weigh_votes
 from longtail.parallel import set_threads
 from longtail.store import Files, read_folder, write_folder
 from longtail.topk import NO_LABEL
@@ -513,3 +513,9 @@ def test_damaged_labels_are_refused() -> None:
     damaged.indptr[1] = 10**6
     with pytest.raises(ValueError, match="its rows lie outside of its cells"):
         aggregate(np.array([[0]]), np.ones((1, 1)), damaged, 1)
+
+
+def test_a_neighbour_counts_by_its_cosine():
+    cosines = np.array([[0.9, 0.8, 0.5]], np.float32)
+    np.testing.assert_allclose(weigh_votes(cosines, 0.1), [[1, np.exp(-1), np.exp(-4)]], rtol=1e-5)
+    assert weigh_votes(cosines, 0).tolist() == [[1, 1, 1]]

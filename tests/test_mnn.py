@@ -16,7 +16,7 @@ from longtail.errors import MissingExtraError, ModelFileError, ParameterError  #
 from longtail.layers import Cells  # noqa: E402
 from longtail.models import mnn_training as module  # noqa: E402
 from longtail.models import neural  # noqa: E402
-from longtail.models.mnn import MNN, weigh_neighbours  # noqa: E402
+from longtail.models.mnn import MNN  # noqa: E402
 from longtail.models.mnn_training import (  # noqa: E402
     Network,
     choose_ranking,
@@ -251,11 +251,6 @@ def test_held_out_documents_are_not_trained_on():
 
 
 # -- ranking ------------------------------------------------------------------------------------
-
-
-def test_a_neighbour_counts_by_its_cosine():
-    weights = weigh_neighbours(np.array([[0.9, 0.8, 0.5]], np.float32), 0.1)
-    np.testing.assert_allclose(weights, [[1, np.exp(-1), np.exp(-4)]], rtol=1e-5)
 
 
 def test_the_best_way_to_rank_is_chosen_on_held_out_documents():

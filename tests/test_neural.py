@@ -21,7 +21,8 @@ def test_features_are_weighed_where_rows_hold_counts():
 
 
 @pytest.mark.parametrize(
-    ("n_documents", "size"), [(1, 1), (100, 12), (5000, 64), (33_485, 256), (10**7, 4096)]
+    ("n_documents", "size"),
+    [(1, 1), (100, 12), (5000, 64), (12_920, 96), (33_485, 256), (10**7, 4096)],
 )
 def test_batches_grow_with_the_documents(n_documents, size):
     assert neural.choose_batch_size(n_documents) == size

@@ -50,7 +50,9 @@ from longtail.models.dxml_neighbours import (
     extend_index,
 )
 from longtail.models.neural import (
+    Device,
     Neural,
+    Schedule,
     choose_batch_size,
     hold_out,
     require_torch,
@@ -171,10 +173,10 @@ class DXML(Neural):
         epochs: int = 12,
         batch_size: int | None = None,
         learning_rate: float = 0.002,
-        schedule: Literal["constant", "linear", "cosine"] = "linear",
+        schedule: Schedule = "linear",
         valid: float = 0.0,
         patience: int | None = None,
-        device: Literal["auto", "cpu", "cuda"] = "auto",
+        device: Device = "auto",
         seed: int = 0,
         tfidf: Tfidf | None = None,
     ):
@@ -213,21 +215,17 @@ class DXML(Neural):
         """Raise ParameterError for the first parameter that is out of range."""
         for name in ("dim", "window", "hidden", "epochs"):
             self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("walks", "neighbours", "clusters", "searched", "batch_size", "patience"):
+        for name in ("walks", "neighbours", "clusters", "searched"):
             value = getattr(self, name)
             self.require(name, value is None or value >= 1, "at least 1, or none")
         self.require("walk_length", 2 <= self.walk_length <= 10_000, "between 2 and 10000")
-        self.check_choices()
         if self.hierarchy is not None:
             check_hierarchy(self.hierarchy)
         self.require("whiten", 0 <= self.whiten <= 1, "from 0 to 1")
         for name in ("temperature", "weight_decay"):
             self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
-        self.require("learning_rate", 0 < self.learning_rate < np.inf, "a number above 0")
-        self.require("keep", 0 < self.keep <= 1, "above 0 and at most 1")
-        for name in ("dropout", "momentum", "valid"):
-            self.require(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
-        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+        self.require("momentum", 0 <= self.momentum < 1, "from 0 to below 1")
+        self.check_training()
 
     # -- algorithm 1 --------------------------------------------------------------------------
 
@@ -296,18 +294,11 @@ class DXML(Neural):
         progress: Progress,
     ) -> tuple[Embedder, NDArray[np.int64]]:
         from longtail.models.dxml_training import Training
-        from longtail.plan import Plan
 
         kept, held = hold_out(X.shape[0], self.valid, self.seed)
         rows = weigh_rows(X, weights, self.normalize)
         task = Training(self, net, rows, Y, vectors, kept, held)
-        plan = Plan(
-            epochs=epochs,
-            batch_size=self.batch_size or choose_batch_size(len(kept)),
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            patience=self.patience,
-        )
+        plan = self.make_plan(epochs, self.batch_size or choose_batch_size(len(kept)))
         self.train_task(task, plan, X, Y, progress)
         return net.cpu().requires_grad_(False).export(weights), held
 

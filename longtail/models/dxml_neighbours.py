@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.index import LARGEST_EXACT, Index, aggregate, build_index, encode
+from longtail.index import LARGEST_EXACT, Index, aggregate, build_index, encode, weigh_votes
 from longtail.metrics import evaluate
 from longtail.nearest import find_centres, to_unit
 from longtail.progress import SILENT, Progress
@@ -69,13 +69,6 @@ class Neighbours:
         index = Index.from_files(files, "documents")
         X = _take_matrix(files, "rows", (len(index), n_features))
         return cls(index, X, _take_matrix(files, "labels", (len(index), n_labels)))
-
-
-def weigh_votes(cosines: Floats, temperature: float) -> Floats:
-    """Return how much neighbours count: exp(cosine/temperature), the nearest 1; at 0 all alike."""
-    if not temperature:
-        return np.ones_like(cosines)
-    return np.asarray(np.exp((cosines - cosines[:, :1]) / np.float32(temperature)), np.float32)
 
 
 def choose_number(

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.embedder import Embedder
-from longtail.index import aggregate, build_index
+from longtail.index import aggregate, build_index, weigh_votes
 from longtail.layers import Cells, RowAdam, drop_cells, multiply, read_once
 from longtail.metrics import evaluate
-from longtail.models.dxml_neighbours import USUAL, weigh_votes
+from longtail.models.dxml_neighbours import USUAL
 from longtail.models.neural import pairs_of
 from longtail.rows import view_rows
 

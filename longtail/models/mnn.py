@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from longtail.embedder import Embedder, embed_rows
 from longtail.features import Tfidf
-from longtail.index import Index, aggregate, build_index
+from longtail.index import Index, aggregate, build_index, weigh_votes
 from longtail.models.neural import (
     Device,
     Neural,
@@ -317,7 +317,7 @@ class MNN(Neural):
             scores = np.clip((1 + cosines) / 2, 0, 1).astype(np.float32)
             return _widen(TopK(self.ids_[places], scores), k)
         ids, cosines = self.index_.search(queries, self.n_neighbours_)
-        return aggregate(ids, weigh_neighbours(cosines, self.temperature_), self.neighbours_, k)
+        return aggregate(ids, weigh_votes(cosines, self.temperature_), self.neighbours_, k)
 
     def add_to_files(self, files: Files) -> None:
         """Add f_x, the vectors that are searched, and the labels of the neighbours."""
@@ -361,12 +361,6 @@ class MNN(Neural):
         for ids in (self.ids_, self.neighbours_.indices):
             if len(ids) and not (ids.min() >= 0 and ids.max() < n_labels):
                 raise ValueError(f"labels from {ids.min()} to {ids.max()}, of {n_labels}")
-
-
-def weigh_neighbours(cosines: NDArray[Any], temperature: float) -> NDArray[np.float32]:
-    """Return how much each neighbour (n, m) counts: e^(c/T), the nearest of a document 1."""
-    exact = cosines.astype(np.float64)
-    return np.exp((exact - exact[:, :1]) / temperature).astype(np.float32)
 
 
 def _blend(

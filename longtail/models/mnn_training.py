@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.embedder import Embedder
-from longtail.index import aggregate
+from longtail.index import aggregate, weigh_votes
 from longtail.layers import Cells, NormalisedLinear, RowAdam, multiply, read_once
 from longtail.metrics import evaluate
-from longtail.models.mnn import weigh_neighbours
 from longtail.rows import view_rows
 from longtail.topk import TopK
 
@@ -265,7 +264,7 @@ def choose_ranking(task: Training) -> Choice:
         ids, similarities = nearest(queries, keys, max(counts))
         for m in counts:
             for temperature in temperatures:
-                weights = weigh_neighbours(similarities[:, :m], temperature)
+                weights = weigh_votes(similarities[:, :m], temperature)
                 top = aggregate(ids[:, :m], weights, task.Y, 5)
                 choices.append(Choice("neighbours", m, temperature, evaluate(top, Y)))
     return max(choices, key=lambda choice: sum(choice.metrics[f"P@{k}"] for k in (1, 3, 5)))

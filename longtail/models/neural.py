@@ -75,8 +75,6 @@ class Neural(Model):
             self.require(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
         self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
 
-    check_choices = check_training
-
     def make_plan(self, epochs: int, batch_size: int, **more: Any) -> "Plan":
         """Return the plan that the common parameters make; `more` are other fields of it."""
         from longtail.plan import Plan
@@ -145,9 +143,13 @@ def weigh_rows(X: sp.csr_matrix, weights: NDArray[np.float32], normalize: bool) 
 
 
 def choose_batch_size(n_documents: int) -> int:
-    """Return what makes about 128 steps of an epoch, fewer of one with few documents."""
+    """Return what makes about 128 steps of an epoch, fewer of one with few documents.
+
+    It grows with the documents without jumps, so that what was good for a part of them is good for
+    all; GPUs like multiples of 16.
+    """
     least = min(64, max(1, n_documents // 8))
-    return int(np.clip(2 ** round(np.log2(n_documents / 128)), least, 4096))
+    return int(np.clip(16 * round(n_documents / 128 / 16), least, 4096))
 
 
 def hold_out(

@@ -34,14 +34,16 @@ from longtail.index import Index, build_index
 from longtail.models.neural import (
     Device,
     Neural,
+    Schedule,
     choose_batch_size,
     hold_out,
     require_torch,
     weigh_features,
+    weigh_rows,
 )
 from longtail.models.rank_ae_reading import Options, Reader, fit_curve, read_rows, weigh_words
 from longtail.progress import Progress
-from longtail.rows import scale_to_unit, view_rows
+from longtail.rows import view_rows
 from longtail.store import Files
 from longtail.topk import TopK
 from longtail.vectors import read_term_vectors
@@ -123,7 +125,7 @@ class RankAE(Neural):
         epochs: int = 10,
         batch_size: int | None = None,
         learning_rate: float = 0.005,
-        schedule: Literal["constant", "linear", "cosine"] = "linear",
+        schedule: Schedule = "linear",
         valid: float = 0.0,
         patience: int | None = None,
         device: Device = "auto",
@@ -159,17 +161,11 @@ class RankAE(Neural):
         """Raise ParameterError for the first parameter that is out of range."""
         for name in ("dim", "reduction", "epochs"):
             self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("word_dim", "batch_size", "patience"):
-            value = getattr(self, name)
-            self.require(name, value is None or value >= 1, "at least 1, or none")
+        self.require("word_dim", self.word_dim is None or self.word_dim >= 1, "at least 1, or none")
         self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
-        self.check_choices()
-        for name in ("margin", "balance", "learning_rate"):
+        for name in ("margin", "balance"):
             self.require(name, 0 < getattr(self, name) < np.inf, "a number above 0")
-        self.require("keep", 0 < self.keep <= 1, "above 0 and at most 1")
-        for name in ("dropout", "valid"):
-            self.require(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
-        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+        self.check_training()
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -201,7 +197,6 @@ class RankAE(Neural):
         progress: Progress,
     ) -> None:
         """Train the network, then prepare it for single documents and the labels for search."""
-        from longtail.plan import Plan
         from longtail.processes import choose_device
 
         dense = self._is_dense(X)
@@ -210,14 +205,8 @@ class RankAE(Neural):
         word_dim = self.word_dim or WORD_DIM if vectors is None else vectors.shape[1]
         self._plan_memory(X, Y, word_dim, batch_size, kind, progress)
         weights = self._weigh(X, dense)
-        task = self._prepare(self._weighted(X, weights), Y, vectors, word_dim, kind)
-        plan = Plan(
-            epochs=self.epochs,
-            batch_size=batch_size,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            patience=self.patience,
-        )
+        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, kind)
+        plan = self.make_plan(self.epochs, batch_size)
         self.train_task(task, plan, X, Y, progress)
         net = task.net.cpu().requires_grad_(False)
         labels = np.hstack([net.labels.numpy(), net.bias.numpy()[:, None]])
@@ -249,10 +238,6 @@ class RankAE(Neural):
         if dense:
             return _scale_columns(X)
         return weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
-
-    def _weighted(self, X: sp.csr_matrix, weights: NDArray[np.float32]) -> sp.csr_matrix:
-        X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
-        return scale_to_unit(X) if self.normalize else X
 
     def _prepare(
         self,
