@@ -1,12 +1,12 @@
-"""The studies of the GLaS paper on any data set: its table 1, its table 2, its latency statement.
+"""The studies of the GLaS paper on any data set: its tables 1 and 2.
 
     python -m bench.glas_study parameters DATA     # each parameter varied from a base setting
     python -m bench.glas_study gap DATA            # accuracy on seen and on unseen documents
-    python -m bench.glas_study latency             # training and one document's time by labels
 
-The first two train on four fifths of DATA's training documents and measure on the rest; the test
-part is not touched. Their base setting is the model's default one, or the paper's with
-`--set preset=paper`; `--set name=value` changes it further. The last takes made-up documents.
+Both train on four fifths of DATA's training documents and measure on the rest; the test part is
+not touched. Their base setting is the model's default one, or the paper's with `--set
+preset=paper`; `--set name=value` changes it further. What the paper says of the time that one
+document takes is measured by `python -m bench.latency --models glas --labels 25000,1000000`.
 EURLex-4K, on which the paper has P@1/3/5 of 77.5 / 65.0 / 54.4, takes the paper's own setting with
 its loss for many labels: put its files into a folder EURLex-4K, then
 
@@ -15,17 +15,12 @@ its loss for many labels: put its files into a folder EURLex-4K, then
 """
 
 import argparse
-import resource
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import longtail
-from bench.made_up import make_up
 from bench.table import markdown
 from longtail.data.dataset import Dataset
 from longtail.metrics import evaluate
@@ -45,7 +40,6 @@ VALUES: dict[str, list[Any]] = {
     "similarity": ["geometric", "pmi", "jaccard"],
 }
 WEAK = {"gravity": 1e-3}  # how strong the others are is far too strong for it
-N_TIMED = 500
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,9 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = _arguments(arguments)
     settings = dict(pair.split("=", 1) for pair in args.set)
     settings["device"] = args.device
-    if args.study == "latency":
-        print(latency_table(settings, args.labels, args.documents, args.epochs))
-        return
     train, _ = longtail.load(args.data)
     kept, held_out = train.split(0.2)
     print(f"{args.data.name}: {len(kept):,} documents to train on, {len(held_out):,} held out\n")
@@ -109,33 +100,6 @@ def gap_table(settings: dict[str, Any], kept: Dataset, held_out: Dataset) -> str
     return markdown(["regularisation", "seen P@1", "unseen P@1", "gap"], rows)
 
 
-def latency_table(settings: dict[str, Any], sizes: list[int], n_documents: int, epochs: int) -> str:
-    """Return how long training and one document take for each number of labels."""
-    rows = []
-    for n_labels in sizes:
-        made = make_up(n_documents=n_documents, n_labels=n_labels)
-        model = GLaS.from_settings({**settings, "epochs": str(epochs)})
-        began = time.perf_counter()
-        model.fit(made.X, made.Y)
-        seconds = time.perf_counter() - began
-        model.predict(made.test_X[:1])
-        times = []
-        for i in range(min(N_TIMED, made.test_X.shape[0])):
-            row = made.test_X[i]
-            began = time.perf_counter()
-            model.predict(row)
-            times.append(1000 * (time.perf_counter() - began))
-        p50, p99 = np.percentile(times, [50, 99])
-        accuracy = evaluate(model.predict(made.test_X), made.test_Y)["P@1"]
-        gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        row = [f"{n_labels:,}", str(model.dim), f"{seconds:.1f}", f"{model.history_.seconds:.1f}"]
-        row += [f"{p50:.2f}", f"{p99:.2f}", f"{model.index_.recall:.3f}", f"{accuracy:.1f}"]
-        rows.append([*row, f"{gigabytes:.1f}"])
-        print(*rows[-1], model.index_, file=sys.stderr, flush=True)
-    headings = ["labels", "dim", "fit s", f"of it {epochs} epochs s", "one p50 ms", "p99 ms"]
-    return markdown([*headings, "recall@10", "P@1", "peak GiB so far"], rows)
-
-
 def describe(model: GLaS) -> str:
     """Return the parameters that the tables vary, as they are."""
     names = [*FACTORS, *VALUES]
@@ -151,21 +115,11 @@ def _try(settings: dict[str, Any], kept: Dataset, held_out: Dataset) -> list[str
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("study", choices=["parameters", "gap", "latency"])
-    parser.add_argument("data", type=Path, nargs="?", metavar="DATA")
+    parser.add_argument("study", choices=["parameters", "gap"])
+    parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--labels", default=[25_000, 1_000_000], type=_numbers, metavar="N,N,…")
-    parser.add_argument("--documents", default=100_000, type=int, metavar="N")
-    parser.add_argument("--epochs", default=1, type=int, metavar="N")
-    args = parser.parse_args(arguments)
-    if args.study != "latency" and args.data is None:
-        parser.error(f"{args.study} needs DATA")
-    return args
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

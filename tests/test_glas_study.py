@@ -1,7 +1,5 @@
 """The GLaS studies run on small data and vary what they say."""
 
-import json
-
 import pytest
 from test_cli import write_texts
 
@@ -46,17 +44,3 @@ def test_the_table_of_the_gap(data, capsys):
     for row in rows_of(capsys.readouterr().out):
         seen, unseen, gap = map(float, row[1:])
         assert gap == pytest.approx(seen - unseen, abs=0.011)
-
-
-def test_the_table_of_latency(capsys):
-    sizes = ["--labels", "50,100", "--documents", "200"]
-    glas_study.main(["latency", *sizes, *SMALL])
-    table = rows_of(capsys.readouterr().out)
-    assert [json.loads(row[0]) for row in table] == [50, 100]
-    assert all(float(row[4]) > 0 for row in table)
-
-
-def test_data_is_needed(capsys):
-    with pytest.raises(SystemExit):
-        glas_study.main(["gap"])
-    assert "gap needs DATA" in capsys.readouterr().err

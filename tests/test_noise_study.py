@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from planted import planted_texts
 
-from bench import noise_study, rank_ae_ablation, rank_ae_times
+from bench import noise_study, rank_ae_ablation
 from bench.noise_study import choose, list_runs, spoil
 
 pytest.importorskip("torch")
@@ -97,10 +97,3 @@ def test_the_ablation_from_end_to_end(folder, tmp_path):
     rows = (out / "ablation.md").read_text().splitlines()
     assert len(rows) == 2 + len(rank_ae_ablation.VARIANTS)
     assert (out / "ablation.png").stat().st_size > 5_000
-
-
-def test_times_have_a_row_for_each_number_of_labels(capsys):
-    settings = ["--set", "dim=8", "--set", "word_dim=8", "--set", "device=cpu"]
-    rank_ae_times.main(["--labels", "20,60", "--documents", "300", *settings])
-    rows = capsys.readouterr().out.splitlines()[-2:]
-    assert [row.split("|")[1].strip() for row in rows] == ["20", "60"]

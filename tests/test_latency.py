@@ -1,0 +1,23 @@
+"""The table of times: a row for each model and number of labels, with figures that make sense."""
+
+import pytest
+
+pytest.importorskip("torch", reason="the models need torch")
+
+from bench import latency
+
+
+def test_a_row_for_each_model_and_number_of_labels(capsys):
+    sizes = ["--labels", "30,60", "--documents", "200"]
+    latency.main(["--models", "linear,glas", *sizes, "--set", "seed=1"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    found = [row[:2] for row in rows]
+    assert found == [["linear", "30"], ["linear", "60"], ["glas", "30"], ["glas", "60"]]
+    for row in rows:
+        seconds, gibibytes, rate, p50, p99, accuracy = (float(c.replace(",", "")) for c in row[2:])
+        assert seconds > 0
+        assert 0.05 < gibibytes < 50
+        assert rate > 0
+        assert 0 < p50 <= p99
+        assert 0 <= accuracy <= 100
