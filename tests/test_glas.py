@@ -23,7 +23,7 @@ from longtail.models.glas_training import (  # noqa: E402
     spread_out,
 )
 
-SMALL = {"dim": 16, "epochs": 15, "learning_rate": 0.01, "device": "cpu"}
+SMALL = {"dim": 16, "epochs": 20, "learning_rate": 0.01, "device": "cpu"}
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_labels_are_drawn_evenly(Y):
     + [{"similarity": kind} for kind in ("geometric", "pmi", "jaccard")]
     + [
         {"embedding": "linear"},
-        {"embedding": "relu"},
+        {"embedding": "residual"},
         {"keep": 1.0},
         {"dropout": 0.0},
         {"valid": 0.2, "patience": 2},
@@ -240,6 +240,14 @@ def test_sampled_labels_leave_the_others_alone():
     assert not same[:12].any()
 
 
+def test_few_features_pass_the_relu_and_many_also_go_round_it():
+    X, Y = planted_dataset().X, planted_dataset().Y
+    wide = sp.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], 10_001))
+    for rows, residual in ((X, 0), (wide, 1)):
+        model = GLaS(dim=4, epochs=1, device="cpu").fit(rows, Y)
+        assert model.embedder_.residual[0] == residual
+
+
 def test_held_out_documents_choose_the_weights():
     model = GLaS(**{**SMALL, "epochs": 4}, valid=0.25).fit(planted_dataset())
     records = [record["nDCG@5"] for record in model.history_.records if "nDCG@5" in record]
@@ -254,6 +262,8 @@ def test_held_out_documents_choose_the_weights():
         ("dim", 0, "at least 1"),
         ("batch_size", 0, "at least 1, or none"),
         ("sampled", -1, "0 or more, or none"),
+        ("epochs", 0, "at least 1, or none"),
+        ("embedding", "cubic", "'linear' or 'relu' or 'residual', or none"),
         ("loss", "hinge", "'bce' or 'softmax' or 'margin' or 'mining'"),
         ("regularizer", "l2", "'glas' or 'spread-out' or 'gravity' or 'none'"),
         ("similarity", "cosine", "'arithmetic' or 'geometric' or 'pmi' or 'jaccard'"),

@@ -14,14 +14,14 @@ products of labels are pulled towards how often the labels co-occur, and input c
 
 Departures: the loss is BCE over all labels where these fit, which is far better than sampled
 margins; the paper's own losses are options. s is the shared length of the label layer's weights,
-which (1) does without and BCE needs. φ is the sum of a linear and a ReLU layer's outputs, better
-than either alone. The block U is that of the batch's distinct labels, at most 1024 of them. Kept
-cells are divided by ρ, so that training and prediction see sums of one size. PMI is normalised to
-at most 1 and cut at 0, as inner products of unit vectors have to meet it.
+which (1) does without and BCE needs. With many features, φ is the sum of a linear and a ReLU
+layer's outputs, better than either alone. The block U is that of the batch's distinct labels, at
+most 1024. Kept cells are divided by ρ, so that training and prediction see sums of one size.
+PMI is normalised to at most 1 and cut at 0, as inner products of unit vectors have to meet it.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,6 +54,7 @@ Regularizer = Literal["glas", "spread-out", "gravity", "none"]
 Similarity = Literal["arithmetic", "geometric", "pmi", "jaccard"]
 
 ALL_LABELS = {"cpu": 50_000, "cuda": 2_000_000}  # up to so many, every batch scores all labels
+FEW_FEATURES = 10_000  # a linear map has too little to choose from
 N_EXAMPLES = 1000  # documents by which the recall of the search is measured
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 
@@ -63,7 +64,8 @@ class GLaS(Neural):
 
     Args:
         dim: length of the embeddings of documents and labels (the paper's d).
-        embedding: a linear map, one with a ReLU layer, or the sum of both (residual).
+        embedding: a linear map, one with a ReLU layer, or the sum of both (residual); none takes
+            relu with up to 10,000 features, residual with more.
         loss: over all labels or over the sampled ones; margin is the paper's equation (1),
             mining the same for the hardest labels only.
         sampled: how many random labels join those of the batch in the loss; 0 takes all labels,
@@ -115,7 +117,7 @@ class GLaS(Neural):
         self,
         *,
         dim: int = 1024,
-        embedding: Embedding = "residual",
+        embedding: Embedding | None = None,
         loss: Loss = "bce",
         sampled: int | None = None,
         margin: float = 0.5,
@@ -168,6 +170,9 @@ class GLaS(Neural):
             self.require(name, getattr(self, name) >= 1, "at least 1")
         self.require("epochs", self.epochs is None or self.epochs >= 1, "at least 1, or none")
         self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
+        choices = " or ".join(map(repr, get_args(Embedding)))
+        known = self.embedding is None or self.embedding in get_args(Embedding)
+        self.require("embedding", known, f"{choices}, or none")
         for name in ("margin", "strength"):
             self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
         self.check_training()
@@ -212,8 +217,12 @@ class GLaS(Neural):
         with torch.random.fork_rng(devices=gpus), torch.device(kind):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
-            network = Network(X.shape[1], n_labels, self.dim, self.embedding, share)
+            network = Network(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
         return Training(self, network, X, Y, held_out, self._n_sampled(n_labels, kind), kind)
+
+    def _map(self, n_features: int) -> Embedding:
+        """Return which embedding map suits so many features."""
+        return self.embedding or ("relu" if n_features <= FEW_FEATURES else "residual")
 
     def _n_sampled(self, n_labels: int, kind: str) -> int | None:
         """Return how many labels to sample for a batch, None if it scores all."""
@@ -253,7 +262,7 @@ class GLaS(Neural):
         from longtail.memory import Needs
         from longtail.models.glas_training import LARGEST_TABLE
 
-        second = 0 if self.embedding == "linear" else self.dim**2
+        second = 0 if self._map(n_features) == "linear" else self.dim**2
         sampled = self._n_sampled(n_labels, kind)
         n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size)
         n_scores = batch_size * n_scored
