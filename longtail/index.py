@@ -142,7 +142,7 @@ class Index:
         self.device = device
         self._on_device = None
         if device != "cpu":
-            self._on_device = _copy_to(device, self.vectors)
+            self._on_device = copy_to(device, self.vectors)
         elif self._codes is None:
             self._codes = encode(self.vectors, self.cells.order)
         return self
@@ -169,7 +169,11 @@ class Index:
             return np.empty((0, k), np.int32), np.empty((0, k), np.float32)
         if self.device != "cpu":
             return self._search_device(checked, k)
-        return self._search_cells(checked, k, self.n_probed)
+        return self.search_cpu(checked, k)
+
+    def search_cpu(self, queries: Floats, k: int) -> Found:
+        """Search among the vectors of the cells that suit each query best."""
+        return self._search_cells(queries, k, self.n_probed)
 
     def _search_cells(self, queries: Floats, k: int, n_probed: int) -> Found:
         """Search on the CPU: one thread for some of the queries, or for some of the vectors."""
@@ -181,14 +185,14 @@ class Index:
                 (searched, queries[first : first + chunk], k, n_probed, 0, 1)
                 for first in range(0, n, chunk)
             ]
-            found = _in_threads(search, tasks)
+            found = in_threads(search, tasks)
             return np.concatenate([ids for ids, _ in found]), np.concatenate(
                 [scores for _, scores in found]
             )
         size = self.codes.values.nbytes // self.n_cells * n_probed
         n_pieces = max(1, min(n_workers, size // WORTH_A_THREAD))
         pieces = [(searched, queries, k, n_probed, piece, n_pieces) for piece in range(n_pieces)]
-        found = _in_threads(search, pieces)
+        found = in_threads(search, pieces)
         if len(found) == 1:
             return found[0]
         return merge(
@@ -204,9 +208,9 @@ class Index:
         for first in range(0, len(queries), rows):
             block = queries[first : first + rows]
             candidates, whole = self._on_device.candidates(block, k, width)
-            cuts = _cuts(len(block), n_threads())
+            cuts = cut(len(block), n_threads())
             tasks = [(self.vectors, block[a:b], candidates[a:b], k) for a, b in pairwise(cuts)]
-            found = _in_threads(decide, tasks)
+            found = in_threads(decide, tasks)
             ids[first : first + rows] = np.concatenate([part for part, _ in found])
             scores[first : first + rows] = np.concatenate([part for _, part in found])
             if not whole.all():  # so many nearly equal scores that the width did not hold them
@@ -264,11 +268,11 @@ def _check_parts(arrays: dict[str, NDArray[Any]], config: dict[str, Any]) -> Non
     if not isinstance(recall, float | int) or not 0 <= recall <= 1 or type(recall_at) is not int:
         raise ValueError(f"{recall!r} is no recall at {recall_at!r}")
     vectors = arrays["vectors"]
-    _check_floats("vectors", vectors)
+    check_floats("vectors", vectors)
     if n_cells == 1:
         return
     centres, start, order = arrays["centres"], arrays["start"], arrays["order"]
-    _check_floats("centres", centres)
+    check_floats("centres", centres)
     if centres.shape != (n_cells, vectors.shape[1]):
         raise ValueError(f"centres have the shape {centres.shape}")
     if start.dtype != np.int64 or start.shape != (n_cells + 1,):
@@ -281,7 +285,8 @@ def _check_parts(arrays: dict[str, NDArray[Any]], config: dict[str, Any]) -> Non
         raise ValueError("order does not hold every vector once")
 
 
-def _check_floats(name: str, array: NDArray[Any]) -> None:
+def check_floats(name: str, array: NDArray[Any]) -> None:
+    """Raise ValueError unless the array is a matrix that compiled code can trust."""
     if array.dtype != np.float32 or array.ndim != 2 or 0 in array.shape:
         raise ValueError(f"{name} is not a matrix of float32")
     if not _bounded(array):
@@ -435,8 +440,8 @@ def _cluster(
 def _nearest(vectors: Floats, centres: Floats) -> Ids:
     """Return for each vector the centre with the highest product."""
     codes, nearest = encode(centres), np.zeros(len(vectors), np.int32)
-    cuts = _cuts(len(vectors), 4 * n_threads())
-    _in_threads(find_centres, [(vectors, a, b, codes, nearest) for a, b in pairwise(cuts)])
+    cuts = cut(len(vectors), 4 * n_threads())
+    in_threads(find_centres, [(vectors, a, b, codes, nearest) for a, b in pairwise(cuts)])
     return nearest
 
 
@@ -448,9 +453,9 @@ def _choose_probes(index: Index, trials: Floats, recall: float) -> None:
     cell_of[index.cells.order] = np.repeat(
         np.arange(index.n_cells, dtype=np.int32), np.diff(index.cells.start)
     )
-    cuts = _cuts(len(trials), n_threads())
+    cuts = cut(len(trials), n_threads())
     tasks = [(index.cells, trials[a:b], cell_of[truth[a:b]]) for a, b in pairwise(cuts)]
-    ranks = np.concatenate(_in_threads(rank_cells, tasks))
+    ranks = np.concatenate(in_threads(rank_cells, tasks))
     index.n_probed = _count_enough(ranks, recall)
     found, _ = index._search_cells(trials, k, index.n_probed)
     hits = (found[:, :, None] == truth[:, None, :]).any(axis=1)
@@ -482,7 +487,7 @@ if hasattr(os, "register_at_fork"):  # a child has the pool, but none of its thr
     os.register_at_fork(after_in_child=_pools.clear)
 
 
-def _in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
+def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
     """Call compiled code for each task, here and on a pool; return the results in order.
 
     The pool stays, as starting one takes as long as a search.
@@ -505,7 +510,7 @@ def _in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]
     return [results[i] for i in range(len(tasks))]
 
 
-def _cuts(n: int, n_parts: int) -> list[int]:
+def cut(n: int, n_parts: int) -> list[int]:
     """Return the borders of at most `n_parts` equal parts of n."""
     return sorted({n * part // n_parts for part in range(n_parts + 1)})
 
@@ -523,9 +528,9 @@ def encode(vectors: Floats, order: Ids | None = None) -> Codes:
     order = np.arange(n, dtype=np.int32) if order is None else order
     values = np.zeros((n, _padded(dim)), np.int8)
     codes = Codes(values, np.empty(n, np.float32), np.empty(n, np.float32))
-    _in_threads(
+    in_threads(
         encode_rows,
-        [(vectors, order, a, b, codes) for a, b in pairwise(_cuts(n, 4 * n_threads()))],
+        [(vectors, order, a, b, codes) for a, b in pairwise(cut(n, 4 * n_threads()))],
     )
     return codes
 
@@ -557,7 +562,7 @@ class _OnDevice:
         return ids.to(torch.int32).cpu().numpy(), whole.cpu().numpy()
 
 
-def _copy_to(device: str, vectors: Floats) -> _OnDevice:
+def copy_to(device: str, vectors: Floats) -> _OnDevice:
     """Copy the vectors to a GPU, or say why that cannot be."""
     try:
         import torch
@@ -615,11 +620,11 @@ def aggregate(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) ->
     k = min(k, Y.shape[1])
     tasks = [
         (ids[a:b], weights[a:b], start, labels, Y.shape[1], k)
-        for a, b in pairwise(_cuts(len(ids), n_threads()))
+        for a, b in pairwise(cut(len(ids), n_threads()))
     ]
     if not tasks:
         return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-    found = _in_threads(share_labels, tasks)
+    found = in_threads(share_labels, tasks)
     return TopK(
         np.concatenate([best for best, _ in found]), np.concatenate([part for _, part in found])
     )

@@ -28,7 +28,7 @@ import scipy.sparse as sp
 
 from longtail.embedder import Embedder, embed_rows
 from longtail.features import Tfidf
-from longtail.index import Index, build_index
+from longtail.index import Index
 from longtail.models.neural import (
     Device,
     Neural,
@@ -41,6 +41,7 @@ from longtail.models.neural import (
 )
 from longtail.progress import Progress
 from longtail.rows import view_rows
+from longtail.sketch import build_label_index, open_index
 from longtail.store import Files
 from longtail.topk import TopK
 
@@ -55,7 +56,7 @@ Similarity = Literal["arithmetic", "geometric", "pmi", "jaccard"]
 
 ALL_LABELS = {"cpu": 50_000, "cuda": 2_000_000}  # up to so many, every batch scores all labels
 FEW_FEATURES = 10_000  # a linear map has too little to choose from
-N_EXAMPLES = 1000  # documents by which the recall of the search is measured
+N_EXAMPLES = 2000  # documents by which the recall of the search is measured
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 
 
@@ -198,7 +199,7 @@ class GLaS(Neural):
         examples = np.random.default_rng(self.seed).permutation(X.shape[0])[:N_EXAMPLES]
         queries = embed_rows(self.embedder_, view_rows(X[np.sort(examples)]), self.normalize)
         labels = net.all_labels().cpu().numpy()
-        self.index_ = build_index(labels, queries=queries, seed=self.seed)
+        self.index_ = build_label_index(labels, queries, seed=self.seed)
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
     def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "Training":
@@ -300,7 +301,7 @@ class GLaS(Neural):
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for parts that do not fit together."""
         self.embedder_ = Embedder.from_files(files, self.n_features_)
-        self.index_ = Index.from_files(files, "labels")
+        self.index_ = open_index(files, "labels")
         found, expected = self.index_.vectors.shape, (len(self.label_names_), self.embedder_.dim)
         if found != expected:
             raise ValueError(f"label embeddings of shape {found}, expected {expected}")

@@ -1,0 +1,116 @@
+"""The sketched index: what it finds, that a batch changes nothing, saving, when it is chosen."""
+
+import numpy as np
+import pytest
+
+import longtail.sketch as module
+from longtail.index import Index, build_index
+from longtail.sketch import SketchedIndex, build_label_index, find_directions, open_index, project
+from longtail.store import Files, read_folder, write_folder
+
+
+def made_up(n, dim=64, rank=10, seed=0):
+    """Return unit vectors that lie mostly along a few directions."""
+    rng = np.random.default_rng(seed)
+    directions = np.linalg.qr(np.random.default_rng(9).standard_normal((dim, dim)))[0]
+    vectors = rng.standard_normal((n, dim)) * np.where(np.arange(dim) < rank, 1, 0.05) @ directions
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def index(monkeypatch):
+    monkeypatch.setattr(module, "SMALLEST", 1)
+    return build_label_index(made_up(3000), made_up(400, seed=1))
+
+
+def test_it_finds_what_an_exact_search_finds(index):
+    assert isinstance(index, SketchedIndex)
+    assert not index.exact
+    assert index.basis.shape == (64, 16)
+    queries = made_up(300, seed=2)
+    ids, scores = index.search(queries, 10)
+    true_ids, true_scores = build_index(index.vectors, method="exact").search(queries, 10)
+    found = np.mean([np.isin(one, other).mean() for one, other in zip(true_ids, ids, strict=True)])
+    assert found > 0.98
+    assert index.recall >= 0.99
+    same = ids == true_ids
+    np.testing.assert_array_equal(scores[same], true_scores[same])
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_a_batch_gives_the_bits_of_one_by_one(index):
+    queries = made_up(40, seed=2)
+    ids, scores = index.search(queries, 7)
+    for i in range(40):
+        one_ids, one_scores = index.search(queries[i : i + 1], 7)
+        assert np.array_equal(one_ids[0], ids[i])
+        assert np.array_equal(one_scores[0], scores[i])
+
+
+def test_more_than_the_recall_was_measured_at(index):
+    ids, _ = index.search(made_up(3, seed=2), 2500)
+    assert ids.shape == (3, 2500)
+    assert all(len(set(row)) == 2500 for row in ids.tolist())
+
+
+def test_saved_and_opened_it_finds_the_same(index, tmp_path):
+    files = Files(config={"model": "none"})
+    index.add_to_files(files, "labels")
+    write_folder(tmp_path / "folder", files)
+    opened = open_index(read_folder(tmp_path / "folder"), "labels")
+    assert repr(opened) == repr(index)
+    queries = made_up(20, seed=2)
+    for before, after in zip(index.search(queries, 5), opened.search(queries, 5), strict=True):
+        assert np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("n_candidates", [0, 3001, 2.5, "many"])
+def test_a_number_of_candidates_that_cannot_be(index, n_candidates):
+    files = Files()
+    index.add_to_files(files, "labels")
+    files.config["labels"]["n_candidates"] = n_candidates
+    with pytest.raises(ValueError, match="candidates of 3000 vectors"):
+        open_index(files, "labels")
+
+
+@pytest.mark.parametrize(
+    "basis",
+    [np.ones((63, 16), np.float32), np.ones((64, 16)), np.full((64, 2), np.nan, np.float32)],
+)
+def test_a_basis_that_cannot_be(index, basis):
+    files = Files()
+    index.add_to_files(files, "labels")
+    files.arrays["labels.basis"] = basis
+    with pytest.raises(ValueError, match="basis"):
+        open_index(files, "labels")
+
+
+def test_few_vectors_are_read_whole():
+    index = build_label_index(made_up(50), made_up(20, seed=1))
+    assert type(index) is Index
+    assert index.exact
+
+
+def test_vectors_without_main_directions_are_read_whole(monkeypatch):
+    monkeypatch.setattr(module, "SMALLEST", 1)
+    vectors, queries = (made_up(n, rank=64, seed=seed) for n, seed in ((3000, 0), (400, 1)))
+    assert build_label_index(vectors, queries).exact
+
+
+def test_many_vectors_are_divided_into_cells_where_that_helps(monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_EXACT", 1)
+    monkeypatch.setattr("longtail.index.LARGEST_EXACT", 1)
+    centres = made_up(40, rank=64)
+    rng = np.random.default_rng(0)
+    near = centres[rng.integers(40, size=4000)] + 0.02 * rng.standard_normal((4000, 64))
+    index = build_label_index(near[:3600].astype(np.float32), near[3600:].astype(np.float32))
+    assert index.n_cells > 1
+
+
+def test_the_longest_directions_are_found():
+    vectors = made_up(500, rank=4)
+    basis = find_directions(vectors, vectors, 4)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(4), atol=1e-5)
+    kept = project(vectors, basis)
+    np.testing.assert_allclose(kept, vectors @ basis, atol=1e-5)
+    assert (kept**2).sum(1).mean() > 0.9
