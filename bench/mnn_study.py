@@ -17,9 +17,9 @@ import scipy.sparse as sp
 from bench.table import markdown
 from longtail import Dataset, load
 from longtail.features import Tfidf
-from longtail.models.mnn import MNN
+from longtail.models.mnn import MNN, PRECISION
 from longtail.models.mnn_training import Training, choose_ranking
-from longtail.models.neural import choose_batch_size, weigh_features
+from longtail.models.neural import choose_batch_size, weigh_features, weigh_rows
 from longtail.trainer import train
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -68,10 +68,11 @@ def measure(split: Split, settings: dict[str, Any]) -> list[str]:
     X, Y, held_X, held_Y = split
     model = MNN.from_settings(settings)
     weights = weigh_features(X)
-    task = model._prepare(model._weighted(X, weights), Y, 0.0)
-    plan = model._plan(model.batch_size or choose_batch_size(X.shape[0]))
+    task = model._prepare(weigh_rows(X, weights, model.normalize), Y, 0.0)
+    batch_size = model.batch_size or choose_batch_size(X.shape[0])
+    plan = model.make_plan(model.epochs, batch_size, precision=PRECISION)
     history = train(task, plan, device=model.device, seed=model.seed)
-    task.held_out = model._weighted(held_X, weights), held_Y
+    task.held_out = weigh_rows(held_X, weights, model.normalize), held_Y
     model.rank = "labels"
     cells = [_rank(task)]
     model.rank = "neighbours"

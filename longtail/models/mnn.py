@@ -57,6 +57,7 @@ Embedding = Literal["average", "residual"]
 Loss = Literal["graded", "softmax", "hardest"]
 Rank = Literal["labels", "neighbours"]
 
+PRECISION = "float32"  # cosines near 1 differ by less than bf16 can tell
 LARGEST_BATCH = {"cpu": 1024, "cuda": 4096}  # its square is what a step costs
 # Of many neighbours, the last few have little to say: on 476k titles, 0.95 in place of 0.99 costs a
 # fifth of a point and answers four times as fast.
@@ -191,8 +192,7 @@ class MNN(Neural):
         self._plan_memory(X, Y, batch_size, kind, progress)
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
         rows = weigh_rows(X, weights, self.normalize)
-        # Cosines near 1 differ by less than bf16 can tell.
-        plan = self.make_plan(self.epochs, batch_size, precision="float32")
+        plan = self.make_plan(self.epochs, batch_size, precision=PRECISION)
         choice = None if self.valid else self._try(rows, Y, plan, progress)
         task = self._prepare(rows, Y, self.valid)
         self.train_task(task, plan, X, Y, progress)
