@@ -45,6 +45,7 @@ class RunFolder:
 
     def remove_checkpoints(self) -> None:
         """Remove what nobody needs once the model is saved."""
+        # By name, as checkpoint.py would load torch for models that never used it.
         for folder in self.find_checkpoints():
             rmtree(folder)
 
