@@ -21,7 +21,7 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +80,22 @@ class Files:
     config: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     texts: dict[str, Sequence[str]] = field(default_factory=dict)
+
+    def nest(self, name: str, inner: "Files") -> None:
+        """Take in the files of another model, which `inner(name)` gives back."""
+        self.config.setdefault("inner", {})[name] = inner.config
+        prefix = f"inner.{name}."
+        self.arrays.update({prefix + key: array for key, array in inner.arrays.items()})
+        self.texts.update({prefix + key: lines for key, lines in inner.texts.items()})
+
+    def inner(self, name: str) -> "Files":
+        """Return the files that were taken in as `name`; KeyError if there are none."""
+        prefix = f"inner.{name}."
+
+        def under(held: Mapping[str, Any]) -> dict[str, Any]:
+            return {key.removeprefix(prefix): held[key] for key in held if key.startswith(prefix)}
+
+        return Files(self.config["inner"][name], under(self.arrays), under(self.texts))
 
 
 @dataclass(frozen=True)

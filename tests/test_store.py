@@ -621,3 +621,20 @@ def test_a_replaced_model_is_read_as_one_version(model: Path) -> None:
         manifest = store._read_manifest(folder)
         data = store._read_checked(folder, "config.json", manifest.files["config.json"])
     assert json.loads(bytes(data))["seed"] == 0
+
+
+def test_files_of_one_model_can_hold_those_of_others(tmp_path: Path) -> None:
+    part = Files({"model": "part"}, {"a.b": np.arange(3)}, {"names": ["x", "y"]})
+    deeper = Files({"model": "deeper"}, {"a": np.ones(2)}, {})
+    part.nest("other", deeper)
+    whole = Files({"model": "whole"}, {"a.b": np.zeros(1)}, {"names": ["z"]})
+    whole.nest("first", part)
+    write_folder(tmp_path / "m", whole)
+    back = read_folder(tmp_path / "m")
+    assert back.texts["names"] == ["z"]
+    assert back.inner("first").config["model"] == "part"
+    assert back.inner("first").arrays["a.b"].tolist() == [0, 1, 2]
+    assert back.inner("first").texts["names"] == ["x", "y"]
+    assert back.inner("first").inner("other").arrays["a"].tolist() == [1, 1]
+    with pytest.raises(KeyError, match="second"):
+        back.inner("second")

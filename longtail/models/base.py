@@ -22,6 +22,7 @@ from longtail.store import Files, write_folder
 from longtail.topk import NO_LABEL, TopK
 
 Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
+Kind = Literal["texts", "rows"]
 
 
 class Model(ABC):
@@ -32,23 +33,27 @@ class Model(ABC):
         summary: what it is, in one sentence.
         choose_when: when it is the right choice, in one sentence.
         presets: named sets of parameters, each for another purpose than the defaults.
+        reads: the kinds of documents that it can be trained on.
+        trained_on: after fit, the kind that it was trained on, which is what it predicts for.
         label_names_: after fit, the name of each label.
         training_counts_: after fit, how many documents there were, and how many for each label.
-        features_: after fit, how texts become rows; None if the model was trained on rows.
-        n_features_: after fit, the number of columns of those rows.
+        features_: after fit, how texts become rows; None if there was no need for that.
+        n_features_: after fit, the number of columns of those rows; 0 if it reads no rows.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     choose_when: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    reads: ClassVar[tuple[Kind, ...]] = ("texts", "rows")
 
     tfidf: Tfidf | None
     seed: int
+    trained_on: Kind
     label_names_: Sequence[str]
     training_counts_: TrainingCounts
-    features_: Tfidf | None
-    n_features_: int
+    features_: Tfidf | None = None
+    n_features_: int = 0
 
     # -- what each model adds ---------------------------------------------------------------
 
@@ -57,20 +62,49 @@ class Model(ABC):
         """Raise ParameterError for the first parameter that is out of range."""
 
     @abstractmethod
-    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
-        """Learn from feature rows; there is at least one document with a label."""
-
-    @abstractmethod
-    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
-        """Rank labels for one row or more; k is at most the number of labels."""
-
-    @abstractmethod
     def add_to_files(self, files: Files) -> None:
         """Add what was learned to the files of the model folder."""
 
     @abstractmethod
     def restore(self, files: Files) -> None:
         """Take back what `add_to_files` wrote."""
+
+    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Learn from feature rows; there is at least one document with a label.
+
+        A model of rows overrides it; one that reads documents as they are overrides
+        `fit_documents` and `predict_documents` instead.
+        """
+        raise NotImplementedError
+
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Rank labels for one row or more; k is at most the number of labels."""
+        raise NotImplementedError
+
+    def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
+        """Learn from documents, of which at least one has a label: as rows, unless overridden."""
+        features = None
+        if dataset.X is not None:
+            X = dataset.X
+        else:
+            features = (self.tfidf or Tfidf()).copy()
+            progress.stage("reading texts", 1)
+            X = features.fit_transform(dataset.texts or [])
+            progress.advance(1)
+        self.fit_features(X, dataset.Y, features, progress)
+        self.features_ = features
+        self.n_features_ = int(X.shape[1])
+
+    def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
+        """Rank labels for documents of the right kind: as rows, unless overridden."""
+        X = self._as_rows(documents)
+        if X.shape[0] == 0:
+            return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
+        top = self.predict_rows(X, k)
+        empty = np.flatnonzero(np.diff(X.indptr) == 0)
+        if len(empty):
+            top.labels[empty], top.scores[empty] = self.frequent_labels(k)
+        return top
 
     def fit_features(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, features: Tfidf | None, progress: Progress
@@ -146,17 +180,10 @@ class Model(ABC):
                 f"none of the {dataset.n_documents} documents carries a label; "
                 "there is nothing to learn from"
             )
-        features = None
-        if dataset.X is not None:
-            X = dataset.X
-        else:
-            features = (self.tfidf or Tfidf()).copy()
-            progress.stage("reading texts", 1)
-            X = features.fit_transform(dataset.texts or [])
-            progress.advance(1)
-        self.fit_features(X, dataset.Y, features, progress)
-        self.features_ = features
-        self.n_features_ = int(X.shape[1])
+        kind: Kind = "texts" if dataset.X is None else "rows"
+        self._check_reads(kind)
+        self.fit_documents(dataset, progress)
+        self.trained_on = kind
         self.label_names_ = list(dataset.label_names)
         self.training_counts_ = TrainingCounts.of(dataset)
         return self
@@ -218,13 +245,20 @@ class Model(ABC):
         self._check_fitted()
         if k < 1:
             raise ParameterError(f"k must be at least 1. Got {k} instead.")
-        X = self._rows_of(data)
+        documents = self.check_documents(data)
         k = min(k, len(self.label_names_))
         exclude = _excluded(data, self.label_names_)
         if exclude is None:
-            return self._predict_filled(X, k)
-        most = int(np.diff(exclude.indptr).max())
-        return _without(self._predict_filled(X, min(k + most, len(self.label_names_))), exclude, k)
+            return self.predict_documents(documents, k)
+        enough = min(k + int(np.diff(exclude.indptr).max()), len(self.label_names_))
+        return _without(self.predict_documents(documents, enough), exclude, k)
+
+    def frequent_labels(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the `k` most frequent labels, each with its share of the training documents."""
+        counts = self.training_counts_.label_counts
+        frequent = np.argsort(-counts, kind="stable")[:k]
+        shares = counts[frequent] / self.training_counts_.n_documents
+        return frequent.astype(np.int32), shares.astype(np.float32)
 
     def explain(
         self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
@@ -263,39 +297,49 @@ class Model(ABC):
                 f"{self.name} cannot explain itself; models that can: {', '.join(able)}"
             )
 
-    def _predict_filled(self, X: sp.csr_matrix, k: int) -> TopK:
-        if X.shape[0] == 0:
-            return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        top = self.predict_rows(X, k)
-        empty = np.flatnonzero(np.diff(X.indptr) == 0)
-        if len(empty):
-            counts = self.training_counts_.label_counts
-            frequent = np.argsort(-counts, kind="stable")[:k]
-            top.labels[empty] = frequent
-            top.scores[empty] = counts[frequent] / self.training_counts_.n_documents
-        return top
+    def _check_reads(self, kind: Kind) -> None:
+        """Raise DataError if this model cannot be trained on documents of this kind."""
+        from longtail.models import get_model_class, model_names
 
-    def _rows_of(self, data: Documents) -> sp.csr_matrix:
-        """Return the documents' feature rows, after checking that this model can read them."""
-        X = as_documents(data)
-        if isinstance(X, list):
-            if self.features_ is None:
+        if kind not in self.reads:
+            able = [name for name in model_names() if kind in get_model_class(name).reads]
+            got = "texts" if kind == "texts" else "feature rows"
+            raise DataError(
+                f"{self.name} cannot be trained on {got}; models that can: {', '.join(able)}"
+            )
+
+    def check_documents(self, data: Documents) -> list[str] | sp.csr_matrix:
+        """Return the documents as texts or rows, after checking that this model can read them."""
+        documents = as_documents(data)
+        if isinstance(documents, list):
+            if self.trained_on == "rows":
                 raise DataError(
                     f"this model was trained on feature rows with {self.n_features_} columns and "
                     "cannot read texts; give it rows, or train a model on texts"
                 )
-            return self.features_.transform(X)
-        if self.features_ is not None:
+            return documents
+        if self.trained_on == "texts":
             raise DataError(
                 "this model was trained on texts and cannot read feature rows; "
                 "give it texts, or train a model on rows"
             )
-        if X.shape[1] != self.n_features_:
+        if documents.shape[1] != self.n_features_:
             raise DataError(
-                f"the rows have {X.shape[1]} features, but the model was trained on "
+                f"the rows have {documents.shape[1]} features, but the model was trained on "
                 f"{self.n_features_}; both must come from the same feature space"
             )
-        return X
+        return documents
+
+    def _rows_of(self, data: Documents) -> sp.csr_matrix:
+        """Return the documents' feature rows, after checking that this model can read them."""
+        return self._as_rows(self.check_documents(data))
+
+    def _as_rows(self, documents: list[str] | sp.csr_matrix) -> sp.csr_matrix:
+        if not isinstance(documents, list):
+            return documents
+        if self.features_ is None:
+            raise NotImplementedError(f"{type(self).__name__} makes no rows of texts")
+        return self.features_.transform(documents)
 
     @property
     def is_fitted(self) -> bool:
@@ -312,9 +356,14 @@ class Model(ABC):
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the model to the new folder `path`, whole or not at all."""
+        write_folder(path, self.to_files(), overwrite=overwrite)
+
+    def to_files(self) -> Files:
+        """Return what `save` writes."""
         self._check_fitted()
         config = {
             "model": self.name,
+            "trained_on": self.trained_on,
             "parameters": self.get_parameters(),
             "n_features": self.n_features_,
             "n_documents": self.training_counts_.n_documents,
@@ -327,7 +376,7 @@ class Model(ABC):
         if self.features_ is not None:
             self.features_.to_files(files)
         self.add_to_files(files)
-        write_folder(path, files, overwrite=overwrite)
+        return files
 
     @classmethod
     def from_files(cls, files: Files, path: str | Path) -> Self:
@@ -340,6 +389,7 @@ class Model(ABC):
             counts = files.arrays["label_counts"]
             model.training_counts_ = TrainingCounts(files.config["n_documents"], counts)
             model.features_ = features
+            model.trained_on = files.config.get("trained_on", "texts" if features else "rows")
             model.n_features_ = files.config["n_features"]
             model.restore(files)
         except (KeyError, TypeError, ValueError) as error:
