@@ -22,7 +22,7 @@ are percentages.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -60,6 +60,17 @@ class TrainingCounts:
         """Return the counts of at least `n_labels` labels, 0 for those that training lacks."""
         missing = max(n_labels - len(self.label_counts), 0)
         return np.pad(self.label_counts, (0, missing))
+
+
+class PerDocument(NamedTuple):
+    """A metric document by document; over all of them it is 100 · Σ reached / Σ possible."""
+
+    reached: NDArray[np.float64]
+    possible: NDArray[np.float64]
+
+    def percent(self) -> float:
+        """Return the metric over all documents, 0 where nothing was possible."""
+        return _percent(self.reached.sum(), self.possible.sum())
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,18 @@ def evaluate(
     Returns:
         "P@1", "P@3", "P@5", "nDCG@1", … and "n_documents".
     """
+    each = evaluate_documents(top, data, train=train, propensity=propensity)
+    return {name: values.percent() for name, values in each.items()} | {"n_documents": len(top)}
+
+
+def evaluate_documents(
+    top: TopK,
+    data: Dataset | sp.csr_matrix,
+    *,
+    train: Dataset | TrainingCounts | None = None,
+    propensity: str = "default",
+) -> dict[str, PerDocument]:
+    """Return the metrics of `evaluate`, each with its value for every single document."""
     a, b = _propensity_constants(propensity)
     labels, Y = _prepare(top, data, train)
     found = _contains(Y, labels)
@@ -121,8 +144,14 @@ def evaluate(
         inverse = _inverse_propensity(_counts_of(train), Y.shape[1], a, b)
         gains = np.where(found, inverse[np.where(found, labels, 0)], 0.0)
         results |= _propensity_metrics(gains, _best_gains(Y, inverse), n_true)
-    results["n_documents"] = len(labels)
     return results
+
+
+def find_hits(top: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:
+    """Return (n, k) which of the predicted labels are true; those beyond Y's columns are not."""
+    if len(top) != Y.shape[0]:
+        raise DataError(f"{len(top)} predictions for {Y.shape[0]} documents; they must be as many")
+    return _contains(_canonical(Y), top.labels.astype(np.int64))
 
 
 def evaluate_bands(
@@ -241,30 +270,32 @@ def _rows(matrix: sp.csr_matrix) -> NDArray[np.int64]:
     return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
 
 
-def _plain_metrics(found: NDArray[np.bool_], n_true: NDArray[np.integer]) -> dict[str, float]:
-    n_documents = len(found)
-    results = {f"P@{k}": _percent(found[:, :k].sum(), n_documents * k) for k in KS}
-    results |= {f"nDCG@{k}": _percent(_sum_ndcg(found, n_true, k), n_documents) for k in KS}
-    for k in KS:
-        recalls = found[:, :k].sum(axis=1) / np.maximum(n_true, 1)
-        results[f"recall@{k}"] = _percent(recalls.sum(), n_documents)
-    return results
+def _plain_metrics(found: NDArray[np.bool_], n_true: NDArray[np.integer]) -> dict[str, PerDocument]:
+    hits = {k: found[:, :k].sum(axis=1).astype(np.float64) for k in KS}
+    one = np.ones(len(found))
+    results = {f"P@{k}": PerDocument(hits[k], k * one) for k in KS}
+    results |= {f"nDCG@{k}": PerDocument(_ndcg(found, n_true, k), one) for k in KS}
+    true = np.maximum(n_true, 1)
+    return results | {f"recall@{k}": PerDocument(hits[k] / true, one) for k in KS}
 
 
 def _propensity_metrics(
     gains: NDArray[np.float64], best: NDArray[np.float64], n_true: NDArray[np.integer]
-) -> dict[str, float]:
-    results = {f"PSP@{k}": _percent(gains[:, :k].sum(), best[:, :k].sum()) for k in KS}
+) -> dict[str, PerDocument]:
+    results = {
+        f"PSP@{k}": PerDocument(gains[:, :k].sum(axis=1), best[:, :k].sum(axis=1)) for k in KS
+    }
     for k in KS:
-        reached, possible = _sum_ndcg(gains, n_true, k), _sum_ndcg(best, n_true, k)
-        results[f"PSnDCG@{k}"] = _percent(reached, possible)
+        reached, possible = _ndcg(gains, n_true, k), _ndcg(best, n_true, k)
+        results[f"PSnDCG@{k}"] = PerDocument(reached, possible)
     return results
 
 
-def _sum_ndcg(gains: NDArray[Any], n_true: NDArray[np.integer], k: int) -> float:
-    """Sum DCG@k / Σ_{i≤min(k,|T|)} 1/log2(i + 1) over all documents."""
+def _ndcg(gains: NDArray[Any], n_true: NDArray[np.integer], k: int) -> NDArray[np.float64]:
+    """Return DCG@k / Σ_{i≤min(k,|T|)} 1/log2(i + 1) of each document."""
     ideal = np.cumsum(_DISCOUNT)[np.clip(n_true, 1, k) - 1]
-    return float((gains[:, :k] @ _DISCOUNT[:k] / ideal).sum())
+    each: NDArray[np.float64] = gains[:, :k] @ _DISCOUNT[:k] / ideal
+    return each
 
 
 def _inverse_propensity(
