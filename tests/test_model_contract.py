@@ -1,9 +1,10 @@
 """What every model promises, tried on each of them with small planted data.
 
 A new model joins by being registered, with an entry in QUICK if its defaults do not suit data
-as small as this.
+as small as this. LONGTAIL_TEST_DEVICE=cuda tries the same on a GPU.
 """
 
+import os
 from importlib.util import find_spec
 
 import numpy as np
@@ -16,13 +17,14 @@ from longtail.errors import DataError, ModelFileError, NotFittedError, Parameter
 from longtail.models import get_model_class, model_names
 from longtail.topk import NO_LABEL
 
+DEVICE = os.environ.get("LONGTAIL_TEST_DEVICE", "cpu")
 # The planted data has few labels, so a model that has a tree must be told to build one.
 QUICK: dict[str, dict[str, object]] = {
     "linear": {"flat": 0, "branching": 3, "max_leaf": 4},
-    "glas": {"dim": 32, "epochs": 15, "learning_rate": 0.01, "device": "cpu"},
-    "mnn": {"dim": 32, "learning_rate": 0.01, "device": "cpu"},
-    "dxml": {"dim": 32, "hidden": 64, "walks": 50, "learning_rate": 0.01, "device": "cpu"},
-    "rank-ae": {"dim": 32, "word_dim": 32, "epochs": 15, "device": "cpu"},
+    "glas": {"dim": 32, "epochs": 15, "learning_rate": 0.01, "device": DEVICE},
+    "mnn": {"dim": 32, "learning_rate": 0.01, "device": DEVICE},
+    "dxml": {"dim": 32, "hidden": 64, "walks": 50, "learning_rate": 0.01, "device": DEVICE},
+    "rank-ae": {"dim": 32, "word_dim": 32, "epochs": 15, "device": DEVICE},
 }
 NEEDS_TORCH = {"dxml", "glas", "mnn", "rank-ae"}
 MODELS = [name for name in model_names() if name not in NEEDS_TORCH or find_spec("torch")]
