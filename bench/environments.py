@@ -5,7 +5,7 @@ import sys
 import venv
 from pathlib import Path
 
-from bench.methods import OURS
+from longtail.peers import OURS
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 

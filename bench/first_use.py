@@ -9,8 +9,8 @@ import time
 
 SMALL_JOB = """
 from pathlib import Path
-from bench.run_longtail import Longtail
-Longtail({"model": "linear"}, 2, Path()).warm_up()
+from longtail.comparison.ours import Ours
+Ours({"model": "linear"}, 2, Path(), 5).warm_up()
 """
 
 

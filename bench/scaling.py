@@ -14,10 +14,11 @@ import scipy.sparse as sp
 
 from bench.environments import PeerError
 from bench.made_up import make_up
-from bench.methods import METHODS, Method
+from bench.methods import METHODS
 from bench.table import markdown
 from bench.trial import Place, call, measure_top
 from longtail.data.dataset import Dataset
+from longtail.peers import Contender
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 def run_size(
-    method: Method, n_documents: int, n_labels: int, threads: int, timeout: float
+    method: Contender, n_documents: int, n_labels: int, threads: int, timeout: float
 ) -> dict[str, Any]:
     """Return what the runner measured for one number of labels."""
     made = make_up(n_documents=n_documents, n_labels=n_labels)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from bench.environments import PeerError, python_of, shorten
-from bench.methods import Method
 from bench.rows import Rows
 from longtail.data.dataset import Dataset
 from longtail.metrics import evaluate
+from longtail.peers import Contender
 from longtail.topk import TopK
 
 ROOT = Path(__file__).parent.parent
@@ -51,7 +51,7 @@ class Place:
 
 
 def run_all(
-    methods: list[Method], rows: Rows, work: Path, *, threads: int, repeat: int, timeout: float
+    methods: list[Contender], rows: Rows, work: Path, *, threads: int, repeat: int, timeout: float
 ) -> Iterator[list[dict[str, Any]]]:
     """Run every method `repeat` times in turn; yield after each run the results so far."""
     work.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def run_all(
                 yield [_median(results) for results in trials.values()]
 
 
-def _attempt(method: Method, rows: Rows, place: Place) -> list[dict[str, Any]]:
+def _attempt(method: Contender, rows: Rows, place: Place) -> list[dict[str, Any]]:
     """Run a method; where it fails and rows without features may be why, also without them."""
     first = _trial(method, rows, place, drop_empty=False)
     if "error" not in first or not rows.n_empty or "cannot be installed" in first["error"]:
@@ -74,7 +74,7 @@ def _attempt(method: Method, rows: Rows, place: Place) -> list[dict[str, Any]]:
     return [first, _trial(method, rows, place, drop_empty=True)]
 
 
-def _trial(method: Method, rows: Rows, place: Place, *, drop_empty: bool) -> dict[str, Any]:
+def _trial(method: Contender, rows: Rows, place: Place, *, drop_empty: bool) -> dict[str, Any]:
     name = f"{method.name} (without empty rows)" if drop_empty else method.name
     result: dict[str, Any] = {"method": name, "ours": method.ours, "setting": method.setting}
     try:
@@ -89,10 +89,10 @@ def _trial(method: Method, rows: Rows, place: Place, *, drop_empty: bool) -> dic
     return result
 
 
-def call(method: Method, place: Place, *, drop_empty: bool = False) -> dict[str, float]:
+def call(method: Contender, place: Place, *, drop_empty: bool = False) -> dict[str, float]:
     """Run a method on the rows at `place` in its own process and return what it measured."""
     python = python_of(method.package, place.environments)
-    command = [str(python), "-m", f"bench.{method.script}", str(place.rows), str(place.out)]
+    command = [str(python), "-m", method.module, str(place.rows), str(place.out)]
     command += [str(place.threads), json.dumps(method.setting)]
     command += ["--drop-empty"] if drop_empty else []
     environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(place.threads))

@@ -6,13 +6,14 @@ import scipy.sparse as sp
 
 from bench.environments import shorten
 from bench.made_up import make_up
-from bench.measure import pad
-from bench.methods import METHODS, OURS, Method, choose
+from bench.methods import METHODS, choose
 from bench.rows import Rows, to_rows
 from bench.scaling import growth_table
 from bench.table import COLUMNS, best_peer, markdown, ratio, ratio_table, results_table
 from bench.trial import _median, run_all
 from longtail.data.dataset import Dataset
+from longtail.peers import OURS, Contender
+from longtail.peers.measure import pad
 
 
 def result(name: str, value: float, *, ours: bool = False) -> dict:
@@ -140,7 +141,7 @@ def test_median_of_repeats_ignores_failed_ones() -> None:
 
 
 def test_failed_method_is_reported_and_tried_without_empty_rows(tmp_path: Path) -> None:
-    broken = Method("broken", OURS, "no_such_script")
+    broken = Contender("broken", OURS, "bench.no_such_script")
     (results,) = run_all([broken], few_rows(), tmp_path, threads=1, repeat=1, timeout=60)
     assert [r["method"] for r in results] == ["broken", "broken (without empty rows)"]
     assert all("No module named bench.no_such_script" in r["error"] for r in results)
@@ -165,7 +166,7 @@ def test_choose_by_peer_and_by_name() -> None:
 
 
 def test_pad_fills_short_rows() -> None:
-    labels, scores = pad([[(7, 0.5)], []])
+    labels, scores = pad([[(7, 0.5)], []], 5)
     assert labels.tolist() == [[7, -1, -1, -1, -1], [-1] * 5]
     assert scores[0].tolist() == [0.5, 0, 0, 0, 0]
 

@@ -10,7 +10,7 @@ import omikuji  # type: ignore[import-not-found]
 import scipy.sparse as sp
 from omikuji._libomikuji import ffi, lib  # type: ignore[import-not-found]
 
-from bench.measure import K, Method, pad, run
+from longtail.peers.measure import Method, pad, run
 
 Pairs = list[tuple[int, float]]
 
@@ -33,7 +33,8 @@ class Omikuji(Method):
         """Train all trees."""
         parameters = omikuji.Model.default_hyper_param()
         for name, value in self.setting.items():
-            setattr(parameters, name, value)
+            if name != "seed":  # it takes none: every run is another one
+                setattr(parameters, name, value)
         model = lib.train_omikuji_model(data, parameters, self.pool.ptr)
         if model == ffi.NULL:
             raise RuntimeError("Omikuji failed to train (it gives no reason)")
@@ -57,12 +58,12 @@ class Omikuji(Method):
     def predict(self, rows: list[Pairs]) -> tuple[np.ndarray, np.ndarray]:
         """Search with its default beam of 10."""
         if len(rows) == 1:
-            return pad([self._search(rows[0])])
+            return pad([self._search(rows[0])], self.k)
         with ThreadPoolExecutor(self.threads) as pool:
-            return pad(list(pool.map(self._search, rows)))
+            return pad(list(pool.map(self._search, rows)), self.k)
 
     def _search(self, pairs: Pairs) -> Pairs:
-        found: Pairs = self.model.predict(pairs, top_k=K)
+        found: Pairs = self.model.predict(pairs, top_k=self.k)
         return found
 
 

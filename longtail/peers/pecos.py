@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from pecos.xmc import Indexer, LabelEmbeddingFactory  # type: ignore[import-not-found]
 from pecos.xmc.xlinear.model import XLinearModel  # type: ignore[import-not-found]
 
-from bench.measure import K, Method, run
+from longtail.peers.measure import Method, run
 
 
 class Pecos(Method):
@@ -31,18 +31,18 @@ class Pecos(Method):
     def predict(self, rows: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
         """Search with its default beam of 10."""
         threads = self.threads if rows.shape[0] > 1 else 1
-        found = self.model.predict(rows, only_topk=K, threads=threads)
-        return _top(found)
+        found = self.model.predict(rows, only_topk=self.k, threads=threads)
+        return _top(found, self.k)
 
 
-def _top(found: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+def _top(found: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Order each row's labels by falling score."""
     counts = np.diff(found.indptr)
     row = np.repeat(np.arange(found.shape[0]), counts)
     order = np.lexsort((-found.data, row))
     column = np.arange(found.nnz) - np.repeat(found.indptr[:-1], counts)
-    labels = np.full((found.shape[0], K), -1, dtype=np.int32)
-    scores = np.zeros((found.shape[0], K), dtype=np.float32)
+    labels = np.full((found.shape[0], k), -1, dtype=np.int32)
+    scores = np.zeros((found.shape[0], k), dtype=np.float32)
     labels[row, column] = found.indices[order]
     scores[row, column] = found.data[order]
     return labels, scores

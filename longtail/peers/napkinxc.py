@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from napkinxc import models  # type: ignore[import-not-found]
 
-from bench.measure import K, Method, pad, run
+from longtail.peers.measure import Method, pad, run
 
 
 class NapkinXC(Method):
@@ -16,8 +16,9 @@ class NapkinXC(Method):
         """Build the tree and train its nodes."""
         X, Y = data
         parameters = dict(self.setting)
+        seed = int(parameters.pop("seed", 0))
         make = getattr(models, parameters.pop("model"))
-        self.model = make(str(self.folder), threads=self.threads, seed=0, **parameters)
+        self.model = make(str(self.folder), threads=self.threads, seed=seed, **parameters)
         self.model.fit(X, Y)
 
     def save(self) -> None:
@@ -29,7 +30,7 @@ class NapkinXC(Method):
 
     def predict(self, rows: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
         """Search its default way: exact."""
-        return pad(self.model.predict_proba(rows, top_k=K))
+        return pad(self.model.predict_proba(rows, top_k=self.k), self.k)
 
 
 if __name__ == "__main__":

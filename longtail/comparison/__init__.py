@@ -1,0 +1,1 @@
+"""Methods side by side on the same documents: run, measured, and told apart from chance."""

@@ -1,0 +1,1 @@
+"""A comparison as one page that needs nothing but itself."""
