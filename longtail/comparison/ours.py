@@ -19,7 +19,7 @@ from longtail.models import get_model_class, load_model
 from longtail.models.base import Model
 from longtail.models.neural import Neural
 from longtail.parallel import set_threads
-from longtail.peers.measure import Method, run, tell
+from longtail.peers.measure import Method, count, run, tell
 
 BATCH = 8192  # documents predicted in one go
 TOLD_EVERY = 0.1  # seconds between two reports of progress
@@ -72,11 +72,8 @@ class Ours(Method):
 
     def predict(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
         """Rank with the model's own defaults."""
-        n = rows.shape[0] if sp.issparse(rows) else len(rows)
-        tops = [
-            self.model.predict(rows[start : start + BATCH], k=self.k)
-            for start in range(0, n, BATCH)
-        ]
+        starts = range(0, count(rows), BATCH)
+        tops = [self.model.predict(rows[start : start + BATCH], k=self.k) for start in starts]
         if len(tops) == 1:
             return tops[0].labels, tops[0].scores
         return (
