@@ -18,6 +18,7 @@ Made = TypeVar("Made")
 AHEAD = 4  # batches prepared before they are needed
 # Threads that prepare them: a GPU is faster than one thread, a CPU has better things to do.
 WORKERS = {"cpu": 1, "cuda": 4}
+WINDOW = 50  # batches whose documents are sorted by length together
 ORDER, BATCH, LOSS = 1, 2, 3  # what a stream of random numbers is for
 
 
@@ -40,6 +41,7 @@ class Batches:
 
     def __init__(self, task: Task, batch_size: int, processes: Processes, seed: int) -> None:
         self.task, self.size, self.processes, self.seed = task, batch_size, processes, seed
+        self.lengths: NDArray[np.int64] | None = getattr(task, "lengths", None)
         self.per_epoch = -(-task.n_documents // batch_size)
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
@@ -66,8 +68,31 @@ class Batches:
         if known != epoch:
             rng = np.random.default_rng([ORDER, self.seed, epoch])
             order = rng.permutation(self.task.n_documents)
+            if self.lengths is not None:
+                order = bucket(order, self.lengths, self.size, rng)
             self._order = epoch, order
         return order[place * self.size : (place + 1) * self.size]
+
+
+def bucket(
+    order: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    size: int,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Return the random `order` changed so that each batch holds documents of similar length.
+
+    Of every WINDOW batches the documents are sorted by length, then all batches are shuffled.
+    The last batch, which may be smaller, stays as it is.
+    """
+    n_full = len(order) // size
+    order = order.copy()
+    for begin in range(0, n_full * size, WINDOW * size):
+        window = order[begin : min(begin + WINDOW * size, n_full * size)]
+        window[:] = window[np.argsort(lengths[window], kind="stable")]
+    batches = order[: n_full * size].reshape(n_full, size)
+    batches[:] = batches[rng.permutation(n_full)]
+    return order
 
 
 def prefetch(

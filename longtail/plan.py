@@ -24,6 +24,8 @@ class Task(Protocol):
         module: holds all trainable parameters; the trainer moves it to the device and leaves it
             there, in evaluation mode, with the trained weights.
         n_documents: how many documents there are to train on; rows are numbered from 0.
+        lengths: may be left out; how long each document is, if batches are to hold documents
+            of similar length.
     """
 
     module: torch.nn.Module

@@ -17,8 +17,10 @@ CPU = torch.device("cpu")
 class Rows:
     """A task whose batch is the row numbers and a random number."""
 
-    def __init__(self, n_documents):
+    def __init__(self, n_documents, lengths=None):
         self.n_documents = n_documents
+        if lengths is not None:
+            self.lengths = lengths
 
     def batch(self, rows, rng):
         return {"rows": torch.from_numpy(rows), "chance": torch.tensor(rng.random())}
@@ -49,6 +51,57 @@ def test_processes_share_a_step_by_documents():
 def test_no_process_is_without_a_document():
     shares = [Batches(Rows(5), 4, Processes(CPU, rank, 2), seed=0).make(1) for rank in (0, 1)]
     assert [len(share.batch["rows"]) for share in shares] == [1, 1]
+
+
+# ------------------------------------------------------------------------ documents of a length
+
+LENGTHS = np.random.default_rng(0).integers(0, 500, 1003)
+
+
+def bucketed(step, rank=0, count=1):
+    batches = Batches(Rows(1003, LENGTHS), 10, Processes(CPU, rank, count), seed=1)
+    return batches.make(step).batch["rows"].numpy()
+
+
+def spread(rows):
+    return int(np.ptp(LENGTHS[rows]))
+
+
+def test_batches_hold_documents_of_similar_length():
+    epochs = [[bucketed(step + 101 * epoch) for step in range(101)] for epoch in (0, 1)]
+    for batches in epochs:
+        assert sorted(np.concatenate(batches)) == list(range(1003))
+        assert [len(rows) for rows in batches] == [10] * 100 + [3]
+        assert np.mean([spread(rows) for rows in batches[:-1]]) < 15
+        longest = [int(LENGTHS[rows].max()) for rows in batches]
+        assert longest != sorted(longest)
+        assert abs(np.corrcoef(longest, np.arange(101))[0, 1]) < 0.3  # no trend in an epoch
+    assert {tuple(sorted(rows)) for rows in epochs[0]}.isdisjoint(
+        tuple(sorted(rows)) for rows in epochs[1]
+    )
+
+
+def test_processes_get_documents_of_similar_length_in_a_step():
+    for step in range(0, 100, 7):
+        shares = [bucketed(step, rank, 2) for rank in (0, 1)]
+        assert sorted(np.concatenate(shares)) == sorted(bucketed(step))
+        assert abs(LENGTHS[shares[0]].mean() - LENGTHS[shares[1]].mean()) < 10
+        assert spread(np.concatenate(shares)) < 40
+
+
+def test_fewer_documents_than_a_batch_are_one_batch():
+    batches = Batches(Rows(7, np.arange(7)), 10, Processes(CPU), seed=0)
+    assert batches.per_epoch == 1
+    assert sorted(batches.make(0).batch["rows"].tolist()) == list(range(7))
+
+
+def test_without_lengths_the_order_is_any():
+    plain = Batches(Rows(1003), 10, Processes(CPU), seed=1)
+    expected = np.random.default_rng([1, 1, 0]).permutation(1003)[:10]
+    np.testing.assert_array_equal(plain.make(0).batch["rows"], expected)
+
+
+# ------------------------------------------------------------------------------------ running ahead
 
 
 def test_prefetch_keeps_the_order_and_runs_ahead():

@@ -258,6 +258,21 @@ def test_resuming_changes_nothing(tmp_path):
     assert len(lines) == 1 + 18
 
 
+def test_resuming_changes_nothing_where_batches_go_by_length(tmp_path, monkeypatch):
+    lengths = np.random.default_rng(3).integers(1, 50, 201)
+    monkeypatch.setattr(PlantedTask, "lengths", lengths, raising=False)
+    whole, resumed = PlantedTask(), PlantedTask()
+    train_on_cpu(whole)
+    interrupted(tmp_path, at_step=11)
+    train_on_cpu(resumed, run_dir=tmp_path, resume=True)
+    assert resumed.steps == 18 - 10
+    assert_same(weights(whole), weights(resumed))
+    monkeypatch.delattr(PlantedTask, "lengths")
+    other = PlantedTask()
+    train_on_cpu(other)
+    assert not np.array_equal(weights(whole)["output.weight"], weights(other)["output.weight"])
+
+
 def test_resuming_a_finished_run_returns_its_weights(tmp_path):
     first, again = PlantedTask(), PlantedTask(seed=0)
     history = train_on_cpu(first, run_dir=tmp_path)
