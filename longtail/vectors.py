@@ -8,8 +8,12 @@ from numpy.typing import NDArray
 
 from longtail.data.source import Source
 from longtail.errors import DataError
+from longtail.progress import SILENT, Progress
 
 Floats = NDArray[np.float32]
+
+FEW = 0.05  # the share of words with a vector below which a file is hardly the right one
+DOUBT = "is it the right language, and in lower case?"
 
 
 def read_term_vectors(path: str | Path, terms: Sequence[str], dim: int | None = None) -> Floats:
@@ -22,20 +26,52 @@ def read_term_vectors(path: str | Path, terms: Sequence[str], dim: int | None = 
         terms: words, and pairs of words with a space in between.
         dim: how long the vectors have to be; None takes what the file holds.
     """
-    wanted = {word for term in terms for word in term.split(" ")}
-    known = read_vectors(path, wanted, dim)
-    if not known:
-        raise DataError(
-            f"none of the {len(wanted):,} words of the texts has a vector here; "
-            "is it the right language, and in lower case?",
-            path=path,
-        )
+    known = _read_known(path, {word for term in terms for word in term.split(" ")}, dim)
     found = np.zeros((len(terms), len(next(iter(known.values())))), np.float32)
     for row, term in enumerate(terms):
         parts = [known.get(word) for word in term.split(" ")]
         if all(part is not None for part in parts):
             found[row] = np.mean(parts, axis=0)  # type: ignore[arg-type]
     return found
+
+
+def read_word_vectors(
+    path: str | Path,
+    words: Sequence[str],
+    rng: np.random.Generator,
+    dim: int | None = None,
+    progress: Progress = SILENT,
+) -> Floats:
+    """Return a vector (n_words, dim) for each word: the file's, or a random one.
+
+    Random values are uniform around 0 and vary as much as those found do, so that words that the
+    file does not know are neither louder nor quieter than the others.
+    """
+    known = _read_known(path, set(words), dim)
+    found = np.stack([*known.values()])
+    limit = np.sqrt(3 * np.square(found).mean())  # of a uniform spread with that mean square
+    vectors = rng.uniform(-limit, limit, (len(words), found.shape[1])).astype(np.float32)
+    for row, word in enumerate(words):
+        if word in known:
+            vectors[row] = known[word]
+    progress.say(_say_share(path, len(known), len(words)))
+    return vectors
+
+
+def _read_known(path: str | Path, wanted: set[str], dim: int | None) -> dict[str, Floats]:
+    known = read_vectors(path, wanted, dim)
+    if not known:
+        raise DataError(
+            f"none of the {len(wanted):,} words of the texts has a vector here; {DOUBT}",
+            path=path,
+        )
+    return known
+
+
+def _say_share(path: str | Path, n_known: int, n_words: int) -> str:
+    share = n_known / n_words
+    doubt = f"; {DOUBT}" if share < FEW else ""
+    return f"Word vectors: {path} has {share:.0%} of the {n_words:,} words{doubt}"
 
 
 def read_vectors(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longtail.errors import DataError
-from longtail.vectors import read_term_vectors, read_vectors
+from longtail.vectors import read_term_vectors, read_vectors, read_word_vectors
 
 GLOVE = "wine 1 2 3\nbeer 0.5 -1 1e-2\n. 7 8 9\n"
 
@@ -62,6 +62,43 @@ def test_no_word_is_known(write):
         f"{path}: none of the 2 words of the texts has a vector here; "
         "is it the right language, and in lower case?"
     )
+
+
+class Said:
+    def __init__(self):
+        self.texts = []
+
+    def say(self, text):
+        self.texts.append(text)
+
+
+def test_words_get_vectors_unknown_ones_random_ones_as_large(write):
+    path, said = write("wine 1 2\nbeer -2 1\n"), Said()
+    words = ["beer", *(f"word{i}" for i in range(2000)), "wine"]
+    vectors = read_word_vectors(path, words, np.random.default_rng(0), progress=said)
+    assert (vectors.shape, vectors.dtype) == ((2002, 2), np.float32)
+    assert (vectors[0].tolist(), vectors[-1].tolist()) == ([-2, 1], [1, 2])
+    drawn = vectors[1:-1]
+    assert np.sqrt(np.square(drawn).mean()) == pytest.approx(np.sqrt(2.5), rel=0.03)
+    assert np.abs(drawn).max() <= np.sqrt(7.5)
+    assert len(np.unique(drawn)) == drawn.size
+    again = read_word_vectors(path, words, np.random.default_rng(0))
+    np.testing.assert_array_equal(again, vectors)
+    assert said.texts == [
+        f"Word vectors: {path} has 0% of the 2,002 words; "
+        "is it the right language, and in lower case?"
+    ]
+
+
+def test_a_file_that_knows_the_words_raises_no_doubt(write):
+    path, said = write(GLOVE), Said()
+    read_word_vectors(path, ["wine", "cider"], np.random.default_rng(0), dim=3, progress=said)
+    assert said.texts == [f"Word vectors: {path} has 50% of the 2 words"]
+
+
+def test_a_file_of_another_language(write):
+    with pytest.raises(DataError, match="none of the 1 words of the texts has a vector here"):
+        read_word_vectors(write(GLOVE), ["viini"], np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
