@@ -36,6 +36,7 @@ SMALLEST_POOL, MOST_POOLS = 20, 2000  # predictions; pools before any are joined
 FIRST = 5  # labels of a document that have a curve of their own, and are judged, as the metrics' @5
 BAND_SPREAD, LABEL_SPREAD = 1.0, 0.3  # how far curves are expected to lie apart, in log-odds
 FOLDS = 5
+SHALLOWEST, DEEPEST = 20, 100  # labels of a document that a calibration is learned from
 BINS = 15
 AUTOMATIC = {"auto": "micro", "auto-document": "document"}  # thresholds by name, what is best there
 
@@ -456,6 +457,12 @@ def error_of_first(top: TopK, Y: sp.csr_matrix) -> float:
     first = top.first(FIRST)
     given = first.labels != NO_LABEL
     return expected_calibration_error(first.scores[given], find_hits(first, Y)[given])
+
+
+def choose_depth(Y: sp.csr_matrix) -> int:
+    """Return how many labels of each document to learn from: some more than it has."""
+    n_each = Y.nnz / max(Y.shape[0], 1)
+    return int(np.clip(np.ceil(3 * n_each), SHALLOWEST, DEEPEST))
 
 
 def find_thresholds(top: TopK, Y: sp.csr_matrix) -> dict[str, float]:

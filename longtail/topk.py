@@ -35,6 +35,14 @@ class TopK:
         """Return the same prediction cut to its `k` best labels."""
         return TopK(self.labels[:, :k], self.scores[:, :k])
 
+    def above(self, threshold: float) -> "TopK":
+        """Return the same prediction without the labels whose score is below `threshold`."""
+        kept = self.scores >= threshold
+        return TopK(
+            np.where(kept, self.labels, NO_LABEL).astype(np.int32),
+            np.where(kept, self.scores, 0).astype(np.float32),
+        )
+
     def named(self, label_names: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
         """Yield for each document its labels by name: [{"label": …, "score": …}, …]."""
         for labels, scores in zip(self.labels.tolist(), self.scores.tolist(), strict=True):

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.calibration import AUTOMATIC, Calibration, Method, choose_depth
 from longtail.data import Dataset, as_dataset, as_documents
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError, suggest
 from longtail.explanation import Explanation, explain_terms
@@ -23,6 +24,8 @@ from longtail.topk import NO_LABEL, TopK
 
 Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
 Kind = Literal["texts", "rows"]
+
+USUAL_K = 5  # labels for each document, if neither their number nor a threshold is given
 
 
 class Model(ABC):
@@ -39,6 +42,7 @@ class Model(ABC):
         training_counts_: after fit, how many documents there were, and how many for each label.
         features_: after fit, how texts become rows; None if there was no need for that.
         n_features_: after fit, the number of columns of those rows; 0 if it reads no rows.
+        calibration_: after calibrate, what makes probabilities of scores; None before.
     """
 
     name: ClassVar[str]
@@ -54,6 +58,7 @@ class Model(ABC):
     training_counts_: TrainingCounts
     features_: Tfidf | None = None
     n_features_: int = 0
+    calibration_: Calibration | None = None
 
     # -- what each model adds ---------------------------------------------------------------
 
@@ -186,7 +191,36 @@ class Model(ABC):
         self.trained_on = kind
         self.label_names_ = list(dataset.label_names)
         self.training_counts_ = TrainingCounts.of(dataset)
+        self.calibration_ = None  # that of an earlier training says nothing about this one
         return self
+
+    def calibrate(
+        self, data: Documents, labels: Any = None, *, method: Method = "isotonic"
+    ) -> Self:
+        """Learn how probable it is that labels of a score are right; see `calibration`.
+
+        Args:
+            data: documents that the model was not trained on.
+            labels: their labels, as `fit` takes them.
+            method: "isotonic" or "logistic".
+        """
+        self._check_fitted()
+        dataset = as_dataset(data, labels)
+        self._check_labels(dataset)
+        Y = dataset.align(self.label_names_).Y
+        top = self.predict(dataset, choose_depth(Y), calibrated=False)
+        self.calibration_ = Calibration.fit(top, Y, method, counts=self.training_counts_)
+        return self
+
+    def _check_labels(self, dataset: Dataset) -> None:
+        """Raise DataError if the documents carry no label that the model knows."""
+        carried = {dataset.label_names[label] for label in np.unique(dataset.Y.indices).tolist()}
+        if carried.isdisjoint(self.label_names_):
+            example = f", such as '{min(carried)}'" if carried else ""
+            raise DataError(
+                f"none of the {len(dataset)} documents carries a label that the model knows; "
+                f"they have {len(carried)} others{example}"
+            )
 
     def partial_fit(
         self,
@@ -236,15 +270,43 @@ class Model(ABC):
                 f"{self.name} cannot be updated; models that can: {', '.join(able)}"
             )
 
-    def predict(self, data: Documents, k: int = 5) -> TopK:
-        """Return the `k` best labels of each document, or all labels where there are fewer.
+    def predict(
+        self,
+        data: Documents,
+        k: int | None = None,
+        *,
+        threshold: float | str | None = None,
+        calibrated: bool = True,
+    ) -> TopK:
+        """Return the best labels of each document, best first.
 
         A document without any known feature gets the most frequent labels, each with its share
         of the training documents as score. Pairs that a Dataset excludes are never returned.
+
+        Args:
+            data: documents of the kind that the model was trained on.
+            k: how many labels at most; 5, or with a threshold as many as the calibration knows.
+            threshold: the least probability of a label, from 0 to 1, so that a document may get
+                none; "auto" is what gave the best F1 on the documents of the calibration,
+                "auto-document" the best mean F1 of single documents.
+            calibrated: whether to return probabilities if the model has been calibrated.
         """
         self._check_fitted()
-        if k < 1:
+        if k is not None and k < 1:
             raise ParameterError(f"k must be at least 1. Got {k} instead.")
+        calibration = self.calibration_ if calibrated else None
+        least = None if threshold is None else find_threshold(threshold, calibration)
+        if k is None:
+            k = USUAL_K if least is None or calibration is None else calibration.depth
+        if calibration is None:
+            return self._predict_allowed(data, k)
+        # Labels may change places, so it takes as many as at calibration to know the first.
+        n_ranked = max(k, calibration.depth) if calibration.reorders else k
+        top = calibration.apply(self._predict_allowed(data, n_ranked)).first(k)
+        return top if least is None else top.above(least)
+
+    def _predict_allowed(self, data: Documents, k: int) -> TopK:
+        """Return the model's own scores for the best labels that are not excluded."""
         documents = self.check_documents(data)
         k = min(k, len(self.label_names_))
         exclude = _excluded(data, self.label_names_)
@@ -375,6 +437,8 @@ class Model(ABC):
         )
         if self.features_ is not None:
             self.features_.to_files(files)
+        if self.calibration_ is not None:
+            self.calibration_.add_to_files(files)
         self.add_to_files(files)
         return files
 
@@ -391,6 +455,7 @@ class Model(ABC):
             model.features_ = features
             model.trained_on = files.config.get("trained_on", "texts" if features else "rows")
             model.n_features_ = files.config["n_features"]
+            model.calibration_ = Calibration.from_files(files)
             model.restore(files)
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
@@ -398,6 +463,23 @@ class Model(ABC):
                 "train the model again"
             ) from error
         return model
+
+
+def find_threshold(threshold: float | str, calibration: Calibration | None) -> float:
+    """Return the least probability that `threshold` means, or say what is wrong with it."""
+    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not (is_number and 0 <= float(threshold) <= 1) and threshold not in AUTOMATIC:
+        raise ParameterError(
+            f"The threshold must be a probability from 0 to 1, {' or '.join(AUTOMATIC)}. "
+            f"Got {threshold!r} instead."
+        )
+    if calibration is None:
+        raise ParameterError(
+            "a threshold needs probabilities, which this model does not give yet; calibrate it "
+            "first on documents that it was not trained on: longtail calibrate DIR DATA, or "
+            "model.calibrate(data)"
+        )
+    return calibration.find_threshold(threshold)
 
 
 def _only_carried(dataset: Dataset, known: Sequence[str]) -> Dataset:
