@@ -1,0 +1,339 @@
+"""Small plots as SVG, written out by hand: scatter, lines, bars and intervals.
+
+Each function returns one `<svg>` element that stands alone or inside a page. Colours come from the
+page's variables `--c0`, `--c1`, … where there are some, and everything else follows the colour of
+the text, so that a plot is readable on light and on dark. Whatever a name holds is escaped.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 460.0, 290.0
+LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 12.0, 40.0
+LINE = 16.0  # height of a line of text
+LETTER = 6.3  # width of a letter, about
+N_TICKS = 5
+PALETTE = (
+    "#0b66c3",
+    "#d9480f",
+    "#2b8a3e",
+    "#9c36b5",
+    "#0c8599",
+    "#c2255c",
+    "#8a6d00",
+    "#5f3dc4",
+    "#495057",
+    "#6b8e23",
+)
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a plot, or one colour of its bars: a value y for each x.
+
+    `number` says which colour and marker it has, here as in `Interval`.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value that lies between `low` and `high`, in a scatter plot at `x`."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    x: float = 0.0
+    number: int = 0
+
+
+# ---------------------------------------------------------------------------------------- scales
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Leads from values to places on the paper."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    log: bool = False
+
+    @classmethod
+    def covering(
+        cls, values: Iterable[float], begin: float, end: float, *, log: bool = False
+    ) -> "Scale":
+        """Return the scale from `begin` to `end` that holds all values with a little room."""
+        known = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+        low, high = (min(known), max(known)) if known else (0.1, 1.0)
+        if log:
+            room = max((high / low) ** 0.08, 1.25)
+            return cls(low / room, high * room, begin, end, log=True)
+        room = max((high - low) * 0.08, abs(high) * 0.005, 1e-9)
+        return cls(low - room, high + room, begin, end)
+
+    def __call__(self, value: float) -> float:
+        """Return where `value` lies."""
+        if self.log:
+            share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.begin + share * (self.end - self.begin)
+
+    def ticks(self) -> list[float]:
+        """Return round values within the scale, about five."""
+        return self._log_ticks() if self.log else self._linear_ticks()
+
+    def _linear_ticks(self) -> list[float]:
+        rough = (self.high - self.low) / N_TICKS
+        size = 10.0 ** math.floor(math.log10(rough))
+        step = next(size * round_ for round_ in (1, 2, 5, 10) if size * round_ >= rough)
+        first = math.ceil(self.low / step - 1e-9)
+        return [step * i for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+    def _log_ticks(self) -> list[float]:
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        for factors in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+            ticks = [f * 10.0**d for d in decades for f in factors]
+            ticks = [tick for tick in ticks if self.low <= tick <= self.high]
+            if len(ticks) >= 3:
+                return ticks[:: max(1, len(ticks) // N_TICKS)]
+        return ticks
+
+
+def spell(value: float) -> str:
+    """Return a tick's number: 1,000 or 0.05."""
+    if value and (abs(value) >= 1e6 or abs(value) < 1e-4):
+        return f"{value:.0e}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def colour(number: int) -> str:
+    """Return the colour of the method with this number."""
+    number %= len(PALETTE)
+    return f"var(--c{number}, {PALETTE[number]})"
+
+
+# ----------------------------------------------------------------------------------------- plots
+
+
+def scatter(points: Sequence[Interval], *, x_label: str, y_label: str, log_x: bool = False) -> str:
+    """Draw points with their names and, as thin lines, how sure their heights are."""
+    bottom = HEIGHT - BOTTOM
+    x = Scale.covering((point.x for point in points), LEFT, WIDTH - RIGHT, log=log_x)
+    heights = [height for point in points for height in (point.low, point.high)]
+    y = Scale.covering(heights, bottom, TOP)
+    parts = [_axes(x, y, x_label, y_label, bottom)]
+    places = [(x(point.x), y(point.value)) for point in points]
+    for point, (px, py) in zip(points, places, strict=True):
+        tip = f"{point.name}: {y_label} {point.value:.2f}, {x_label} {point.x:.4g}"
+        parts.append(_line(px, y(point.low), px, y(point.high), colour(point.number), opacity=0.45))
+        parts.append(_marker(point.number, px, py, tip))
+    parts += _name_points(points, places, bottom)
+    return _svg(HEIGHT, parts, f"{y_label} against {x_label}")
+
+
+def lines(
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    log_x: bool = False,
+    diagonal: bool = False,
+) -> str:
+    """Draw one line a series, with a legend; `diagonal` adds y = x, both from 0 to 1."""
+    bottom = HEIGHT - BOTTOM
+    x = Scale.covering((v for each in series for v in each.x), LEFT, WIDTH - RIGHT, log=log_x)
+    y = Scale.covering((v for each in series for v in each.y), bottom, TOP)
+    if diagonal:
+        x, y = Scale(0, 1, LEFT, WIDTH - RIGHT), Scale(0, 1, bottom, TOP)
+    parts = [_axes(x, y, x_label, y_label, bottom)]
+    if diagonal:
+        parts.append(_line(x(0), y(0), x(1), y(1), "currentColor", opacity=0.5, dash="4 4"))
+    parts += [_polyline(each, x, y) for each in series]
+    legend, height = _legend(series, HEIGHT)
+    return _svg(height, [*parts, *legend], f"{y_label} against {x_label}")
+
+
+def bars(groups: Sequence[str], series: Sequence[Series], *, y_label: str) -> str:
+    """Draw a group of bars for each of `groups`, in each group one bar a series."""
+    bottom = HEIGHT - BOTTOM
+    top = max([value for each in series for value in each.y if math.isfinite(value)] or [1.0])
+    y = Scale(0, (top or 1.0) * 1.06, bottom, TOP)
+    room = (WIDTH - LEFT - RIGHT) / max(len(groups), 1)
+    width = room * 0.8 / max(len(series), 1)
+    parts = [_grid(y), _label_axes("", y_label, bottom)]
+    for g, group in enumerate(groups):
+        begin = LEFT + room * (g + 0.1)
+        parts.append(_text(begin + room * 0.4, bottom + LINE, group, "middle"))
+        for i, each in enumerate(series):
+            tip = f"{each.name}, {group}: {each.y[g]:.2f}"
+            parts.append(
+                _bar(begin + i * width, y(each.y[g]), width * 0.9, bottom, each.number, tip)
+            )
+    legend, height = _legend(series, HEIGHT - LINE)
+    return _svg(height, [*parts, *legend], y_label)
+
+
+def intervals(rows: Sequence[Interval], *, x_label: str) -> str:
+    """Draw one row a method: its value as a marker on the line that says how sure it is."""
+    longest = max([len(row.name) for row in rows] or [1])
+    left = min(longest, 30) * LETTER + 14
+    bottom = TOP + len(rows) * 1.5 * LINE
+    x = Scale.covering([v for row in rows for v in (row.low, row.high)], left, WIDTH - RIGHT)
+    parts = []
+    for tick in x.ticks():
+        parts.append(_line(x(tick), TOP, x(tick), bottom, "currentColor", opacity=0.15))
+        parts.append(_text(x(tick), bottom + LINE, spell(tick), "middle"))
+    for i, row in enumerate(rows):
+        height = TOP + (i + 0.5) * 1.5 * LINE
+        tip = f"{row.name}: {row.value:.2f} ({row.low:.2f} to {row.high:.2f})"
+        parts.append(_line(x(row.low), height, x(row.high), height, colour(row.number), width=2.5))
+        parts.append(_marker(row.number, x(row.value), height, tip))
+        parts.append(_text(left - 8, height + 4, _shorten(row.name), "end"))
+    parts.append(_text((left + WIDTH - RIGHT) / 2, bottom + 2 * LINE, x_label, "middle"))
+    return _svg(bottom + 2.5 * LINE, parts, x_label)
+
+
+# ---------------------------------------------------------------------------------------- pieces
+
+
+def _svg(height: float, parts: Iterable[str], title: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" role="img" '
+        f'aria-label="{escape(title)}" font-family="system-ui, sans-serif" font-size="12" '
+        f'fill="currentColor">{"".join(parts)}</svg>'
+    )
+
+
+def _axes(x: Scale, y: Scale, x_label: str, y_label: str, bottom: float) -> str:
+    parts = [_grid(y)]
+    for tick in x.ticks():
+        parts.append(_line(x(tick), TOP, x(tick), bottom, "currentColor", opacity=0.1))
+        parts.append(_text(x(tick), bottom + LINE, spell(tick), "middle"))
+    return "".join(parts) + _label_axes(x_label, y_label, bottom)
+
+
+def _grid(y: Scale) -> str:
+    parts = []
+    for tick in y.ticks():
+        parts.append(_line(LEFT, y(tick), WIDTH - RIGHT, y(tick), "currentColor", opacity=0.15))
+        parts.append(_text(LEFT - 6, y(tick) + 4, spell(tick), "end"))
+    return "".join(parts)
+
+
+def _label_axes(x_label: str, y_label: str, bottom: float) -> str:
+    middle = (TOP + bottom) / 2
+    return (
+        _text((LEFT + WIDTH - RIGHT) / 2, bottom + 2 * LINE + 2, x_label, "middle")
+        + f'<text transform="translate(12 {middle:.1f}) rotate(-90)" text-anchor="middle">'
+        + f"{escape(y_label)}</text>"
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", fill: str = "currentColor") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
+    )
+
+
+def _line(
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    stroke: str,
+    *,
+    opacity: float = 1.0,
+    width: float = 1.0,
+    dash: str = "",
+) -> str:
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}" '
+        f'stroke-opacity="{opacity:g}" stroke-width="{width:g}"{dashes}/>'
+    )
+
+
+def _polyline(each: Series, x: Scale, y: Scale) -> str:
+    points = [
+        (x(a), y(b))
+        for a, b in zip(each.x, each.y, strict=True)
+        if math.isfinite(a) and math.isfinite(b) and (a > 0 or not x.log)
+    ]
+    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
+    shown = points if len(points) <= 20 else points[-1:]
+    return (
+        f'<polyline points="{path}" fill="none" stroke="{colour(each.number)}" stroke-width="1.8" '
+        'stroke-linejoin="round"/>'
+        + "".join(_marker(each.number, a, b, each.name) for a, b in shown)
+    )
+
+
+def _bar(x: float, y: float, width: float, bottom: float, number: int, tip: str) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{max(bottom - y, 0):.1f}" '
+        f'fill="{colour(number)}"><title>{escape(tip)}</title></rect>'
+    )
+
+
+_SHAPES: tuple[Callable[[float, float], str], ...] = (
+    lambda x, y: f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5"',
+    lambda x, y: f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"',
+    lambda x, y: f'<path d="M{x:.1f} {y - 5.5:.1f}l5.5 5.5l-5.5 5.5l-5.5-5.5z"',
+    lambda x, y: f'<path d="M{x:.1f} {y - 5:.1f}l5 9h-10z"',
+    lambda x, y: f'<path d="M{x:.1f} {y + 5:.1f}l5-9h-10z"',
+)
+
+
+def _marker(number: int, x: float, y: float, tip: str) -> str:
+    shape = _SHAPES[number % len(_SHAPES)](x, y)
+    name = shape[1 : shape.index(" ")]
+    return f'{shape} fill="{colour(number)}"><title>{escape(tip)}</title></{name}>'
+
+
+def _name_points(
+    points: Sequence[Interval], places: Sequence[tuple[float, float]], bottom: float
+) -> list[str]:
+    """Write each name beside its point, moved up or down where two would overlap."""
+    parts = []
+    taken: list[tuple[float, float, float]] = []  # left, right, height
+    for i in sorted(range(len(points)), key=lambda i: places[i][1]):
+        x, y = places[i]
+        name, ink = _shorten(points[i].name), colour(points[i].number)
+        width = len(name) * LETTER
+        left = x + 8 if x + 8 + width < WIDTH else x - 8 - width
+        height = y + 4
+        while any(a < left + width and left < b and abs(h - height) < 13 for a, b, h in taken):
+            height += 3
+        height = min(height, bottom - 3) if height - y < 30 else height
+        taken.append((left, left + width, height))
+        if height - y > 12:
+            parts.append(_line(x, y, left, height - 4, ink, opacity=0.4))
+        parts.append(_text(left, height, name, fill=ink))
+    return parts
+
+
+def _legend(series: Sequence[Series], height: float) -> tuple[list[str], float]:
+    """Return the entries of a legend below `height`, and how high the plot is with it."""
+    parts, x, y = [], LEFT, height + LINE * 0.5
+    for each in series:
+        name = _shorten(each.name)
+        width = 26 + len(name) * LETTER
+        if x + width > WIDTH and x > LEFT:
+            x, y = LEFT, y + LINE * 1.15
+        parts.append(_marker(each.number, x + 5, y, name) + _text(x + 15, y + 4, name))
+        x += width
+    return parts, y + LINE * 0.8
+
+
+def _shorten(name: str, longest: int = 30) -> str:
+    return name if len(name) <= longest else name[: longest - 1] + "…"
