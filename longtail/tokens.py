@@ -65,6 +65,11 @@ class TokenRows(NamedTuple):
         """How many tokens each document has."""
         return np.diff(self.start)
 
+    def take(self, rows: NDArray[np.int64]) -> "TokenRows":
+        """Return these documents alone, in memory."""
+        start = np.concatenate(([0], np.cumsum(self.lengths[rows])))
+        return TokenRows(start, _gather(self.start, self.tokens, rows, start))
+
     def pad(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the tokens (n, longest) of these documents, padding behind, and their lengths.
 
@@ -327,6 +332,21 @@ def _pad(
         for place in range(lengths[i]):
             padded[i, place] = tokens[begin + place]
     return padded, lengths
+
+
+@njit(nogil=True, cache=True)
+def _gather(
+    start: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+    rows: NDArray[np.int64],
+    new_start: NDArray[np.int64],
+) -> NDArray[np.int32]:
+    gathered = np.empty(new_start[-1], np.int32)
+    for i in range(len(rows)):
+        begin = start[rows[i]]
+        for place in range(new_start[i], new_start[i + 1]):
+            gathered[place] = tokens[begin + place - new_start[i]]
+    return gathered
 
 
 @njit(nogil=True, cache=True)

@@ -219,6 +219,14 @@ def test_a_batch_is_as_wide_as_its_longest_document():
     assert rows.pad(np.array([], np.int64))[0].shape == (0, 1)
 
 
+def test_some_documents_alone():
+    rows = Tokens().fit(["a b c"]).encode(["a", "a b c", "b c", ""])
+    some = rows.take(np.array([2, 3, 0, 2]))
+    assert some.start.tolist() == [0, 2, 2, 3, 5]
+    assert some.tokens.tolist() == [3, 4, 2, 3, 4]
+    assert rows.take(np.array([], np.int64)).n_documents == 0
+
+
 def test_kept_rows_lie_on_the_disk_and_come_back(tmp_path, monkeypatch):
     first, again, other = Tokens(), Tokens(), Tokens(max_length=2)
     rows = first.fit_encode(TEXTS, tmp_path / "run" / "tokens")
