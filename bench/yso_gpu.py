@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from bench import gpu_time
 from longtail.metrics import evaluate
 from longtail.models.glas import GLaS
 
@@ -64,16 +65,11 @@ def measure(folder: Path, settings: dict[str, Any], *, profile: bool) -> dict[st
     start = time.perf_counter()
     model.fit(X, Y)
     results["seconds of fit"] = round(time.perf_counter() - start, 2)
-    results["seconds of training"] = round(model.history_.seconds, 2)
-    results["seconds waiting for batches"] = round(model.history_.waiting, 2)
-    results["steps"] = model.history_.n_steps
+    results |= gpu_time.describe_training(model, settings["device"])
     if settings["device"] == "cuda":
-        import torch
-
-        results["GiB of GPU memory"] = round(torch.cuda.max_memory_allocated() / 2**30, 1)
         model.index_.to("cuda")
         if profile:
-            results |= _profile(settings, X, Y)
+            results |= gpu_time.profile(lambda: _make(settings, epochs=1).fit(X, Y))
     start = time.perf_counter()
     top = model.predict(parts["test_X"])
     results["documents per second"] = round(len(top) / (time.perf_counter() - start))
@@ -83,29 +79,6 @@ def measure(folder: Path, settings: dict[str, Any], *, profile: bool) -> dict[st
 
 def _make(settings: dict[str, Any], **more: Any) -> GLaS:
     return GLaS.from_settings({**settings, **more})
-
-
-def _profile(settings: dict[str, Any], X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, Any]:
-    """Train one epoch under the profiler; return where the GPU's time goes."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiled
-
-    model = _make(settings, epochs=1)
-    with profiled(activities=[ProfilerActivity.CUDA]) as profiler:
-        model.fit(X, Y)
-    kernels = [
-        (average.self_device_time_total / 1e6, average.count, average.key[:80])
-        for average in profiler.key_averages()
-        if average.self_device_time_total > 0 and not average.key.startswith("Mem")  # copies
-    ]
-    busy = sum(seconds for seconds, _, _ in kernels)
-    largest = sorted(kernels, reverse=True)[:12]
-    return {
-        "share of time the GPU computes": round(busy / model.history_.seconds, 3),
-        "milliseconds a step, computing": round(1000 * busy / model.history_.n_steps, 2),
-        "milliseconds a step": round(1000 * model.history_.seconds / model.history_.n_steps, 2),
-        "kernels": [f"{s:.3f} s in {n} calls of {name}" for s, n, name in largest],
-    }
 
 
 if __name__ == "__main__":
