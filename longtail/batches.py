@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -43,7 +44,8 @@ class Batches:
         self.task, self.size, self.processes, self.seed = task, batch_size, processes, seed
         self.lengths: NDArray[np.int64] | None = getattr(task, "lengths", None)
         self.per_epoch = -(-task.n_documents // batch_size)
-        self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+        # Two, as one thread may be an epoch ahead of another.
+        self._order = lru_cache(maxsize=2)(self._draw_order)
 
     def prepare(self, steps: Iterable[int]) -> Generator[Share, None, None]:
         """Yield this process's share of each of the steps."""
@@ -64,14 +66,14 @@ class Batches:
 
     def _rows(self, step: int) -> NDArray[np.int64]:
         epoch, place = divmod(step, self.per_epoch)
-        known, order = self._order  # read once, as another thread may be an epoch ahead
-        if known != epoch:
-            rng = np.random.default_rng([ORDER, self.seed, epoch])
-            order = rng.permutation(self.task.n_documents)
-            if self.lengths is not None:
-                order = bucket(order, self.lengths, self.size, rng)
-            self._order = epoch, order
-        return order[place * self.size : (place + 1) * self.size]
+        return self._order(epoch)[place * self.size : (place + 1) * self.size]
+
+    def _draw_order(self, epoch: int) -> NDArray[np.int64]:
+        rng = np.random.default_rng([ORDER, self.seed, epoch])
+        order = rng.permutation(self.task.n_documents)
+        if self.lengths is not None:
+            order = bucket(order, self.lengths, self.size, rng)
+        return order
 
 
 def bucket(

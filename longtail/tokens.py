@@ -7,8 +7,8 @@ such as punctuation and control characters, stands between words.
 
 The words are found here and not by a library: on 50,000 library titles and on 33,000 questions,
 Python's own regular expressions and one dictionary took a third of the processor time of the
-`tokenizers` package with the same pattern, and half of its time on two cores; they also take any
-string, half a surrogate pair included.
+`tokenizers` package with the same pattern, and less time even where that used two cores. They also
+take any string, half a surrogate pair included.
 """
 
 import json
