@@ -1,0 +1,305 @@
+"""AttentionXML's network (section 2.4): word vectors, an encoder, label attention, a shared head.
+
+Symbols are those of `longtail.models.attention_xml`. The first fully connected layer W1 is shared
+by all labels and linear, and attention weights add up to 1, so that
+
+    m_j·W1 + b1 = Σ_i α_ij·h_i·W1 + b1 = Σ_i α_ij·(h_i·W1 + b1):
+
+every token is multiplied by W1 once (`values`), whatever the number of labels. The loss over all
+labels takes these in pieces and computes each piece's gradient at once (`bce_over_nodes`), so that
+the largest tensors, (B, T, L) and (B, L, N_fc), exist one piece at a time.
+"""
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from longtail.layers import read_once, take_rows
+
+# Numbers in the largest tensors of one piece: what a cache holds, or enough to keep a GPU busy.
+PIECE = {"cpu": 1 << 21, "cuda": 1 << 28}
+SPREAD = 0.5  # of the first values of words without a vector of their own
+
+
+# -- token encoders: (B, T, word_dim) → (B, T, width), behind a document's end anything -------
+
+
+class BiLSTM(nn.Module):
+    """A bidirectional LSTM that begins with learned states."""
+
+    def __init__(self, word_dim: int, hidden: int):
+        super().__init__()
+        self.width = 2 * hidden
+        self.lstm = nn.LSTM(word_dim, hidden, batch_first=True, bidirectional=True)
+        self.start = nn.Parameter(torch.zeros(2, 2, 1, hidden))  # h and c, of both directions
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Return both directions' states; `lengths` (B,) on the CPU must not rise."""
+        h, c = self.start.expand(-1, -1, len(words), -1)
+        states = (h.contiguous(), c.contiguous())
+        if not self.training:
+            self.lstm.flatten_parameters()  # the weights may be averages, from another place
+        if int(lengths[-1]) == words.shape[1]:
+            found: Tensor = self.lstm(words, states)[0]  # (B, T, 2·hidden)
+            return found
+        packed = pack_padded_sequence(words, lengths, batch_first=True)
+        return pad_packed_sequence(self.lstm(packed, states)[0], batch_first=True)[0]
+
+
+class Convolutions(nn.Module):
+    """Convolutions of several widths side by side, as in XML-CNN."""
+
+    WINDOWS = (3, 5, 9)
+
+    def __init__(self, word_dim: int, hidden: int):
+        super().__init__()
+        self.width = 2 * hidden
+        cuts = [self.width * i // len(self.WINDOWS) for i in range(len(self.WINDOWS) + 1)]
+        self.windows = nn.ModuleList(
+            nn.Conv1d(word_dim, last - first, window, padding=window // 2)
+            for window, (first, last) in zip(self.WINDOWS, pairwise(cuts), strict=True)
+        )
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Return the filters' outputs at every word."""
+        words = words.masked_fill(find_padding(lengths, words)[..., None], 0)
+        channels = words.transpose(1, 2)  # (B, word_dim, T)
+        found = torch.cat([window(channels) for window in self.windows], 1)  # (B, width, T)
+        return F.relu(found).transpose(1, 2)
+
+
+ENCODERS: dict[str, type[BiLSTM] | type[Convolutions]] = {"bilstm": BiLSTM, "cnn": Convolutions}
+
+
+def find_padding(lengths: Tensor, words: Tensor) -> Tensor:
+    """Return (B, T): where documents have ended; lengths lie on the CPU, words on the device."""
+    places = torch.arange(words.shape[1], device=words.device)
+    return places >= lengths.to(words.device, non_blocking=True)[:, None]
+
+
+# -- the network ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What decides the size and the parts of a network."""
+
+    n_words: int
+    word_dim: int
+    encoder: str
+    hidden: int
+    head: tuple[int, ...]
+    attention: bool
+    n_nodes: int
+
+    def with_nodes(self, n_nodes: int) -> "Shape":
+        """Return the shape for another level of the tree."""
+        return Shape(**{**asdict(self), "n_nodes": n_nodes})
+
+
+class Encoded(NamedTuple):
+    """What a batch of documents has become before it meets the labels.
+
+    Attributes:
+        tokens: (B, T, width) the encoder's outputs h_i.
+        values: (B, T, N_fc) these after the first layer; (B, N_fc + 1) without attention.
+        padding: (B, T) where documents have ended; None if all are equally long.
+    """
+
+    tokens: Tensor
+    values: Tensor
+    padding: Tensor | None
+
+
+class Network(nn.Module):
+    """Words and labels of one level of the tree, with all that lies between them."""
+
+    def __init__(self, shape: Shape, usual: float = 0.0):
+        """Make a network whose scores begin at `usual`."""
+        super().__init__()
+        self.shape = shape
+        words = torch.empty(shape.n_words, shape.word_dim).uniform_(-SPREAD, SPREAD)
+        self.words = read_once(nn.Parameter(words))
+        self.encoder = ENCODERS[shape.encoder](shape.word_dim, shape.hidden)
+        sizes = [self.encoder.width, *shape.head]
+        self.layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(sizes))
+        # Without attention, each label has its own weights, and a bias, in the output layer.
+        width = self.encoder.width if shape.attention else shape.head[-1] + 1
+        self.labels = nn.Parameter(nn.init.xavier_uniform_(torch.empty(shape.n_nodes, width)))
+        if shape.attention:
+            self.output = nn.Linear(shape.head[-1], 1)
+            nn.init.constant_(self.output.bias, usual)
+        else:
+            nn.init.constant_(self.labels[:, -1].detach(), usual)
+
+    def start_from(self, other: "Network") -> None:
+        """Section 2.5: take all weights of the level above, but for the labels'."""
+        state = {name: value for name, value in other.state_dict().items() if name != "labels"}
+        self.load_state_dict(state, strict=False)
+
+    def read_words(self, places: Tensor, touched: Tensor | None = None) -> Tensor:
+        """Return the vectors (B, T, word_dim) of the words; `touched` lists those of the batch."""
+        table = self.words if touched is None else take_rows(self.words, touched)
+        return table.index_select(0, places.flatten()).view(*places.shape, -1)
+
+    def encode(
+        self, words: Tensor, lengths: Tensor, word_dropout: float = 0.0, dropout: float = 0.0
+    ) -> Encoded:
+        """Return what the encoder and the first layer make of word vectors (B, T, word_dim)."""
+        kind = words.device.type
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else words.dtype
+        with torch.autocast(kind, enabled=False):  # recurrence adds errors up
+            words = F.dropout(words, word_dropout, self.training)
+            tokens = self.encoder(words, lengths)  # (B, T, width)
+        tokens = F.dropout(tokens, dropout, self.training).to(low)
+        padding = None
+        if int(lengths.min()) < words.shape[1]:
+            padding = find_padding(lengths, words)
+        if self.shape.attention:
+            return Encoded(tokens, self.layers[0](tokens), padding)
+        if padding is not None:
+            tokens = tokens.masked_fill(padding[..., None], -torch.inf)
+        hidden = F.relu(self.layers[0](tokens.amax(1)))  # (B, N_fc)
+        for layer in self.layers[1:]:
+            hidden = F.relu(layer(hidden))
+        return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding)
+
+    def attend(self, read: Encoded, rows: Tensor) -> Tensor:
+        """Return α of equation (2) (B, T, C), for rows (C, width) or (B, C, width) of labels."""
+        weights = read.tokens @ rows.to(read.tokens.dtype).transpose(-1, -2)
+        if read.padding is not None:
+            weights = weights.masked_fill_(read.padding[..., None], -torch.inf)
+        return weights.softmax(1)
+
+    def score(self, read: Encoded, rows: Tensor) -> Tensor:
+        """Return the scores (B, C) of labels, whose rows are (C, width) or (B, C, width)."""
+        with torch.autocast(rows.device.type, enabled=False):
+            if not self.shape.attention:
+                rows = rows.to(read.values.dtype)
+                if rows.ndim == 2:
+                    return read.values @ rows.T
+                return (rows @ read.values[..., None])[..., 0]
+            low = read.values.dtype
+            mixed = self.attend(read, rows).transpose(1, 2) @ read.values  # (B, C, N_fc)
+            hidden = mixed.relu_()
+            *inner, weight, bias = (parameter.to(low) for parameter in self.shared())
+            for n_in in range(0, len(inner), 2):
+                hidden = F.relu(F.linear(hidden, inner[n_in], inner[n_in + 1]))
+            return F.linear(hidden, weight, bias)[..., 0]
+
+    def shared(self) -> list[nn.Parameter]:
+        """Return the parameters that `score` uses beside the labels'."""
+        if not self.shape.attention:
+            return []
+        return [*self.layers[1:].parameters(), *self.output.parameters()]
+
+    def score_all(self, read: Encoded) -> Tensor:
+        """Return the scores (B, n_nodes) of all labels, without gradients."""
+        pieces = torch.split(self.labels, piece_size(read, self.shape))
+        return torch.cat([self.score(read, rows) for rows in pieces], 1).float()
+
+
+def piece_size(read: Encoded, shape: Shape) -> int:
+    """Return how many labels to take at a time."""
+    kind = read.tokens.device.type
+    return count_per_piece(kind, len(read.tokens), read.tokens.shape[1], shape)
+
+
+def count_per_piece(kind: str, n_documents: int, length: int, shape: Shape) -> int:
+    """Return how many labels fit into one piece with so many documents of that length."""
+    per_label = n_documents * (length + sum(shape.head)) if shape.attention else n_documents
+    return max(1, PIECE.get(kind, PIECE["cuda"]) // per_label)
+
+
+# -- the loss ---------------------------------------------------------------------------------
+
+
+def bce(scores: Tensor, relevant: Tensor, counted: Tensor | None = None) -> Tensor:
+    """Return log(1 + e^s) − s·[relevant], summed over the labels that count."""
+    scores = scores.float()
+    return F.binary_cross_entropy_with_logits(scores, relevant, counted, reduction="sum")
+
+
+def bce_over_nodes(net: Network, read: Encoded, relevant: Tensor) -> Tensor:
+    """Return `bce` over all labels of the network, a piece at a time; relevant is (B, n_nodes)."""
+    loss: Tensor = _OverNodes.apply(  # type: ignore[no-untyped-call]
+        net, read.padding, relevant, read.tokens, read.values, net.labels, *net.shared()
+    )
+    return loss
+
+
+class _OverNodes(torch.autograd.Function):
+    """Loss and gradients in one go, so that nothing is kept from one piece to the next."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        net: Network,
+        padding: Tensor | None,
+        relevant: Tensor,
+        tokens: Tensor,
+        values: Tensor,
+        labels: Tensor,
+        *shared: Tensor,
+    ) -> Tensor:
+        tokens, values = tokens.detach().requires_grad_(), values.detach().requires_grad_()
+        read = Encoded(tokens, values, padding)
+        size = piece_size(read, net.shape)
+        wanted = [values, *shared] if not net.shape.attention else [tokens, values, *shared]
+        sums = [torch.zeros_like(each, dtype=torch.float32) for each in wanted]
+        d_labels, loss = torch.empty_like(labels), labels.new_zeros(())
+        for first in range(0, len(labels), size):
+            rows = labels[first : first + size].detach().requires_grad_()
+            with torch.enable_grad():
+                part = bce(net.score(read, rows), relevant[:, first : first + size])
+            d_rows, *gradients = torch.autograd.grad(part, [rows, *wanted])
+            d_labels[first : first + size] = d_rows
+            for total, gradient in zip(sums, gradients, strict=True):
+                total += gradient
+            loss += part.detach()
+        ctx.save_for_backward(d_labels, *sums)
+        ctx.types = [tokens.dtype, values.dtype]
+        ctx.attention = net.shape.attention
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
+        d_labels, *sums = (each * incoming[0] for each in ctx.saved_tensors)
+        d_tokens = sums.pop(0).to(ctx.types[0]) if ctx.attention else None
+        d_values = sums.pop(0).to(ctx.types[1])
+        return None, None, None, d_tokens, d_values, d_labels, *sums
+
+
+# -- to and from plain arrays -----------------------------------------------------------------
+
+
+def to_arrays(net: Network) -> dict[str, NDArray[Any]]:
+    """Return the weights by name."""
+    return {name: value.cpu().numpy() for name, value in net.state_dict().items()}
+
+
+def from_arrays(shape: Shape, arrays: dict[str, NDArray[Any]]) -> Network:
+    """Return the network with these weights; ValueError if they are not its own."""
+    with torch.device("meta"):
+        net = Network(shape)
+    expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
+    found = {name: array.shape for name, array in arrays.items()}
+    if expected != found:
+        names = sorted({**expected, **found})
+        wrong = [name for name in names if expected.get(name) != found.get(name)]
+        raise ValueError(f"weights of another shape than expected: {', '.join(wrong)}")
+    state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    net.load_state_dict(state, assign=True)
+    return net.eval().requires_grad_(False)
+
+
+def parse_head(head: int | str) -> tuple[int, ...]:
+    """Return the sizes of the fully connected layers, given as 256 or as "512,256"."""
+    return tuple(int(size) for size in str(head).split(","))
