@@ -292,6 +292,19 @@ class Calibration:
             counts: of the training part, so that labels of like frequency can share.
             reorder: whether labels may change places; None lets unseen documents decide.
         """
+        return cls.fit_and_predict(top, Y, method, counts=counts, reorder=reorder)[0]
+
+    @classmethod
+    def fit_and_predict(
+        cls,
+        top: TopK,
+        Y: sp.csr_matrix,
+        method: Method = "isotonic",
+        *,
+        counts: TrainingCounts | None = None,
+        reorder: bool | None = None,
+    ) -> tuple[Self, TopK]:
+        """Learn as `fit` does; also return each document's labels by what the others taught."""
         check_method(method)
         _check_predictions(top, Y)
         unseen = predict_unseen(top, Y, method, counts, reorder=bool(reorder))
@@ -299,7 +312,7 @@ class Calibration:
             other = predict_unseen(top, Y, method, counts, reorder=True)
             reorder = _ranks_better(other, unseen, Y)
             unseen = other if reorder else unseen
-        return cls(
+        calibration = cls(
             method=method,
             steps=fit_steps(top, Y, method, counts, reorder),
             thresholds=find_thresholds(unseen, Y),
@@ -308,6 +321,7 @@ class Calibration:
             error=error_of_first(unseen, Y),
             error_before=error_of_first(top, Y),
         )
+        return calibration, unseen
 
     @property
     def reorders(self) -> bool:
@@ -452,11 +466,16 @@ def expected_calibration_error(
     return reliability(probabilities, hits, bins).error
 
 
-def error_of_first(top: TopK, Y: sp.csr_matrix) -> float:
-    """Return the expected calibration error of the first five labels of each document."""
+def reliability_of_first(top: TopK, Y: sp.csr_matrix) -> Reliability:
+    """Compare the probabilities of the first five labels of each document with the truth."""
     first = top.first(FIRST)
     given = first.labels != NO_LABEL
-    return expected_calibration_error(first.scores[given], find_hits(first, Y)[given])
+    return reliability(first.scores[given], find_hits(first, Y)[given])
+
+
+def error_of_first(top: TopK, Y: sp.csr_matrix) -> float:
+    """Return the expected calibration error of the first five labels of each document."""
+    return reliability_of_first(top, Y).error
 
 
 def choose_depth(Y: sp.csr_matrix) -> int:

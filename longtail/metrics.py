@@ -19,6 +19,13 @@ A missing prediction (`NO_LABEL`, or fewer than k columns) is a miss, so one col
 P@5 = P@1 / 5. A label that stands twice in a row counts at its first place only. Where the data
 set excludes pairs, those leave the ranking first and the labels below them move up. All values
 are percentages.
+
+Where a threshold decides how many labels a document gets, G are those given, whatever their order:
+
+    precision = |G ∩ T| / |G|     recall = |G ∩ T| / |T|     F1 = 2·|G ∩ T| / (|G| + |T|)
+
+once over all pairs (micro), once for each document and once for each label, of which the means are
+taken (document, macro). What would be 0/0 is 0; macro counts labels that were given or are true.
 """
 
 from dataclasses import dataclass
@@ -152,6 +159,46 @@ def find_hits(top: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:
     if len(top) != Y.shape[0]:
         raise DataError(f"{len(top)} predictions for {Y.shape[0]} documents; they must be as many")
     return _contains(_canonical(Y), top.labels.astype(np.int64))
+
+
+def evaluate_given(top: TopK, Y: sp.csr_matrix) -> dict[str, float]:
+    """Return precision, recall and F1 of the labels given, whatever their order, in percent.
+
+    Args:
+        top: the predictions; `NO_LABEL` stands where none is given.
+        Y: the true labels, one row for each document.
+
+    Returns:
+        "F1-micro", "F1-macro", "F1-document", and the same of precision and recall;
+        "labels-per-document", how many were given.
+    """
+    hits, given = find_hits(top, Y), top.labels != NO_LABEL
+    if not len(top):
+        raise DataError("there are no documents to evaluate")
+    Y = _canonical(Y)
+    n_labels = max(Y.shape[1], int(top.labels.max(initial=0)) + 1)
+    by_label = [
+        np.bincount(labels, minlength=n_labels)
+        for labels in (top.labels[hits], top.labels[given], Y.indices)
+    ]
+    some = (by_label[1] + by_label[2]) > 0
+    by_document = [hits.sum(axis=1), given.sum(axis=1), np.diff(Y.indptr)]
+    counts = {
+        "micro": [np.array([part.sum()]) for part in by_document],
+        "macro": [part[some] for part in by_label],
+        "document": by_document,
+    }
+    results = {"labels-per-document": float(given.sum() / len(top))}
+    for mean, (right, n_given, n_true) in counts.items():
+        results[f"precision-{mean}"] = _mean_share(right, n_given)
+        results[f"recall-{mean}"] = _mean_share(right, n_true)
+        results[f"F1-{mean}"] = _mean_share(2 * right, n_given + n_true)
+    return results
+
+
+def _mean_share(parts: NDArray[Any], wholes: NDArray[Any]) -> float:
+    """Return the mean of parts / wholes in percent, 0/0 counted as 0."""
+    return 100 * float((parts / np.maximum(wholes, 1)).mean()) if len(parts) else 0.0
 
 
 def evaluate_bands(

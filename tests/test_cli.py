@@ -133,8 +133,8 @@ def test_no_command_shows_the_help(group):
         (["data", "inof"], "No such command 'inof'; did you mean 'info'?"),
         (
             ["xyz"],
-            "No such command 'xyz'; there are demo, models, train, evaluate, predict, explain, "
-            "update, verify, data",
+            "No such command 'xyz'; there are demo, models, train, evaluate, calibrate, predict, "
+            "explain, update, verify, data",
         ),
         (
             ["train", "x", "--modle", "linear"],
@@ -365,7 +365,7 @@ def test_evaluate_shows_metrics_and_bands(files, model, data, tmp_path):
     metrics = [
         f"{name}@{k}" for name in ("P", "nDCG", "PSP", "PSnDCG", "recall") for k in (1, 3, 5)
     ]
-    assert sorted(report) == sorted([*metrics, "n_documents", "seconds"])
+    assert sorted(report) == sorted([*metrics, "ECE", "n_documents", "seconds"])
     assert report["P@1"] > 95
     assert report["n_documents"] == 50
     assert "linear on 50 documents, in percent" in result.stdout

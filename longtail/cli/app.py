@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from longtail.cli.calibrate import calibrate
 from longtail.cli.data import app as data_app
 from longtail.cli.demo import demo
 from longtail.cli.evaluate import evaluate
@@ -30,6 +31,7 @@ app.command()(models)
 app.add_typer(data_app)
 app.command()(train)
 app.command()(evaluate)
+app.command()(calibrate)
 app.command()(predict)
 app.command()(explain)
 app.command()(update)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from longtail.cli.evaluate import choose_threshold
 from longtail.cli.exits import if_interrupted
 from longtail.cli.output import check_output, open_output
 from longtail.errors import ParameterError
@@ -21,8 +22,16 @@ def predict(
         ),
     ],
     k: Annotated[
-        int, typer.Option("-k", metavar="N", help="How many labels for each document.")
-    ] = 5,
+        int | None,
+        typer.Option("-k", metavar="N", help="How many labels for each document, at most; 5."),
+    ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P",
+            help="Only labels of this probability or more: 0.5, auto (best F1), auto-document.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write here, not on stdout.")
     ] = None,
@@ -36,9 +45,10 @@ def predict(
     """Write the best labels of each document.
 
     One JSON object a line: {"labels": [{"label": "beer", "score": 0.93}, …]}. Reads and writes in
-    batches, so that it works in pipes and on files of any size.
+    batches, so that it works in pipes and on files of any size. With --threshold, documents get as
+    many labels as are probable enough, which may be none; -k is then no limit unless given.
     """
-    if k < 1:
+    if k is not None and k < 1:
         raise ParameterError(f"-k must be at least 1. Got {k} instead.")
     check_output(out, "--out", overwrite=overwrite)
     from longtail.data import read_documents
@@ -47,9 +57,10 @@ def predict(
 
     set_threads(threads)
     fitted = load_model(model)
+    least = None if threshold is None else choose_threshold(fitted, threshold)
     kept = "what was written so far stands." if out is None else f"{out} was not written."
     with if_interrupted(kept), open_output(out) as file:
         for batch in read_documents(sys.stdin.buffer if source == "-" else source):
-            for labels in fitted.predict(batch, k=k).named(fitted.label_names_):
+            for labels in fitted.predict(batch, k, threshold=least).named(fitted.label_names_):
                 file.write(json.dumps({"labels": labels}, ensure_ascii=False) + "\n")
             file.flush()

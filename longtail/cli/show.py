@@ -66,6 +66,22 @@ def band_table(bands: "Iterable[Band]") -> Table:
     return table
 
 
+def probability_parts(report: Mapping[str, float], *, calibrated: bool) -> list[Table | str]:
+    """Show how true the probabilities are, and how good the labels above the threshold."""
+    error = f"Expected calibration error of the first five labels: {report['ECE']:.3f}"
+    if not calibrated:
+        return [f"{error} (the scores are no probabilities; see longtail calibrate --help)."]
+    if "threshold" not in report:
+        return [f"{error}."]
+    n_given = report["labels-per-document"]
+    title = f"Labels of a probability of {report['threshold']:g} or more: {n_given:.1f} a document"
+    table = _table(title, "in percent", "precision", "recall", "F1", right_from=1)
+    for row in ("micro", "macro", "document"):
+        values = (report[f"{metric}-{row}"] for metric in ("precision", "recall", "F1"))
+        table.add_row(row, *(f"{value:.2f}" for value in values))
+    return [table, f"{error}."]
+
+
 def description_parts(found: "Description") -> list[Table | str]:
     """Show a data set: its parts side by side, its frequency bands, its problems."""
     parts = [found.train] if found.test is None else [found.train, found.test]

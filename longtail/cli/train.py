@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from longtail.cli.evaluate import measure
+from longtail.cli.evaluate import predict_with_progress, report_on
 from longtail.cli.exits import if_interrupted
 from longtail.cli.progress import show_progress
 from longtail.cli.run_folder import MEASURING, TRAINING, RunFolder
 from longtail.cli.settings import DEFAULT_MODEL, gather_settings
-from longtail.errors import ParameterError, TrainingError
+from longtail.errors import DataError, ParameterError, TrainingError
 
 if TYPE_CHECKING:
+    from longtail.calibration import Calibration
     from longtail.data import Dataset
     from longtail.models.base import Model
 
 Device = Literal["auto", "cpu", "cuda"]
+Method = Literal["isotonic", "logistic", "none"]
 
 IS_FIRST_PROCESS = os.environ.get("RANK", "0") == "0"  # torchrun and accelerate launch number them
 FEWEST_TO_VALIDATE = 100  # with fewer documents, a held-out part says next to nothing
@@ -44,6 +46,9 @@ def train(
         float,
         typer.Option(metavar="FRACTION", help="Documents held out for measuring; 0 for none."),
     ] = 0.1,
+    calibration: Annotated[
+        Method, typer.Option(help="How the held-out documents make probabilities of scores.")
+    ] = "isotonic",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter; may be repeated."),
@@ -70,7 +75,9 @@ def train(
     """Train a model and save it.
 
     First trains on 90 % of the documents and measures on the other 10 %, then trains on all of
-    them and saves that model. The measuring nearly doubles the time; --valid 0 leaves it out.
+    them and saves that model. The measuring nearly doubles the time; --valid 0 leaves it out. The
+    documents held out also teach how probable labels of a score are, so the model that is saved
+    gives probabilities (--calibration none leaves its own scores).
     A model that torch trains keeps its log and its checkpoints in DIR.run meanwhile.
     """
     from longtail.data import load
@@ -95,8 +102,9 @@ def train(
         valid = _check_validation(valid, documents)
         began = time.perf_counter()
         measured = run.prepare(new_model(), MEASURING)
-        report = _validate(measured, documents, valid) if valid else None
+        report, learned = _validate(measured, documents, valid, calibration)
         fitted, problem = _fit(run.prepare(new_model(), TRAINING), documents)
+        fitted.calibration_ = learned
         if not IS_FIRST_PROCESS:
             return
         fitted.save(out, overwrite=overwrite)
@@ -157,8 +165,12 @@ def _check_validation(valid: float, documents: "Dataset") -> float:
     return valid
 
 
-def _validate(model: "Model", documents: "Dataset", valid: float) -> dict[str, float]:
+def _validate(
+    model: "Model", documents: "Dataset", valid: float, method: Method
+) -> tuple[dict[str, float] | None, "Calibration | None"]:
     """Return how good `model` is on a part of `documents` after training on the rest."""
+    if not valid:
+        return None, None
     kept, held_out = documents.split(valid)
     typer.echo(
         f"Measuring: training on {len(kept):,} of {len(documents):,} documents, "
@@ -166,19 +178,40 @@ def _validate(model: "Model", documents: "Dataset", valid: float) -> dict[str, f
         err=True,
     )
     fitted, _ = _fit(model, kept)
-    report, _ = measure(fitted, held_out)
+    report, calibration = _measure(fitted, held_out, method)
     precision = ", ".join(f"P@{k} {report[f'P@{k}']:.1f}" for k in (1, 3, 5))
     typer.echo(f"Measured: {precision}. Now training on all documents", err=True)
-    return report
+    return report, calibration
+
+
+def _measure(
+    model: "Model", held_out: "Dataset", method: Method
+) -> tuple[dict[str, float], "Calibration | None"]:
+    """Return the metrics on the held-out documents, and what they say about probabilities.
+
+    The metrics are those of probabilities, each document's by what the others taught.
+    """
+    from longtail.calibration import Calibration, choose_depth
+
+    top = predict_with_progress(model, held_out, choose_depth(held_out.Y), calibrated=False)
+    calibration, threshold, counts = None, None, model.training_counts_
+    if method != "none":
+        try:
+            calibration, top = Calibration.fit_and_predict(top, held_out.Y, method, counts=counts)
+            threshold = calibration.find_threshold("auto")
+        except DataError as error:
+            typer.echo(f"Note: no probabilities: {error}", err=True)
+    return report_on(top, held_out, counts, threshold=threshold), calibration
 
 
 def _conclude(model: "Model", out: Path, report: dict[str, float] | None, seconds: float) -> None:
     """Say how good the model is and where."""
-    from longtail.cli.show import metric_table, show
+    from longtail.cli.show import metric_table, probability_parts, show
 
     if report is not None:
         n_valid = int(report["n_documents"])
         show(metric_table(report, title=f"On {n_valid:,} held-out documents, in percent"))
+        show(*probability_parts(report, calibrated=model.calibration_ is not None))
     counts = model.training_counts_
     n_labels = int((counts.label_counts > 0).sum())
     size = sum(file.stat().st_size for file in out.iterdir()) / 1e6

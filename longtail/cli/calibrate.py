@@ -1,0 +1,62 @@
+"""`longtail calibrate`: let a saved model give probabilities, learned on documents new to it."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from longtail.cli.exits import if_interrupted
+from longtail.errors import DataError, ParameterError
+
+
+def calibrate(
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="Documents it was not trained on; test part.")
+    ],
+    method: Annotated[
+        Literal["isotonic", "logistic"], typer.Option(help="logistic suits very few documents.")
+    ] = "isotonic",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR2", help="Save here and leave DIR as it is."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
+    ] = None,
+) -> None:
+    """Make probabilities of a saved model's scores.
+
+    `longtail train` does so by itself; this is for models trained with --valid 0, and for documents
+    that differ from those of training. Takes the test part of DATA, or all of it if it has only one
+    part: documents that the model was not trained on, a few hundred or more. Measure it afterwards
+    on others still. DIR is replaced as a whole at the end.
+    """
+    from longtail.data import load
+    from longtail.models import load_model
+    from longtail.parallel import set_threads
+    from longtail.store import check_writable
+
+    if out is not None and os.path.lexists(out):
+        raise ParameterError(f"{out} already exists; choose another --out")
+    set_threads(threads)
+    fitted = load_model(model)
+    check_writable(out or model, overwrite=out is None)
+    untouched = f"{model} is as it was before." if out is None else f"{out} was not written."
+    with if_interrupted(untouched):
+        train, test = load(data)
+        documents = train if test is None else test
+        if not len(documents):
+            raise DataError("there is no document to learn from", path=data)
+        fitted.calibrate(documents, method=method)
+        fitted.save(out or model, overwrite=out is None)
+    learned = fitted.calibration_
+    if learned is not None:
+        best = learned.thresholds["micro"]
+        typer.echo(
+            f"The {fitted.name} model in {out or model} gives probabilities now, learned from "
+            f"{learned.n_documents:,} documents. Expected calibration error: {learned.error:.3f} "
+            f"on documents unseen ({learned.error_before:.3f} before). Labels of {best:g} or more "
+            "give the best F1 (--threshold auto)."
+        )
