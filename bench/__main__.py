@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.first_use import measure_first_use
-from bench.machine import describe
 from bench.methods import choose
 from bench.rows import find_rows
 from bench.table import has_ours, ratio_table, results_table, training_table
 from bench.trial import ROOT, run_all
+from longtail.comparison.machine import describe
 
 WORK = ROOT / "bench" / ".work"
 DATA = ROOT.parent / "shared" / "data"

@@ -5,6 +5,7 @@ import sys
 import venv
 from pathlib import Path
 
+from longtail.comparison.process import shorten
 from longtail.peers import OURS
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
@@ -35,11 +36,3 @@ def _install(package: str, home: Path, python: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise PeerError(f"cannot be installed: {shorten(done.stderr)}")
-
-
-def shorten(output: str, limit: int = 160) -> str:
-    """Return the line of a program's output that says best why it failed."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower() or "panicked" in line]
-    line = (telling or lines or ["no message"])[-1]
-    return line if len(line) <= limit else line[: limit - 1] + "…"

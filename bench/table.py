@@ -1,20 +1,11 @@
 """Results as tables: one a data set, and ours ÷ the best peer."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from longtail.comparison.table import Column, markdown
+
 Result = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Column:
-    """One measure: its key in the results, its heading, and which direction is good."""
-
-    key: str
-    heading: str
-    digits: int
-    higher_is_better: bool
 
 
 COLUMNS = [
@@ -86,19 +77,6 @@ def best_peer(peers: list[Result], column: Column) -> Result:
 def ratio(ours: float, theirs: float) -> float:
     """Return ours ÷ theirs; infinite where theirs is nothing."""
     return ours / theirs if theirs else float("inf")
-
-
-def markdown(headings: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table, padded so that it also reads well on a terminal."""
-    widths = [max(len(cell) for cell in cells) for cells in zip(headings, *rows, strict=True)]
-    lines = [_line(headings, widths), _line(["-" * width for width in widths], widths)]
-    return "\n".join([*lines, *(_line(row, widths) for row in rows)])
-
-
-def _line(cells: list[str], widths: list[int]) -> str:
-    first, *others = zip(cells, widths, strict=True)
-    padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-    return f"| {' | '.join(padded)} |"
 
 
 def _number(value: float, column: Column) -> str:

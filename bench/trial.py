@@ -13,21 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from bench.environments import PeerError, python_of, shorten
+from bench.environments import PeerError, python_of
 from bench.rows import Rows
+from longtail.comparison.process import THREAD_VARIABLES, shorten
 from longtail.data.dataset import Dataset
 from longtail.metrics import evaluate
 from longtail.peers import Contender
 from longtail.topk import TopK
 
 ROOT = Path(__file__).parent.parent
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "RAYON_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bench.environments import shorten
 from bench.made_up import make_up
 from bench.methods import METHODS, choose
 from bench.rows import Rows, to_rows
 from bench.scaling import growth_table
 from bench.table import COLUMNS, best_peer, markdown, ratio, ratio_table, results_table
 from bench.trial import _median, run_all
+from longtail.comparison.process import shorten
 from longtail.data.dataset import Dataset
 from longtail.peers import OURS, Contender
 from longtail.peers.measure import pad

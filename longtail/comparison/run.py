@@ -1,0 +1,200 @@
+"""All runs of a comparison, one after the other; those that are finished are not repeated."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from longtail.comparison import process
+from longtail.comparison.contenders import Entrant
+from longtail.comparison.folder import ReportFolder, read_top, write_whole
+from longtail.comparison.process import Job, RunFailed
+from longtail.comparison.split import RowsMade, Split, write_given
+from longtail.peers import Contender
+from longtail.progress import Progress
+from longtail.topk import NO_LABEL, TopK
+
+DEPTH = 10  # labels predicted for each document
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run, and how.
+
+    Attributes:
+        split: the documents.
+        entrants: who takes part.
+        seeds: each entrant is trained once for each of them.
+        threads: how many each may use.
+        timeout: seconds that one run may take, None for any.
+        tfidf: settings of the rows that peers get of texts.
+        keep_models: whether trained models stay in the folder.
+    """
+
+    split: Split
+    entrants: Sequence[Entrant]
+    seeds: Sequence[int]
+    threads: int
+    timeout: float | None
+    tfidf: Mapping[str, str]
+    keep_models: bool = False
+
+    @property
+    def depth(self) -> int:
+        """How many labels each method predicts: enough to leave out those that are barred."""
+        return min(DEPTH + self.split.n_excluded, self.split.train.n_labels)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method with one seed, finished.
+
+    Attributes:
+        contender: who.
+        version: of its package.
+        seed: its seed.
+        measured: seconds, memory and so on.
+        top: its predictions for the test documents.
+    """
+
+    contender: Contender
+    version: str
+    seed: int
+    measured: Mapping[str, Any]
+    top: TopK
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One method with one seed that did not finish, and why."""
+
+    contender: Contender
+    version: str
+    seed: int
+    error: str
+
+
+def run_all(plan: Plan, folder: ReportFolder, progress: Progress) -> list[Run | Failure]:
+    """Run every entrant with every seed; a failure is a result like others."""
+    entries = [(entrant, seed) for seed in plan.seeds for entrant in plan.entrants]
+    with_peers = any(not entrant.contender.ours for entrant in plan.entrants)
+    try:
+        progress.stage("preparing the documents", 0)
+        made = write_given(
+            plan.split, folder.scratch / "given", with_rows=with_peers, tfidf=plan.tfidf
+        )
+        process.write_library(folder.scratch / "library")
+        return [
+            _attempt(plan, folder, entrant, seed, made, progress, f"{i + 1}/{len(entries)}")
+            for i, (entrant, seed) in enumerate(entries)
+        ]
+    finally:
+        shutil.rmtree(folder.scratch, ignore_errors=True)
+
+
+def _job(plan: Plan, folder: ReportFolder, entrant: Entrant, seed: int) -> Job:
+    given = folder.scratch / "given"
+    return Job(
+        contender=entrant.contender,
+        python=entrant.home.python,
+        given=given if entrant.contender.ours else given / "rows",
+        out=folder.run_folder(entrant.contender.name, seed),
+        seed=seed,
+        k=plan.depth,
+        threads=plan.threads,
+        timeout=plan.timeout,
+    )
+
+
+def _contents(job: Job, entrant: Entrant) -> dict[str, Any]:
+    """Return what makes a run this one: nothing of it may differ if it is not to be repeated."""
+    return {
+        "name": job.contender.name,
+        "package": job.contender.package,
+        "version": entrant.home.version,
+        "setting": job.contender.setting | {"seed": job.seed},
+        "k": job.k,
+        "threads": job.threads,
+    }
+
+
+def _attempt(
+    plan: Plan,
+    folder: ReportFolder,
+    entrant: Entrant,
+    seed: int,
+    made: RowsMade,
+    progress: Progress,
+    number: str,
+) -> Run | Failure:
+    """Return the result of one run, from the folder if it is there."""
+    job = _job(plan, folder, entrant, seed)
+    name = f"{number} {job.contender.name}" + f" (seed {seed})" * (len(plan.seeds) > 1)
+    contents = _contents(job, entrant)
+    measured = folder.find_finished(job.out, contents)
+    try:
+        if measured is None:
+            folder.begin(job, contents)
+            measured = _run_once_or_twice(job, folder, made, progress, f"{name}: ")
+            folder.finish(job, keep_model=plan.keep_models)
+            progress.say(f"{name}: trained in {measured['train_seconds']:.1f} s")
+        else:
+            progress.say(f"{name}: kept from before")
+        return _read_run(plan.split, job, entrant, measured)
+    except RunFailed as failure:
+        progress.say(f"{name}: failed: {failure}")
+        return Failure(job.contender, entrant.home.version, seed, str(failure))
+
+
+def _run_once_or_twice(
+    job: Job, folder: ReportFolder, made: RowsMade, progress: Progress, prefix: str
+) -> dict[str, Any]:
+    """Run a job; a peer that fails where some rows are empty is tried without them."""
+    library = folder.scratch / "library"
+    try:
+        measured = process.run(job, progress, prefix, library)
+    except RunFailed:
+        if job.contender.ours or not made.n_empty:
+            raise
+        measured = process.run(replace(job, drop_empty=True), progress, prefix, library)
+        measured["note"] = f"trained without the {made.n_empty:,} empty rows, which it refuses"
+    if not job.contender.ours:
+        _add_rows_made(measured, made)
+    write_whole(job.out / "measured.json", json.dumps(measured, indent=1))
+    return measured
+
+
+def _add_rows_made(measured: dict[str, Any], made: RowsMade) -> None:
+    """Count what a peer leaves to others, so that all times begin with the document."""
+    each_seconds = 1 / measured["documents_per_second"] + made.each_seconds
+    measured["documents_per_second"] = 1 / each_seconds
+    measured["rows_seconds"] = made.train_seconds
+    measured["train_seconds"] += made.train_seconds
+    measured["train_cpu_seconds"] += made.train_seconds
+    measured["single_p50_ms"] += made.single_ms
+    measured["single_p99_ms"] += made.single_ms
+
+
+def _read_run(split: Split, job: Job, entrant: Entrant, measured: Mapping[str, Any]) -> Run:
+    top = read_top(job.out)
+    if top is None or len(top) != len(split.test):
+        raise RunFailed("its predictions cannot be read")
+    top = drop_excluded(top, split)
+    return Run(job.contender, entrant.home.version, job.seed, measured, top)
+
+
+def drop_excluded(top: TopK, split: Split) -> TopK:
+    """Return the predictions without pairs that are barred."""
+    exclude = split.test.exclude
+    if exclude is None or not exclude.nnz:
+        return top
+    n_labels = exclude.shape[1]
+    rows = np.arange(len(top), dtype=np.int64)[:, None]
+    barred = np.repeat(rows[:, 0], np.diff(exclude.indptr)) * n_labels + exclude.indices
+    gone = np.isin(rows * n_labels + top.labels, barred) | (top.labels == NO_LABEL)
+    order = np.argsort(gone, axis=1, kind="stable")[:, :DEPTH]
+    labels = np.where(gone, NO_LABEL, top.labels)[rows, order]
+    return TopK(labels, np.where(labels == NO_LABEL, 0, top.scores[rows, order]))

@@ -1,0 +1,134 @@
+"""The results as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+Results = Mapping[str, Any]
+
+
+class Column(NamedTuple):
+    """One measure: its key in the results, its heading, and which direction is good."""
+
+    key: str
+    heading: str
+    digits: int
+    higher_is_better: bool = False
+
+
+METRICS = tuple(
+    f"{name}@{k}" for name in ("P", "nDCG", "PSP", "PSnDCG", "recall") for k in (1, 3, 5)
+)
+SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "recall@5")
+COSTS = (
+    Column("train_seconds", "train s", 1),
+    Column("train_cpu_seconds", "CPU s", 1),
+    Column("train_peak_mb", "peak MB", 0),
+    Column("model_mb", "model MB", 1),
+    Column("documents_per_second", "documents/s", 0, higher_is_better=True),
+    Column("single_p50_ms", "one p50 ms", 2),
+    Column("single_p99_ms", "one p99 ms", 2),
+)
+
+
+def write_table(results: Results) -> str:
+    """Return the whole of table.md."""
+    data = results["data"]
+    lines = [
+        f"# {escape(data['name'])}",
+        "",
+        f"{data['n_train']:,} training and {data['n_test']:,} test documents ({data['origin']}), "
+        f"{data['n_labels']:,} labels. In percent, with half of the 95 % interval.",
+        "",
+        accuracy_table(results),
+        "",
+        cost_table(results),
+    ]
+    failed = [method for method in results["methods"] if method["error"]]
+    lines += [""] * bool(failed)
+    lines += [f"- {escape(method['name'])} failed: {escape(method['error'])}" for method in failed]
+    lines += [
+        f"- not installed: {each['package']} ({each['command']})" for each in results["missing"]
+    ]
+    sentences = summarise(results, "P@1") + summarise(results, "PSP@5")
+    lines += ["", *(f"- {escape(sentence)}" for sentence in sentences)]
+    lines += ["", f"    {results['command']}"]
+    return "\n".join(lines) + "\n"
+
+
+def accuracy_table(results: Results) -> str:
+    """Return one row a method: what it reaches."""
+    rows = [
+        [escape(method["name"]), *(_spread(method["metrics"][name]) for name in SHOWN)]
+        for method in finished(results)
+    ]
+    return markdown(["method", *SHOWN], rows)
+
+
+def cost_table(results: Results) -> str:
+    """Return one row a method: what it takes."""
+    rows = [
+        [escape(method["name"]), *(_cost(method["measured"], column) for column in COSTS)]
+        for method in finished(results)
+    ]
+    return markdown(["method", *(column.heading for column in COSTS)], rows)
+
+
+def finished(results: Results) -> list[dict[str, Any]]:
+    """Return the methods that have results."""
+    return [method for method in results["methods"] if "metrics" in method]
+
+
+def summarise(results: Results, metric: str) -> list[str]:
+    """Say in plain words who is ahead in a metric, and of whom chance allows to say so."""
+    methods = finished(results)
+    if len(methods) < 2:
+        return []
+    best = max(methods, key=lambda method: method["metrics"][metric]["value"])["name"]
+    ahead: list[str] = []
+    level: list[str] = []
+    for each in results["differences"][metric]:
+        if best in (each["one"], each["other"]):
+            other = each["other"] if each["one"] == best else each["one"]
+            (ahead if each["significant"] else level).append(other)
+    value = next(m for m in methods if m["name"] == best)["metrics"][metric]["value"]
+    sentence = f"{metric}: {best} is highest ({value:.2f})"
+    if ahead:
+        sentence += f"; its lead is significant over {join(ahead)}"
+    if level:
+        sentence += f"; it may be chance over {join(level)}"
+    return [sentence + "."]
+
+
+def join(names: Sequence[str]) -> str:
+    """Return "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _spread(spread: Mapping[str, float]) -> str:
+    return f"{spread['value']:.2f} ±{(spread['high'] - spread['low']) / 2:.2f}"
+
+
+def _cost(measured: Mapping[str, float], column: Column) -> str:
+    value = measured.get(column.key)
+    return "" if value is None else f"{value:,.{column.digits}f}"
+
+
+def escape(text: str) -> str:
+    """Return a text that Markdown shows as it is, in one line."""
+    plain = " ".join(str(text).split())
+    for mark in "\\`*_[]<>|#":
+        plain = plain.replace(mark, "\\" + mark)
+    return plain
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, padded so that it also reads well on a terminal."""
+    widths = [max(len(cell) for cell in cells) for cells in zip(headings, *rows, strict=True)]
+    lines = [_line(headings, widths), _line(["-" * width for width in widths], widths)]
+    return "\n".join([*lines, *(_line(row, widths) for row in rows)])
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = zip(cells, widths, strict=True)
+    padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+    return f"| {' | '.join(padded)} |"
