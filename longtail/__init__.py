@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         ParameterError,
     )
     from longtail.metrics import evaluate
-    from longtail.models import DXML, MNN, GLaS, Linear, RankAE, load_model
+    from longtail.models import DXML, MNN, AttentionXML, GLaS, Linear, RankAE, load_model
     from longtail.topk import TopK
 
 # Names are imported on first use, so that `import longtail` costs next to nothing.
@@ -30,6 +30,7 @@ _HOME = {
     "NotFittedError": "errors",
     "ParameterError": "errors",
     "evaluate": "metrics",
+    "AttentionXML": "models",
     "DXML": "models",
     "GLaS": "models",
     "MNN": "models",
@@ -42,6 +43,7 @@ _HOME = {
 __all__ = [
     "DXML",
     "MNN",
+    "AttentionXML",
     "DataError",
     "Dataset",
     "GLaS",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from longtail.errors import ModelFileError, ParameterError, suggest
 
 if TYPE_CHECKING:
+    from longtail.models.attention_xml import AttentionXML
     from longtail.models.base import Model
     from longtail.models.dxml import DXML
     from longtail.models.glas import GLaS
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DXML",
     "MNN",
+    "AttentionXML",
     "GLaS",
     "Linear",
     "RankAE",
@@ -25,7 +27,14 @@ __all__ = [
     "model_names",
 ]
 
-_CLASSES = {"linear": "Linear", "glas": "GLaS", "mnn": "MNN", "dxml": "DXML", "rank-ae": "RankAE"}
+_CLASSES = {
+    "linear": "Linear",
+    "glas": "GLaS",
+    "mnn": "MNN",
+    "dxml": "DXML",
+    "rank-ae": "RankAE",
+    "attention-xml": "AttentionXML",
+}
 
 
 def model_names() -> list[str]:

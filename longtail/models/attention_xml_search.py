@@ -24,7 +24,7 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
 BATCH = 1024  # documents that a GPU reads together, fewer if they are long or have many labels
-BATCH_NUMBERS = 1 << 28
+BATCH_NUMBERS = 1 << 28  # the most numbers that these may need at once
 POOL = 100  # labels of each member of an ensemble that are compared; others count as 0
 
 
@@ -91,10 +91,11 @@ def rank_nodes(
     net.to(device).eval()
     n, width = tokens.n_documents, min(width, net.shape.n_nodes)
     found = Beam(np.full((n, width), -1, np.int32), np.full((n, width), -np.inf, np.float32))
-    n_scored = net.shape.n_nodes
+    per_document = net.shape.n_nodes
     if above is not None and children is not None:
-        n_scored = min(n_scored, above.nodes.shape[1] * int(np.diff(children).max()))
-    for rows in _cut(tokens.lengths, n_scored * net.labels.shape[1], device):
+        most = above.nodes.shape[1] * int(np.diff(children).max())
+        per_document = min(per_document, most) * net.labels.shape[1]
+    for rows in _cut(tokens.lengths, per_document, device):
         read = read_documents(net, tokens, rows, device)
         if above is None or children is None:
             logs, nodes = F.logsigmoid(net.score_all(read)).topk(width)
@@ -136,20 +137,10 @@ def _cut(
     order = np.argsort(-lengths, kind="stable")
     first = 0
     while first < len(order):
-        size = 1
-        if device.type != "cpu":
-            most = BATCH_NUMBERS // max(per_document, 512 * int(lengths[order[first]]))
-            size = int(np.clip(most, 1, BATCH))
+        most = BATCH_NUMBERS // max(per_document, 1024 * int(lengths[order[first]]))
+        size = 1 if device.type == "cpu" else int(np.clip(most, 1, BATCH))
         yield order[first : first + size]
         first += size
-
-
-def take_documents(tokens: TokenRows, rows: NDArray[np.int64]) -> TokenRows:
-    """Return the tokens of some documents."""
-    lengths = tokens.lengths[rows]
-    start = np.concatenate(([0], np.cumsum(lengths)))
-    places = np.arange(start[-1]) + np.repeat(tokens.start[rows] - start[:-1], lengths)
-    return TokenRows(start.astype(np.int64), tokens.tokens[places])
 
 
 @njit(nogil=True, cache=True)

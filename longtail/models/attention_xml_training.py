@@ -27,7 +27,6 @@ from longtail.models.attention_xml_search import (
     Member,
     list_children,
     rank_nodes,
-    take_documents,
 )
 from longtail.models.neural import pairs_of
 from longtail.plan import Plan
@@ -55,7 +54,7 @@ class Documents:
     def of(cls, tokens: TokenRows, Y: sp.csr_matrix, rows: NDArray[np.int64]) -> "Documents":
         """Return those of some documents that have a word."""
         rows = rows[tokens.lengths[rows] > 0]
-        return cls(take_documents(tokens, rows), Y[rows])
+        return cls(tokens.take(rows), Y[rows])
 
     def at(self, tree: LabelTree, level: int) -> "Documents":
         """Return the same documents with nodes of a level, 1 or more, in place of labels."""
