@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from longtail.cli.calibrate import calibrate
+from longtail.cli.compare import compare
 from longtail.cli.data import app as data_app
 from longtail.cli.demo import demo
 from longtail.cli.evaluate import evaluate
@@ -33,6 +34,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(calibrate)
 app.command()(predict)
+app.command()(compare)
 app.command()(explain)
 app.command()(update)
 app.command()(verify)

@@ -82,6 +82,21 @@ def probability_parts(report: Mapping[str, float], *, calibrated: bool) -> list[
     return [table, f"{error}."]
 
 
+def comparison_tables(results: Mapping[str, Any]) -> list[Table]:
+    """Show what each method of a comparison reaches, and what it takes."""
+    from longtail.comparison.table import COSTS, finished
+
+    metrics = [f"{metric}@{k}" for metric in ("P", "PSP") for k in CUTS]
+    costs = [each for each in COSTS if each.key != "train_cpu_seconds" and "p99" not in each.key]
+    reached = _table("In percent", "", *metrics, right_from=1)
+    taken = _table("What it takes", "", *(each.heading for each in costs), right_from=1)
+    for method in finished(results):
+        name, measured = clean(method["name"]), method["measured"]
+        reached.add_row(name, *(f"{method['metrics'][each]['value']:.2f}" for each in metrics))
+        taken.add_row(name, *(f"{measured[each.key]:,.{each.digits}f}" for each in costs))
+    return [reached, taken]
+
+
 def description_parts(found: "Description") -> list[Table | str]:
     """Show a data set: its parts side by side, its frequency bands, its problems."""
     parts = [found.train] if found.test is None else [found.train, found.test]

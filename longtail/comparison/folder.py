@@ -2,7 +2,7 @@
 
 REPORT/
     plan.json               the data that are compared on
-    runs/NAME/seed-0/       job.json, measured.json, top.npz, output.txt, the log of training
+    runs/NAME/seed-0/       job.json, run.json, top.npz, output.txt, the log of training
     models/NAME/seed-0/     the trained models, if they are kept
     results.json  table.md  report.html
     scratch/                only while it runs
@@ -24,6 +24,7 @@ from longtail.topk import TopK
 
 PLAN = "plan.json"
 RESULTS = "results.json"
+FINISHED = "run.json"  # what a run measured, once everything is done
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=,-]+")
 
 
@@ -102,7 +103,7 @@ class ReportFolder:
 
     def find_finished(self, out: Path, contents: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a run of exactly this has measured, None if it has to be done."""
-        measured = _read(out / "measured.json")
+        measured = _read(out / FINISHED)
         if measured is None or _read(out / "job.json") != contents or read_top(out) is None:
             return None
         return measured

@@ -2,10 +2,12 @@
 
 import os
 import platform
-from importlib.metadata import version
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("longtail", "numpy", "scipy", "scikit-learn", "numba")
+PACKAGES = ("longtail", "numpy", "scipy", "scikit-learn", "numba", "torch", "accelerate")
 
 
 def describe(threads: int) -> dict[str, object]:
@@ -17,8 +19,14 @@ def describe(threads: int) -> dict[str, object]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
         "system": platform.system(),
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": dict(_versions()),
     }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            yield name, version(name)
 
 
 def _processor() -> str:

@@ -8,6 +8,7 @@ of training and of prediction.
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.data import Dataset
+from longtail.errors import LongtailError, TrainingError
 from longtail.models import get_model_class, load_model
 from longtail.models.base import Model
 from longtail.models.neural import Neural
@@ -30,6 +32,7 @@ class Ours(Method):
 
     model: Model
     history: Any = None
+    problem: str | None = None
 
     def warm_up(self) -> None:
         """Load what training will need, and let a quick model compile, on a few made-up rows."""
@@ -40,16 +43,20 @@ class Ours(Method):
             import torch  # noqa: F401
         elif model_class.name in ("linear", "knn"):
             X, Y = _few_rows()
-            self._build().fit(X, Y).predict(X, k=5)
+            with suppress(LongtailError):  # settings may not suit so few rows
+                self._build().fit(X, Y).predict(X, k=5)
 
     def read(self, given: Path, part: str) -> Any:
         """Return texts where there are some, else rows."""
+        self.given = given
         texts = given / f"{part}_texts.json"
         return json.loads(texts.read_text()) if texts.exists() else super().read(given, part)
 
     def take_data(self, documents: Any, Y: sp.csr_matrix) -> Dataset:
-        """Name the labels by number: no method sees more than it needs."""
-        names = [str(label) for label in range(Y.shape[1])]
+        """Return a Dataset with the names of the labels, if they are given."""
+        named = self.given / "label_names.json"
+        names = json.loads(named.read_text()) if named.exists() else None
+        names = names or [str(label) for label in range(Y.shape[1])]
         if isinstance(documents, list):
             return Dataset(Y, names, texts=documents)
         return Dataset(Y, names, X=documents)
@@ -57,9 +64,15 @@ class Ours(Method):
     def train(self, data: Dataset) -> None:
         """Fit, with checkpoints beside the model folder if it is one that keeps them."""
         self.model = self._build()
-        if isinstance(self.model, Neural):
-            self.model.run_dir, self.model.resume = self.folder.parent / "training", True
-        self.model.fit(data, progress=Told())
+        model: Any = self.model
+        if hasattr(model, "run_dir"):
+            model.run_dir, model.resume = self.folder.parent / "training", True
+        try:
+            self.model.fit(data, progress=Told())
+        except TrainingError as error:
+            if not self.model.is_fitted:
+                raise
+            self.problem = str(error)
         self.history = getattr(self.model, "history_", None)
 
     def save(self) -> None:
@@ -83,6 +96,8 @@ class Ours(Method):
 
     def add_facts(self, measured: dict[str, Any]) -> None:
         """Add the training curve, and what the device was."""
+        if self.problem is not None:
+            measured["note"] = self.problem
         if self.history is not None:
             measured["curve"] = self.history.records
             measured["train_seconds"] = max(measured["train_seconds"], self.history.seconds)

@@ -10,7 +10,7 @@ import numpy as np
 
 from longtail.comparison import process
 from longtail.comparison.contenders import Entrant
-from longtail.comparison.folder import ReportFolder, read_top, write_whole
+from longtail.comparison.folder import FINISHED, ReportFolder, read_top, write_whole
 from longtail.comparison.process import Job, RunFailed
 from longtail.comparison.split import RowsMade, Split, write_given
 from longtail.peers import Contender
@@ -145,6 +145,7 @@ def _attempt(
             progress.say(f"{name}: kept from before")
         return _read_run(plan.split, job, entrant, measured)
     except RunFailed as failure:
+        shutil.rmtree(job.out / "model", ignore_errors=True)
         progress.say(f"{name}: failed: {failure}")
         return Failure(job.contender, entrant.home.version, seed, str(failure))
 
@@ -163,7 +164,7 @@ def _run_once_or_twice(
         measured["note"] = f"trained without the {made.n_empty:,} empty rows, which it refuses"
     if not job.contender.ours:
         _add_rows_made(measured, made)
-    write_whole(job.out / "measured.json", json.dumps(measured, indent=1))
+    write_whole(job.out / FINISHED, json.dumps(measured, indent=1))
     return measured
 
 

@@ -120,6 +120,7 @@ def write_given(
     """Write what methods read; with `with_rows` also the rows that peers get."""
     folder.mkdir(parents=True)
     sp.save_npz(folder / "train_Y.npz", split.train.Y, compressed=False)
+    (folder / "label_names.json").write_text(json.dumps(list(split.train.label_names)))
     if split.train.texts is None or split.test.texts is None:
         sp.save_npz(folder / "train_X.npz", _rows_of(split.train), compressed=False)
         sp.save_npz(folder / "test_X.npz", _rows_of(split.test), compressed=False)

@@ -93,9 +93,9 @@ def summarise(results: Results, metric: str) -> list[str]:
     value = next(m for m in methods if m["name"] == best)["metrics"][metric]["value"]
     sentence = f"{metric}: {best} is highest ({value:.2f})"
     if ahead:
-        sentence += f"; its lead is significant over {join(ahead)}"
+        sentence += f"; its lead over {join(ahead)} is significant"
     if level:
-        sentence += f"; it may be chance over {join(level)}"
+        sentence += f"; that over {join(level)} may be chance"
     return [sentence + "."]
 
 

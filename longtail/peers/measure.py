@@ -139,7 +139,7 @@ def _end_with_parent() -> None:
     """See to it that nothing goes on computing for somebody who was killed."""
 
     def wait() -> None:
-        while sys.stdin.buffer.read(1):
+        while os.read(0, 1):  # not sys.stdin, whose lock would stop the interpreter from ending
             pass
         os._exit(1)
 
