@@ -302,8 +302,18 @@ class Model(ABC):
             return self._predict_allowed(data, k)
         # Labels may change places, so it takes as many as at calibration to know the first.
         n_ranked = max(k, calibration.depth) if calibration.reorders else k
-        top = calibration.apply(self._predict_allowed(data, n_ranked)).first(k)
+        own = self._predict_allowed(data, n_ranked)
+        top = self._keep_shares(own, calibration.apply(own)).first(k)
         return top if least is None else top.above(least)
+
+    def _keep_shares(self, own: TopK, calibrated: TopK) -> TopK:
+        """Leave the documents alone that got the most frequent labels: shares are probable."""
+        labels, shares = self.frequent_labels(own.k)
+        usual = ((own.labels == labels) & (own.scores == shares)).all(axis=1, keepdims=True)
+        return TopK(
+            np.where(usual, own.labels, calibrated.labels),
+            np.where(usual, own.scores, calibrated.scores),
+        )
 
     def _predict_allowed(self, data: Documents, k: int) -> TopK:
         """Return the model's own scores for the best labels that are not excluded."""

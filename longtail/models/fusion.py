@@ -1,0 +1,359 @@
+"""Fusion: several models, combined by what each got right on documents it was not trained on.
+
+No single model wins on every data set; together they do, since they err in different places. A
+plan (`fusion_parts`) chooses the parts by the data, the machine and the time there is; each part
+is trained with some documents held out (`fusion_training`); from its lists for these, a small
+combiner learns whom to believe (`fusion_combiner`), and how probable labels are
+(`longtail.calibration`). Afterwards the parts are trained on all documents where that pays.
+
+    parts_        the trained parts by name; texts become rows once, for all of them that read rows
+    combiner_     gives each label in any part's list its probability
+    held_out_     what is said of held-out documents, by combiners that had not seen them
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.calibration import Calibration, choose_depth
+from longtail.data import Dataset
+from longtail.errors import DataError, ParameterError, TrainingError
+from longtail.features import Tfidf
+from longtail.metrics import TrainingCounts
+from longtail.models.base import Documents, Model
+from longtail.models.fusion_combiner import (
+    PER_PART,
+    Candidates,
+    Combiner,
+    Kind,
+    Logistic,
+    Trees,
+    choose_combiner,
+    gather,
+    join,
+)
+from longtail.models.fusion_parts import (
+    DEFAULT_BUDGET,
+    NEED_TORCH,
+    Facts,
+    Part,
+    Plan,
+    describe_data,
+    find_parts,
+    format_seconds,
+    make_plan,
+    measure_speed,
+    parse_budget,
+)
+from longtail.models.fusion_training import Training, nest_parts
+from longtail.models.neural import Device
+from longtail.progress import SILENT, Progress
+from longtail.store import Files
+from longtail.topk import TopK
+
+# In the order in which they are worth their time.
+USEFUL = ("linear", "knn", "glas", "attention-xml", "mnn", "dxml", "rank-ae")
+WIDTH = 50  # labels that each part proposes
+
+
+class HeldOut(NamedTuple):
+    """What a fusion says of documents that neither its parts nor its combiner had seen."""
+
+    top: TopK
+    Y: sp.csr_matrix
+    counts: TrainingCounts
+
+
+class Fusion(Model):
+    """Several models, combined by what each got right on held-out documents.
+
+    Args:
+        parts: models to combine, such as linear,glas; none chooses by data, machine and budget.
+        budget: how long training may take, such as 90s, 10m or 2h; none is 10m, or as long as it
+            takes if parts are given.
+        combiner: how to combine; none chooses by held-out documents.
+        device: where to train the parts that torch trains.
+        seed: fixes everything that is random.
+        tfidf: how texts become rows.
+    """
+
+    name: ClassVar[str] = "fusion"
+    summary: ClassVar[str] = "several models, combined by what they got right on held-out documents"
+    choose_when: ClassVar[str] = (
+        "you want the best labels; it fits itself to data, machine and time"
+    )
+
+    run_dir: Path | None = None
+    resume: bool = False
+
+    parts_: Mapping[str, Model]
+    combiner_: Combiner
+    held_out_: HeldOut | None = None
+
+    def __init__(
+        self,
+        *,
+        parts: str | None = None,
+        budget: str | None = None,
+        combiner: Kind | None = None,
+        device: Device = "auto",
+        seed: int = 0,
+        tfidf: Tfidf | None = None,
+    ):
+        self.parts = parts
+        self.budget = budget
+        self.combiner = combiner
+        self.device = device
+        self.seed = seed
+        self.tfidf = tfidf
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        if self.parts is not None:
+            find_parts(self.parts, known_parts())
+        if self.budget is not None:
+            parse_budget(self.budget)
+        kinds = (None, "mean", "logistic", "boosted")
+        self.require("combiner", self.combiner in kinds, "mean, logistic, boosted or none")
+        self.require("device", self.device in ("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda'")
+        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
+        """Learn as every model does, and how probable labels are."""
+        super().fit(data, labels, progress=progress)
+        if self.held_out_ is not None:
+            self._learn_probabilities(progress)
+        return self
+
+    def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
+        """Plan, train the parts, learn to combine them, train them on all documents."""
+        began = time.monotonic()
+        features, X = None, dataset.X
+        if X is None:
+            features = (self.tfidf or Tfidf()).copy()
+            progress.stage("reading texts", 1)
+            X = features.fit_transform(dataset.texts or [])
+            progress.advance(1)
+        plan, facts = self._make_plan(X, dataset, progress)
+        training = Training(
+            dataset,
+            X,
+            plan,
+            facts,
+            device=self.device,
+            seed=self.seed,
+            began=began,
+            run_dir=self.run_dir,
+            resume=self.resume,
+            progress=progress,
+        )
+        learned = self._combine(training, dataset)
+        self._finish(training, *learned)
+        self.features_, self.n_features_ = features, int(X.shape[1])
+        took = ", ".join(f"{name} {format_seconds(s)}" for name, s in training.taken.items())
+        progress.say(f"Trained in {format_seconds(time.monotonic() - began)}: {took}")
+
+    def _make_plan(
+        self, X: sp.csr_matrix, dataset: Dataset, progress: Progress
+    ) -> tuple[Plan, Facts]:
+        """Choose the parts and say so."""
+        kind = _find_device(self.device)
+        has_texts = dataset.X is None
+        named = None if self.parts is None else find_parts(self.parts, known_parts())
+        usable = [name for name in known_parts() if _reads(name, has_texts)]
+        for name in named or ():
+            if name not in usable:
+                raise DataError(
+                    f"the part {name} cannot be trained on feature rows; "
+                    f"parts that can: {', '.join(usable)}"
+                )
+        if find_spec("torch") is None:
+            usable = [name for name in usable if name not in NEED_TORCH]
+            progress.say(
+                "Note: without torch only a few parts can be trained; "
+                "install it with: pip install 'longtail[deep]'"
+            )
+        budget = None
+        if self.budget is not None or named is None:
+            budget = parse_budget(self.budget or DEFAULT_BUDGET)
+        facts = describe_data(X, dataset.n_labels, has_texts, kind, measure_speed())
+        plan = make_plan(facts, usable, named, budget)
+        for line in plan.lines(facts):
+            progress.say(line)
+        return plan, facts
+
+    def _combine(
+        self, training: Training, dataset: Dataset
+    ) -> tuple[list[Part], dict[str, Model], Combiner]:
+        """Train each part with documents held out, and learn from its lists for these."""
+        width = min(WIDTH, dataset.n_labels)
+        trained: dict[str, Model] = {}
+        lists: dict[str, list[TopK]] = {}
+        self.held_out_ = None
+        if not training.splits:
+            return list(training.plan.parts), {}, _plain_mean(len(training.plan.parts))
+        for part in training.plan.parts:
+            found = training.hold_out(part, width)
+            if found is not None:
+                trained[part.name], lists[part.name] = found
+        parts = [part for part in training.plan.parts if part.name in trained]
+        if not parts:
+            raise TrainingError("no part of the fusion could be trained; the lines above say why")
+        return parts, trained, self._learn_to_combine(training, dataset, lists)
+
+    def _learn_to_combine(
+        self, training: Training, dataset: Dataset, lists: Mapping[str, list[TopK]]
+    ) -> Combiner:
+        """Choose the combiner by the held-out documents of all folds."""
+        groups, held_out = [], []
+        for fold, (kept, held) in enumerate(training.splits):
+            counts = TrainingCounts(len(kept), _count_labels(dataset.Y[kept]))
+            groups.append(gather([each[fold] for each in lists.values()], _shares(counts)))
+            held_out.append(held)
+        rows = np.concatenate(held_out)
+        Y, candidates = dataset.Y[rows], join(groups)
+        if not Y.nnz:
+            training.progress.say("The held-out documents carry no label: all parts count alike")
+            return _plain_mean(len(lists))
+        training.progress.stage("combining", 1)
+        all_counts = TrainingCounts.of(dataset)
+        kinds: Sequence[Kind] = (
+            [self.combiner] if self.combiner else ["mean", "logistic", "boosted"]
+        )
+        choice = choose_combiner(candidates, Y, all_counts, kinds, choose_depth(Y))
+        training.progress.advance(1)
+        self.held_out_ = HeldOut(choice.unseen, Y, all_counts)
+        _say_choice(choice.reports, choice.combiner.kind, training.progress)
+        return choice.combiner
+
+    def _finish(
+        self,
+        training: Training,
+        parts: Sequence[Part],
+        trained: Mapping[str, Model],
+        combiner: Combiner,
+    ) -> None:
+        """Train the parts on all documents if the plan says so, and keep them."""
+        done = dict(trained)
+        if training.plan.scheme.refit:
+            for part in parts:
+                model = training.refit(part, trained.get(part.name))
+                if model is not None:
+                    done[part.name] = model
+        if not done:
+            raise TrainingError("no part of the fusion could be trained; the lines above say why")
+        if len(done) < len(parts):  # nothing was held out, so nothing was learned of these
+            combiner = _plain_mean(len(done))
+        self.parts_, self.combiner_ = done, combiner
+
+    def _learn_probabilities(self, progress: Progress) -> None:
+        """Fit the calibration on held-out documents."""
+        top, Y, counts = self.held_out_ or HeldOut(*[None] * 3)  # type: ignore[arg-type]
+        try:
+            self.calibration_, unseen = Calibration.fit_and_predict(top, Y, counts=counts)
+        except DataError as error:
+            progress.say(f"Note: no probabilities: {error}")
+            return
+        self.held_out_ = HeldOut(unseen, Y, counts)
+
+    # -- predicting ---------------------------------------------------------------------------
+
+    def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
+        """Ask every part, then combine what they say."""
+        X = self._as_rows(documents)
+        if X.shape[0] == 0:
+            return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
+        top = self.combiner_.rank(self._gather(documents, X, k), k)
+        empty = np.flatnonzero(np.diff(X.indptr) == 0)
+        if len(empty):
+            top.labels[empty], top.scores[empty] = self.frequent_labels(k)
+        return top
+
+    def _gather(self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int) -> Candidates:
+        """Return all that the parts propose."""
+        width = min(max(WIDTH, k), len(self.label_names_))
+        tops = [
+            part.predict_documents(X if part.trained_on == "rows" else documents, width)
+            for part in self.parts_.values()
+        ]
+        return gather(tops, _shares(self.training_counts_))
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the parts, each with all of its files, and the combiner."""
+        nest_parts(files, list(self.parts_.items()))
+        self.combiner_.add_to_files(files)
+
+    def restore(self, files: Files) -> None:
+        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        from longtail.models import get_model_class
+
+        names = files.config["parts"]
+        self.parts_ = {
+            name: get_model_class(name).from_files(files.inner(name), name) for name in names
+        }
+        for name, part in self.parts_.items():
+            if list(part.label_names_) != list(self.label_names_):
+                raise ValueError(f"the part {name} was trained on other labels")
+            if part.trained_on == "rows" and part.n_features_ != self.n_features_:
+                raise ValueError(f"the part {name} was trained on other features")
+        self.combiner_ = Combiner.from_files(files, len(names))
+
+
+def known_parts() -> list[str]:
+    """Return the models that can be parts, the most useful first."""
+    from longtail.models import model_names
+
+    known = [name for name in model_names() if name != Fusion.name]
+    return sorted(known, key=lambda name: USEFUL.index(name) if name in USEFUL else len(USEFUL))
+
+
+def _reads(name: str, has_texts: bool) -> bool:
+    from longtail.models import get_model_class
+
+    return has_texts or "rows" in get_model_class(name).reads
+
+
+def _find_device(device: Device) -> Any:
+    """Return "cpu" or "cuda": where torch will train."""
+    if find_spec("torch") is None:
+        if device == "cuda":
+            raise ParameterError("there is no torch, hence no GPU; leave out --device cuda")
+        return "cpu"
+    from longtail.processes import choose_device
+
+    return choose_device(device).type
+
+
+def _plain_mean(n_parts: int) -> Combiner:
+    """Return the combiner that believes all parts alike."""
+    weights = np.zeros(PER_PART * n_parts + 2, np.float32)
+    for part in range(n_parts):
+        weights[PER_PART * part : PER_PART * part + 2] = 1 / n_parts
+    return Combiner("mean", Logistic(weights, 0.0), Trees.none())
+
+
+def _shares(counts: TrainingCounts) -> Any:
+    return (counts.label_counts / counts.n_documents).astype(np.float32)
+
+
+def _count_labels(Y: sp.csr_matrix) -> Any:
+    return np.bincount(Y.indices, minlength=Y.shape[1])
+
+
+def _say_choice(
+    reports: Mapping[Any, Mapping[str, float]], chosen: str, progress: Progress
+) -> None:
+    """Show how good each way to combine is on held-out documents."""
+    for kind, report in reports.items():
+        shown = " / ".join(f"{report[f'P@{k}']:.1f}" for k in (1, 3, 5))
+        mark = ", chosen" if kind == chosen else ""
+        progress.say(f"  combined by {kind}: P@1/3/5 {shown}, PSP@5 {report['PSP@5']:.1f}{mark}")
