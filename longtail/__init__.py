@@ -16,7 +16,17 @@ if TYPE_CHECKING:
         ParameterError,
     )
     from longtail.metrics import evaluate
-    from longtail.models import DXML, MNN, AttentionXML, GLaS, Linear, RankAE, load_model
+    from longtail.models import (
+        DXML,
+        KNN,
+        MNN,
+        AttentionXML,
+        Fusion,
+        GLaS,
+        Linear,
+        RankAE,
+        load_model,
+    )
     from longtail.topk import TopK
 
 # Names are imported on first use, so that `import longtail` costs next to nothing.
@@ -32,7 +42,9 @@ _HOME = {
     "evaluate": "metrics",
     "AttentionXML": "models",
     "DXML": "models",
+    "Fusion": "models",
     "GLaS": "models",
+    "KNN": "models",
     "MNN": "models",
     "Linear": "models",
     "RankAE": "models",
@@ -42,10 +54,12 @@ _HOME = {
 
 __all__ = [
     "DXML",
+    "KNN",
     "MNN",
     "AttentionXML",
     "DataError",
     "Dataset",
+    "Fusion",
     "GLaS",
     "Linear",
     "LongtailError",

@@ -1,7 +1,7 @@
 """Explanation: what a model looked at, as data, as shaded text and as a small HTML file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -32,6 +32,27 @@ class Term:
 
 
 @dataclass(frozen=True)
+class Neighbour:
+    """A training document that is near.
+
+    Attributes:
+        number: as the how many-th document, from 0, it came to the model.
+        similarity: how near it is; 1 is the same place.
+        labels: the names of its labels.
+        text: how its text begins; None if the model keeps none.
+    """
+
+    number: int
+    similarity: float
+    labels: tuple[str, ...]
+    text: str | None = None
+
+    def named(self) -> str:
+        """Return how its text begins, or its number."""
+        return f"document {self.number}" if self.text is None else self.text
+
+
+@dataclass(frozen=True)
 class Explanation:
     """How much each word of a document weighs.
 
@@ -40,12 +61,14 @@ class Explanation:
         label: for which label; None if for all.
         terms: heaviest first; the absolute values of their weights add up to 1.
         parts: for a model made of several, how much of the score each of them gave.
+        neighbours: for a model that asks training documents, the nearest of them, nearest first.
     """
 
     text: str | None
     label: str | None
     terms: Sequence[Term]
     parts: Mapping[str, float] = field(default_factory=dict)
+    neighbours: Sequence[Neighbour] = ()
 
     def shades(self) -> list[tuple[str, float]]:
         """Cut the text into pieces, each with its shade from −1 to 1; 1 is the heaviest word."""
@@ -70,6 +93,7 @@ class Explanation:
                 for term in self.terms
             ],
             "parts": dict(self.parts),
+            "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
         }
 
     def to_html(self, labels: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -86,10 +110,8 @@ class Explanation:
             title=escape(title),
             labels=f"<p>Labels: {named}</p>" if named else "",
             text="".join(_mark(piece, shade) for piece, shade in self.shades()),
-            rows="".join(
-                f"<tr><td>{escape(term.name)}</td><td>{term.weight:.3f}</td></tr>"
-                for term in self.terms[:20]
-            ),
+            words=_word_rows(self.terms[:20]),
+            neighbours=_neighbour_rows(self.neighbours),
         )
 
 
@@ -131,6 +153,27 @@ def _mark(piece: str, shade: float) -> str:
     return f'<mark style="background:#{red:02x}{green:02x}{blue:02x}">{escape(piece)}</mark>'
 
 
+def _word_rows(terms: Sequence[Term]) -> str:
+    if not terms:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(term.name)}</td><td>{term.weight:.3f}</td></tr>" for term in terms
+    )
+    return f'<table class="words"><tr><th>word</th><th>weight</th></tr>{rows}</table>'
+
+
+def _neighbour_rows(neighbours: Sequence[Neighbour]) -> str:
+    if not neighbours:
+        return ""
+    rows = "".join(
+        f"<tr><td>{each.similarity:.2f}</td><td>{escape(', '.join(each.labels))}</td>"
+        f"<td>{escape(each.named())}</td></tr>"
+        for each in neighbours
+    )
+    head = "<tr><th>near</th><th>its labels</th><th>training document</th></tr>"
+    return f"<table>{head}{rows}</table>"
+
+
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -143,12 +186,13 @@ mark {{ color: inherit; padding: .12em 0; border-radius: .2em; }}
 .text {{ white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid #ddd;
         border-radius: .4em; padding: 1em; }}
 table {{ border-collapse: collapse; font-size: .85em; margin-top: 1.5em; }}
-td, th {{ padding: .1em 1.2em .1em 0; text-align: left; }}
-td + td {{ text-align: right; font-variant-numeric: tabular-nums; }}
+td, th {{ padding: .1em 1.2em .1em 0; text-align: left; vertical-align: top; }}
+.words td + td {{ text-align: right; font-variant-numeric: tabular-nums; }}
 </style>
 <h1>{title}</h1>
 {labels}
 <div class="text">{text}</div>
-<table><tr><th>word</th><th>weight</th></tr>{rows}</table>
+{words}
+{neighbours}
 </html>
 """

@@ -43,7 +43,7 @@ from longtail.nearest import (
 from longtail.parallel import n_threads
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
-from longtail.topk import TopK
+from longtail.topk import NO_LABEL, TopK
 
 Metric = Literal["inner", "cosine"]
 Method = Literal["auto", "exact", "approximate"]
@@ -628,3 +628,12 @@ def aggregate(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) ->
     return TopK(
         np.concatenate([best for best, _ in found]), np.concatenate([part for _, part in found])
     )
+
+
+def fill_labels(top: TopK, frequent: Ids) -> TopK:
+    """Put the labels that come first in `frequent`, with score 0, where a row has too few."""
+    for i in np.flatnonzero((top.labels == NO_LABEL).any(axis=1)):
+        found = top.labels[i][top.labels[i] != NO_LABEL]
+        more = frequent[~np.isin(frequent, found)]
+        top.labels[i, len(found) :] = more[: top.k - len(found)]
+    return top

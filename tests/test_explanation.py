@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from longtail.explanation import Explanation, Term, colour, explain_terms
+from longtail.explanation import Explanation, Neighbour, Term, colour, explain_terms
 from longtail.features import Tfidf
 
 
@@ -84,7 +84,19 @@ def test_as_data():
         "label": "beer",
         "terms": [{"term": "ale", "weight": 1.0, "spans": ((0, 3),)}],
         "parts": {"linear": 0.5},
+        "neighbours": [],
     }
+    near = Explanation("ale", None, [], neighbours=[Neighbour(3, 0.5, ("beer",), "an ale")])
+    assert near.to_dict()["neighbours"] == [
+        {"number": 3, "similarity": 0.5, "labels": ("beer",), "text": "an ale"}
+    ]
+
+
+def test_the_page_names_the_neighbours():
+    near = Explanation("ale", None, [], neighbours=[Neighbour(3, 0.5, ("<beer>",), "an & ale")])
+    page = near.to_html()
+    assert "<td>0.50</td><td>&lt;beer&gt;</td><td>an &amp; ale</td>" in page
+    assert "<th>word</th>" not in page
 
 
 def test_the_page_is_whole_and_escapes_what_it_is_given():

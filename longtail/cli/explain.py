@@ -36,7 +36,8 @@ def explain(
 ) -> None:
     """Show which words of a text a model looks at; the darker, the heavier.
 
-    With --label: orange words speak for the label, blue ones against it.
+    With --label: orange words speak for the label, blue ones against it. knn also shows the
+    training documents that are nearest, or the nearest that carry the label.
     """
     check_output(html, "--html", overwrite=overwrite)
     check_json(json)
@@ -47,7 +48,7 @@ def explain(
     if text == "-":
         text = sys.stdin.read()
     found = fitted.explain(text, label)
-    if not found.terms:
+    if not found.terms and not found.neighbours:
         raise DataError("the model knows no word of this text, so that there is nothing to explain")
     labels = next(fitted.predict([text]).named(fitted.label_names_))
     if html is not None:
@@ -59,15 +60,18 @@ def explain(
 
 
 def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
-    """Print the predicted labels, the marked text and its heaviest words."""
+    """Print the predicted labels, the marked text, its heaviest words and what it is near to."""
     from rich.console import Console
 
-    from longtail.cli.show import clean, show, term_table
+    from longtail.cli.show import clean, neighbour_table, show, term_table
 
     show("Labels: " + ", ".join(f"{clean(each['label'])} {each['score']:.2f}" for each in labels))
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
     console.print(_mark(found))
-    show("", term_table(found.terms[:SHOWN], found.label))
+    if found.terms:
+        show("", term_table(found.terms[:SHOWN], found.label))
+    if found.neighbours:
+        show("", neighbour_table(found.neighbours))
 
 
 def _mark(found: "Explanation") -> "Text":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from longtail.cli.models import Parameter
     from longtail.data import Dataset
     from longtail.data.describe import Description, PartDescription
-    from longtail.explanation import Term
+    from longtail.explanation import Neighbour, Term
     from longtail.metrics import Band
     from longtail.models.base import Model
     from longtail.store import Verified
@@ -177,6 +177,15 @@ def term_table(terms: "Iterable[Term]", label: str | None) -> Table:
     table = _table(None, "word", weight, right_from=1)
     for term in terms:
         table.add_row(clean(term.name), f"{term.weight:.3f}")
+    return table
+
+
+def neighbour_table(neighbours: "Iterable[Neighbour]") -> Table:
+    """Show training documents with their labels."""
+    table = _table(None, "near", "its labels", "training document")
+    for each in neighbours:
+        labels = clean(", ".join(each.labels))
+        table.add_row(f"{each.similarity:.2f}", labels, clean(shorten(each.named())))
     return table
 
 

@@ -10,15 +10,19 @@ if TYPE_CHECKING:
     from longtail.models.attention_xml import AttentionXML
     from longtail.models.base import Model
     from longtail.models.dxml import DXML
+    from longtail.models.fusion import Fusion
     from longtail.models.glas import GLaS
+    from longtail.models.knn import KNN
     from longtail.models.linear import Linear
     from longtail.models.mnn import MNN
     from longtail.models.rank_ae import RankAE
 
 __all__ = [
     "DXML",
+    "KNN",
     "MNN",
     "AttentionXML",
+    "Fusion",
     "GLaS",
     "Linear",
     "RankAE",
@@ -34,6 +38,8 @@ _CLASSES = {
     "dxml": "DXML",
     "rank-ae": "RankAE",
     "attention-xml": "AttentionXML",
+    "knn": "KNN",
+    "fusion": "Fusion",
 }
 
 

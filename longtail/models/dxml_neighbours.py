@@ -7,13 +7,21 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.index import LARGEST_EXACT, Index, aggregate, build_index, encode, weigh_votes
+from longtail.index import (
+    LARGEST_EXACT,
+    Index,
+    aggregate,
+    build_index,
+    encode,
+    fill_labels,
+    weigh_votes,
+)
 from longtail.metrics import evaluate
 from longtail.nearest import find_centres, to_unit
 from longtail.progress import SILENT, Progress
 from longtail.rows import view_rows
 from longtail.store import Files
-from longtail.topk import NO_LABEL, TopK
+from longtail.topk import TopK
 
 Floats = NDArray[np.float32]
 
@@ -47,7 +55,9 @@ class Neighbours:
     def rank_labels(self, places: Floats, n: int, temperature: float, k: int) -> TopK:
         """Lines 2 to 5 of algorithm 2; labels that no neighbour carries follow by frequency."""
         ids, cosines = self.index.search(places, n)
-        return _fill(aggregate(ids, weigh_votes(cosines, temperature), self.Y, k), self.frequent)
+        return fill_labels(
+            aggregate(ids, weigh_votes(cosines, temperature), self.Y, k), self.frequent
+        )
 
     def join(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> tuple[sp.csr_matrix, sp.csr_matrix]:
         """Return the rows and labels of these documents and of more, which may have new labels."""
@@ -83,15 +93,6 @@ def choose_number(
         if n <= ids.shape[1]
     }
     return max(found, key=found.__getitem__, default=USUAL)
-
-
-def _fill(top: TopK, frequent: NDArray[np.int32]) -> TopK:
-    """Put the most frequent labels, with score 0, where the neighbours had too few."""
-    for i in np.flatnonzero((top.labels == NO_LABEL).any(axis=1)):
-        found = top.labels[i][top.labels[i] != NO_LABEL]
-        more = frequent[~np.isin(frequent, found)]
-        top.labels[i, len(found) :] = more[: top.k - len(found)]
-    return top
 
 
 # -- clusters ------------------------------------------------------------------------------------

@@ -1,0 +1,463 @@
+"""KNN: the nearest training documents vote for their labels.
+
+No paper of its own: the oldest idea of the field, and hard to beat on rare labels. Near is what has
+a high cosine, either of tf-idf rows (`space=tfidf`, found exactly, see `knn_search`) or of another
+model's embeddings (`space=glas`, `mnn` or `dxml`, which is trained first; the folder of such a
+model; or in Python a trained one). A neighbour with cosine s counts e^(s/T), the nearest 1, and a
+label's score is the share of all counts that falls to those who carry it.
+
+How many neighbours vote, and T, are chosen by documents that do not vote on themselves: in tf-idf
+each is asked for its neighbours without itself. Embeddings have seen the labels of the documents
+that they were trained on; so a first training holds a tenth of them out, to choose by these.
+
+    n, T         n_neighbours, temperature
+    voters_      the documents that vote: where they lie, their labels, how their texts begin
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data import Dataset, as_dataset
+from longtail.errors import ParameterError
+from longtail.explanation import Explanation, Neighbour
+from longtail.features import Tfidf
+from longtail.index import aggregate, fill_labels, weigh_votes
+from longtail.metrics import evaluate
+from longtail.models.base import Documents, Model
+from longtail.models.knn_space import EmbeddingSpace, Nearest, Space, WordSpace, take_matrix
+from longtail.models.neural import weigh_features
+from longtail.progress import SILENT, Progress
+from longtail.store import Files
+from longtail.topk import TopK
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
+
+TFIDF = "tfidf"
+NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120, 200)  # of neighbours, to choose from
+TEMPERATURES = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5)
+USUAL = (50, 0.1)  # where there is nothing to choose by
+ROUNDS = 2  # of choosing one, then the other
+HELD_OUT, MOST_ASKED = 0.1, 3000  # documents that choose
+SHOWN = 5  # neighbours in an explanation
+
+
+@dataclass(frozen=True, eq=False)
+class Voters:
+    """The documents that vote.
+
+    Attributes:
+        places: where they lie.
+        index: finds those nearest to a place.
+        Y: (n, n_labels) their labels; each has one at least.
+        numbers: (n,) as the how many-th document, from 0, each came to the model.
+        beginnings: how their texts begin; empty if they came as rows.
+    """
+
+    places: Any
+    index: Nearest
+    Y: sp.csr_matrix
+    numbers: NDArray[np.int64]
+    beginnings: Sequence[str]
+
+
+class KNN(Model):
+    """The nearest training documents vote for their labels.
+
+    Args:
+        space: where documents are near: tfidf, a model to train for its embedding (glas, mnn or
+            dxml), or the folder of one that is trained already.
+        n_neighbours: how many documents vote; none chooses by held-out documents.
+        temperature: the smaller, the more the nearest count; none chooses by held-out documents.
+        idf: weight the features of rows by how rare they are; texts have such weights already.
+        keep_texts: how many characters of each training text to keep, for explanations.
+        seed: fixes which documents choose, and the training of a space.
+        tfidf: how texts become rows.
+    """
+
+    name: ClassVar[str] = "knn"
+    summary: ClassVar[str] = "the nearest training documents vote for their labels"
+    choose_when: ClassVar[str] = "you want to see the documents behind each label, or add new ones"
+
+    space_: Space
+    voters_: Voters
+    n_neighbours_: int
+    temperature_: float
+
+    def __init__(
+        self,
+        *,
+        space: str | Model = TFIDF,
+        n_neighbours: int | None = None,
+        temperature: float | None = None,
+        idf: bool = True,
+        keep_texts: int = 200,
+        seed: int = 0,
+        tfidf: Tfidf | None = None,
+    ):
+        self.space = space
+        self.n_neighbours = n_neighbours
+        self.temperature = temperature
+        self.idf = idf
+        self.keep_texts = keep_texts
+        self.seed = seed
+        self.tfidf = tfidf
+
+    def get_parameters(self) -> dict[str, Any]:
+        """Return the constructor's parameters; a model that is the space, by its name."""
+        space = self.space.name if isinstance(self.space, Model) else self.space
+        return {**super().get_parameters(), "space": space}
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        enough = self.n_neighbours is None or self.n_neighbours >= 1
+        self.require("n_neighbours", enough, "at least 1, or none")
+        warm = self.temperature is None or 1e-4 <= self.temperature < np.inf
+        self.require("temperature", warm, "a number, 0.0001 or more, or none")
+        self.require("keep_texts", self.keep_texts >= 0, "0 or more")
+        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+        if isinstance(self.space, Model):
+            _embedding_of(self.space)
+        elif self.space != TFIDF and self.space not in _embedding_models():
+            there = Path(self.space).is_dir()
+            names = ", ".join([TFIDF, *_embedding_models()])
+            self.require("space", there, f"one of {names}, or the folder of such a model")
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
+        """Place the documents in the space, and choose how they vote."""
+        if self.space == TFIDF:
+            super().fit_documents(dataset, progress)
+        else:
+            self._fit_embedded(dataset, progress)
+        beginnings = self._cut(dataset, self.voters_.numbers)
+        self.voters_ = replace(self.voters_, beginnings=beginnings)
+        if beginnings:
+            size = sum(len(text.encode()) for text in beginnings) / 1e6
+            progress.say(
+                f"Keeping the first {self.keep_texts} characters of {len(beginnings):,} texts to "
+                f"explain with ({size:.1f} MB; keep_texts=0 keeps none)"
+            )
+
+    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Place the rows by the words they share, then ask some for all others."""
+        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        space = WordSpace(weights)
+        progress.stage("choosing neighbours", 1)
+        voters = self._gather(space, X, Y)
+        asked = self._draw(len(voters.numbers), MOST_ASKED)
+        ids, cosines = voters.index.search(voters.places[asked], max(NUMBERS) + 1)
+        ids, cosines = _without_self(ids, cosines, asked)
+        self._choose(ids, cosines, voters.Y, voters.Y[asked], progress)
+        progress.advance(1)
+        self.space_, self.voters_ = space, voters
+
+    def _fit_embedded(self, dataset: Dataset, progress: Progress) -> None:
+        """Take or train the model whose embedding is the space."""
+        source = self.space if isinstance(self.space, Model) else None
+        if isinstance(self.space, str) and self.space not in _embedding_models():
+            source = _load(self.space)
+        if source is not None or not self._is_open():
+            self.n_neighbours_ = self.n_neighbours or USUAL[0]
+            self.temperature_ = self.temperature or USUAL[1]
+        else:
+            self._try(dataset, progress)
+        source = source or self._train_space(dataset, progress)
+        space = _embedding_of(source)
+        self.voters_ = self._gather(space, _rows_of(source, dataset), dataset.Y)
+        self.space_, self.features_, self.n_features_ = (
+            space,
+            source.features_,
+            source.n_features_,
+        )
+
+    def _is_open(self) -> bool:
+        return None in (self.n_neighbours, self.temperature)
+
+    def _try(self, dataset: Dataset, progress: Progress) -> None:
+        """Train the space without some documents, and choose by these how neighbours vote."""
+        n_held = min(HELD_OUT * len(dataset), MOST_ASKED)
+        kept, held = (
+            dataset.split(n_held / len(dataset), self.seed) if n_held >= 1 else (dataset,) * 2
+        )
+        if not kept.Y.nnz:
+            kept = held = dataset
+        source = self._train_space(kept, progress)
+        space = _embedding_of(source)
+        voters = self._gather(space, _rows_of(source, kept), kept.Y)
+        ids, cosines = voters.index.search(space.place(_rows_of(source, held)), max(NUMBERS))
+        self._choose(ids, cosines, voters.Y, held.Y, progress)
+
+    def _train_space(self, dataset: Dataset, progress: Progress) -> Model:
+        """Train the model that `space` names."""
+        from longtail.models import get_model_class
+
+        model = get_model_class(cast(str, self.space)).from_settings({"seed": self.seed})
+        model.tfidf = self.tfidf
+        return model.fit(dataset, progress=progress)
+
+    def _gather(self, space: Space, X: sp.csr_matrix, Y: sp.csr_matrix) -> Voters:
+        """Place all documents that have a label."""
+        labelled = np.flatnonzero(np.diff(Y.indptr))
+        places = space.place(X[labelled])
+        index = space.build_index(places, max(NUMBERS), self.seed)
+        return Voters(places, index, Y[labelled], labelled, ())
+
+    def _choose(
+        self, ids: Ids, cosines: Floats, Y: sp.csr_matrix, wanted: sp.csr_matrix, progress: Progress
+    ) -> None:
+        """Take the number and the temperature that rank the labels `wanted` best."""
+        best = choose_votes(ids, cosines, Y, wanted, self.n_neighbours, self.temperature)
+        self.n_neighbours_, self.temperature_ = best
+        if self._is_open():
+            progress.say(f"{best[0]} neighbours vote, at a temperature of {best[1]:g}")
+
+    def _draw(self, n: int, most: int) -> NDArray[np.int64]:
+        return np.sort(np.random.default_rng(self.seed).permutation(n)[:most])
+
+    def _cut(self, dataset: Dataset, numbers: NDArray[np.int64]) -> list[str]:
+        """Return the beginnings of these texts."""
+        if dataset.texts is None or not self.keep_texts:
+            return []
+        return [dataset.texts[i][: self.keep_texts] for i in numbers.tolist()]
+
+    # -- predicting -----------------------------------------------------------------------------
+
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Let the nearest documents vote; labels that none carries follow by frequency."""
+        ids, cosines = self._search(X)
+        top = aggregate(ids, weigh_votes(cosines, self.temperature_), self.voters_.Y, k)
+        return fill_labels(top, self.frequent_labels(len(self.label_names_))[0])
+
+    def _search(self, X: sp.csr_matrix) -> tuple[Ids, Floats]:
+        return self.voters_.index.search(self.space_.place(X), self.n_neighbours_)
+
+    def find_neighbours(self, data: Documents) -> tuple[NDArray[np.int64], Floats]:
+        """Return the nearest training documents by number, and their cosines, both (n, m).
+
+        Documents count from 0 in the order that the model got them; -1 stands where none is near.
+        """
+        self._check_fitted()
+        ids, cosines = self._search(self._rows_of(data))
+        numbers = np.where(ids >= 0, self.voters_.numbers[np.maximum(ids, 0)], -1)
+        return numbers, cosines
+
+    def count_neighbours(self, data: Documents, labels: Ids) -> Ids:
+        """Return how many of each document's neighbours carry the `labels` (n, k) asked about."""
+        self._check_fitted()
+        ids, _ = self._search(self._rows_of(data))
+        return count_carriers(ids, self.voters_.Y, labels)
+
+    # -- explaining -----------------------------------------------------------------------------
+
+    def explain(
+        self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
+    ) -> Explanation:
+        """Show the nearest documents, or with a label the nearest that carry it, and the words.
+
+        The words that a document shares with its neighbours are known in tf-idf only.
+        """
+        if isinstance(self.space_, WordSpace):
+            found = super().explain(document, label)
+        else:
+            self.check_documents([document] if isinstance(document, str) else document)
+            found = Explanation(document if isinstance(document, str) else None, label, ())
+        X = self._rows_of([document] if isinstance(document, str) else document)
+        chosen = None if label is None else self._find_label(label)
+        return replace(found, neighbours=self._show(X, chosen))
+
+    def _show(self, X: sp.csr_matrix, label: int | None) -> list[Neighbour]:
+        ids, cosines = self._search(X)
+        near = [
+            (i, cosine)
+            for i, cosine in zip(ids[0].tolist(), cosines[0].tolist(), strict=True)
+            if i >= 0 and (label is None or label in self.voters_.Y[i].indices)
+        ]
+        return [
+            Neighbour(
+                number=int(self.voters_.numbers[i]),
+                similarity=cosine,
+                labels=tuple(self.label_names_[each] for each in self.voters_.Y[i].indices),
+                text=self.voters_.beginnings[i] if self.voters_.beginnings else None,
+            )
+            for i, cosine in near[:SHOWN]
+        ]
+
+    def explain_row(self, X: sp.csr_matrix, label: int | None) -> Floats:
+        """Return how much each word gives to the cosines of those who vote, or for one label."""
+        ids, cosines = self._search(X)
+        votes = weigh_votes(cosines, self.temperature_)[0]
+        near, votes = ids[0][ids[0] >= 0], votes[ids[0] >= 0]
+        if label is not None:
+            carries = np.asarray(self.voters_.Y[near][:, label].todense()).ravel() > 0
+            votes = np.where(carries, votes, 0)
+        own = self.space_.place(X)
+        shared = np.asarray(votes @ self.voters_.places[near][:, own.indices]).ravel()
+        weights: Floats = (own.data * shared).astype(np.float32)
+        return weights
+
+    # -- more documents -------------------------------------------------------------------------
+
+    def partial_fit(
+        self,
+        data: Documents,
+        labels: Any = None,
+        *,
+        train: bool = False,
+        progress: Progress = SILENT,
+    ) -> Self:
+        """Take in more documents at once; there is no training to go on with."""
+        if train:
+            raise ParameterError("knn has nothing to train further; leave out train (--train)")
+        dataset = as_dataset(data, labels)
+        super().partial_fit(dataset, progress=progress)
+        new = np.flatnonzero(np.diff(dataset.Y.indptr))
+        beginnings = [*self.voters_.beginnings, *self._cut(dataset, new)]
+        self.voters_ = replace(self.voters_, beginnings=beginnings)
+        return self
+
+    def update_rows(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Place the new documents beside the others."""
+        old, labelled = self.voters_, np.flatnonzero(np.diff(Y.indptr))
+        places = self.space_.join(old.places, self.space_.place(X[labelled]))
+        shape = (old.Y.shape[0], Y.shape[1])
+        before = sp.csr_matrix((old.Y.data, old.Y.indices, old.Y.indptr), shape=shape)
+        self.voters_ = Voters(
+            places,
+            self.space_.build_index(places, max(NUMBERS), self.seed),
+            sp.vstack([before, Y[labelled]], "csr"),
+            np.concatenate([old.numbers, labelled + self.training_counts_.n_documents]),
+            old.beginnings,
+        )
+
+    # -- saving -----------------------------------------------------------------------------
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the space, the documents with their labels, and how they vote."""
+        self.space_.add_to_files(files, self.voters_.places)
+        files.arrays["voters.start"] = self.voters_.Y.indptr.astype(np.int64)
+        files.arrays["voters.columns"] = self.voters_.Y.indices.astype(np.int32)
+        files.arrays["voters.numbers"] = self.voters_.numbers
+        files.texts["beginnings"] = self.voters_.beginnings
+        files.config["votes"] = {
+            "n_neighbours": self.n_neighbours_,
+            "temperature": self.temperature_,
+        }
+
+    def restore(self, files: Files) -> None:
+        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        of_words = "space.weights" in files.arrays
+        opener = WordSpace.from_files if of_words else EmbeddingSpace.from_files
+        self.space_, places = cast(tuple[Space, Any], opener(files, self.n_features_))
+        Y = take_matrix(files, "voters", len(self.label_names_))
+        numbers, beginnings = files.arrays["voters.numbers"], files.texts["beginnings"]
+        n = places.shape[0]
+        if not n == Y.shape[0] == len(numbers) or len(beginnings) not in (0, n):
+            raise ValueError(f"{n} places, {Y.shape[0]} rows of labels, {len(numbers)} numbers")
+        votes = files.config["votes"]
+        self.n_neighbours_, self.temperature_ = votes["n_neighbours"], float(votes["temperature"])
+        if type(self.n_neighbours_) is not int or self.n_neighbours_ < 1 or self.temperature_ <= 0:
+            raise ValueError(f"{self.n_neighbours_!r} neighbours cannot vote")
+        index = self.space_.build_index(places, max(NUMBERS), self.seed)
+        self.voters_ = Voters(places, index, Y, numbers, beginnings)
+
+
+def choose_votes(
+    ids: Ids,
+    cosines: Floats,
+    Y: sp.csr_matrix,
+    wanted: sp.csr_matrix,
+    number: int | None,
+    temperature: float | None,
+) -> tuple[int, float]:
+    """Return the number of neighbours and the temperature that rank the labels `wanted` best."""
+    best = (number or USUAL[0], temperature or USUAL[1])
+    if not wanted.nnz or not ids.shape[1]:
+        return best
+
+    def worth(choice: tuple[int, float]) -> float:
+        votes = weigh_votes(cosines, choice[1])[:, : choice[0]]
+        return evaluate(aggregate(ids[:, : choice[0]], votes, Y, 5), wanted)["nDCG@5"]
+
+    for _ in range(ROUNDS):  # one after the other, as both together take ten times as long
+        if number is None:
+            numbers = [n for n in NUMBERS if n <= ids.shape[1]] or [ids.shape[1]]
+            best = max(((n, best[1]) for n in numbers), key=worth)
+        if temperature is None:
+            best = max(((best[0], t) for t in TEMPERATURES), key=worth)
+    return best
+
+
+def count_carriers(ids: Ids, Y: sp.csr_matrix, labels: Ids) -> Ids:
+    """Return for each row how many of the documents `ids` carry each of its `labels` (n, k)."""
+    near = sp.csr_matrix(
+        (
+            np.ones(int((ids >= 0).sum()), np.float32),
+            ids[ids >= 0],
+            np.concatenate(([0], np.cumsum((ids >= 0).sum(axis=1)))),
+        ),
+        shape=(len(ids), Y.shape[0]),
+    )
+    counts = near @ Y
+    rows = np.broadcast_to(np.arange(len(ids))[:, None], labels.shape)
+    known = (labels >= 0) & (labels < Y.shape[1])
+    found = np.asarray(counts[rows.ravel(), np.where(known, labels, 0).ravel()]).reshape(
+        labels.shape
+    )
+    return np.where(known, found, 0).astype(np.int32)
+
+
+def _without_self(ids: Ids, cosines: Floats, own: NDArray[np.int64]) -> tuple[Ids, Floats]:
+    """Drop each document from its own neighbours, or the last where it is not among them."""
+    is_self = ids == own[:, None]
+    is_self[~is_self.any(axis=1), -1:] = True
+    shape = (len(ids), max(ids.shape[1] - 1, 0))
+    return ids[~is_self].reshape(shape), cosines[~is_self].reshape(shape)
+
+
+# -- the models whose embeddings can be a space ----------------------------------------------------
+
+
+def _embedding_models() -> list[str]:
+    from longtail.models import get_model_class, model_names
+
+    return [name for name in model_names() if "embedder_" in get_model_class(name).__annotations__]
+
+
+def _embedding_of(model: Model) -> EmbeddingSpace:
+    """Return the space of a trained model's embeddings, or say that it has none."""
+    embedder = getattr(model, "embedder_", None)
+    if embedder is None:
+        reason = "has no embeddings" if model.is_fitted else "is not trained or has no embeddings"
+        raise ParameterError(
+            f"documents cannot be placed by this {model.name} model, which {reason}; "
+            f"models that have: {', '.join(_embedding_models())}"
+        )
+    return EmbeddingSpace(embedder, bool(getattr(model, "normalize", True)))
+
+
+def _load(folder: str) -> Model:
+    from longtail.models import load_model
+
+    return load_model(folder)
+
+
+def _rows_of(model: Model, dataset: Dataset) -> sp.csr_matrix:
+    """Return the documents as the rows that `model` reads."""
+    documents = model.check_documents(dataset)
+    if isinstance(documents, list):
+        if model.features_ is None:
+            raise ParameterError(
+                f"a {model.name} model cannot be a space: it makes no rows of texts"
+            )
+        return model.features_.transform(documents)
+    return documents

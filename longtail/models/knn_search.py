@@ -1,0 +1,159 @@
+"""Compiled, exact search for the sparse rows with the highest inner products.
+
+Every feature has a list of the documents that hold it. A query's features are taken in order of
+how much they can give a document at most, which puts rare words first, and what they give is
+added up for the documents in their lists. As soon as all features left together could not lift a
+new document among the n best, the other lists, long as those of frequent words are, stay closed:
+only documents met so far, and near enough, are multiplied with the query as a whole.
+
+So the result is the exact one, and it depends on nothing but the query and the rows: the products
+that decide are summed in float64 in the order of the features, and of equal ones the lower id wins.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+
+from longtail.index import cut, in_threads
+from longtail.nearest import NOTHING, Best, Floats, Ids, offer, sort_best
+from longtail.parallel import n_threads
+from longtail.rows import Rows, view_rows
+
+QUERIES_A_TASK = 64
+ROUNDING = 1e-5  # how far sums of float32 may be off, as a share and at least
+
+
+class Lists(NamedTuple):
+    """The rows, and for each feature the documents that hold it.
+
+    Attributes:
+        rows: what each document holds, features in rising order.
+        lists: the same by feature: `columns` are documents, in rising order.
+        largest: (n_features,) the largest value of each feature in any document.
+    """
+
+    rows: Rows
+    lists: Rows
+    largest: Floats
+
+
+class SparseIndex:
+    """Finds the nearest of many sparse rows, exactly."""
+
+    def __init__(self, X: sp.csr_matrix) -> None:
+        """Take rows without negative values; the highest inner product is searched for."""
+        by_feature = X.T.tocsr()
+        largest = np.zeros(X.shape[1], np.float32)
+        held = np.flatnonzero(np.diff(by_feature.indptr))
+        if len(held):
+            largest[held] = np.maximum.reduceat(by_feature.data, by_feature.indptr[held])
+        self.X = X
+        self.lists = Lists(view_rows(X), view_rows(by_feature), largest)
+        self._spare: list[tuple[Floats, Ids]] = []  # what threads need, one for each at a time
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.X.shape[0])
+
+    def search(self, queries: sp.csr_matrix, n: int) -> tuple[Ids, Floats]:
+        """Return ids and products (m, n) of the best rows for each query, best first.
+
+        Where fewer than `n` rows have anything in common with a query, -1 and 0 stand for the rest.
+        """
+        rows, m, n = view_rows(queries), queries.shape[0], min(n, len(self))
+        n_tasks = max(n_threads(), -(-m // QUERIES_A_TASK))
+        found = in_threads(self._search, [(rows, a, b, n) for a, b in pairwise(cut(m, n_tasks))])
+        if not found:
+            return np.empty((0, n), np.int32), np.empty((0, n), np.float32)
+        return np.concatenate([ids for ids, _ in found]), np.concatenate([s for _, s in found])
+
+    def _search(self, queries: Rows, first: int, last: int, n: int) -> tuple[Ids, Floats]:
+        try:
+            sums, met = self._spare.pop()
+        except IndexError:
+            sums, met = np.zeros(len(self), np.float32), np.empty(len(self), np.int32)
+        found = search(self.lists, queries, first, last, n, sums, met)
+        self._spare.append((sums, met))
+        return found
+
+
+@njit(nogil=True, cache=True)
+def search(
+    held: Lists, queries: Rows, first: int, last: int, n: int, sums: Floats, met: Ids
+) -> tuple[Ids, Floats]:
+    """Search for the queries first ≤ i < last; `sums` holds zeros, and does so again afterwards."""
+    ids = np.full((last - first, n), NOTHING, np.int32)
+    products = np.full((last - first, n), np.float32(-np.inf))
+    for i in range(first, last):
+        begin, end = queries.start[i], queries.start[i + 1]
+        columns, values = queries.columns[begin:end], queries.values[begin:end]
+        best = Best(ids[i - first], products[i - first])
+        _search_one(held, columns, values, best, sums, met)
+        for place in range(n):
+            if best.ids[place] == NOTHING:
+                best.ids[place], best.scores[place] = -1, 0
+    return ids, products
+
+
+@njit(nogil=True, cache=True)
+def _search_one(
+    held: Lists, columns: Ids, values: Floats, best: Best, sums: Floats, met: Ids
+) -> None:
+    most = values * held.largest[columns]
+    order = np.argsort(-most, kind="mergesort")
+    left = 0.0  # what all features not yet taken could give together
+    for j in order:
+        left += most[j]
+    n_met, worst = 0, np.float32(0)
+    for place in range(len(order)):
+        j = order[place]
+        begin, end = held.lists.start[columns[j]], held.lists.start[columns[j] + 1]
+        if end - begin > n_met >= len(best.ids):  # looking at those met costs less
+            worst = _worst_of_best(sums, met[:n_met], len(best.ids))
+            if left * (1 + ROUNDING) + ROUNDING < worst:
+                break
+        for cell in range(begin, end):
+            document = held.lists.columns[cell]
+            if sums[document] == 0:
+                met[n_met] = document
+                n_met += 1
+            sums[document] += values[j] * held.lists.values[cell]
+        left -= most[j]
+        if place == len(order) - 1:
+            left = 0.0
+            worst = _worst_of_best(sums, met[:n_met], len(best.ids))
+    enough = worst * (1 - ROUNDING) - ROUNDING - left
+    for document in met[:n_met]:
+        if sums[document] >= enough:
+            offer(best, document, _multiply(held.rows, document, columns, values))
+        sums[document] = 0
+    sort_best(best)
+
+
+@njit(nogil=True, cache=True)
+def _worst_of_best(sums: Floats, met: Ids, n: int) -> np.float32:
+    """Return the n-th highest sum so far, 0 if fewer documents were met."""
+    if len(met) < n:
+        return np.float32(0)
+    best = Best(np.full(n, NOTHING, np.int32), np.full(n, np.float32(-np.inf)))
+    for document in met:
+        offer(best, document, sums[document])
+    return np.float32(best.scores[0])
+
+
+@njit(nogil=True, cache=True)
+def _multiply(rows: Rows, document: int, columns: Ids, values: Floats) -> np.float32:
+    """Return the product of a row and a query, both with features in rising order."""
+    total, j = 0.0, 0
+    for cell in range(rows.start[document], rows.start[document + 1]):
+        column = rows.columns[cell]
+        while j < len(columns) and columns[j] < column:
+            j += 1
+        if j == len(columns):
+            break
+        if columns[j] == column:
+            total += np.float64(rows.values[cell]) * np.float64(values[j])
+    return np.float32(total)
