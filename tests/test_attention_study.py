@@ -1,0 +1,106 @@
+"""The studies of AttentionXML run on small data and compare what they say."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from planted import planted_dataset, planted_texts
+
+pytest.importorskip("torch", reason="AttentionXML needs torch")
+
+from bench import attention_speed, attention_study
+from longtail.data import Parts, write_dataset
+from longtail.parallel import set_threads
+
+SMALL = {"word_dim": 8, "hidden": 8, "head": 8, "epochs": 2, "batch_size": 32}
+GIVEN = [part for name in SMALL for part in ("--set", f"{name}={SMALL[name]}")]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_dataset(Parts(planted_texts(120), planted_texts(40, seed=1)), folder / "planted")
+    return folder / "planted"
+
+
+def run(study, data, tmp_path, *more):
+    attention_study.main([study, str(data), "--device", "cpu", *more, "--json", f"{tmp_path}/out"])
+    return json.loads((tmp_path / "out").read_text())
+
+
+def test_every_part_of_table_4(data, tmp_path, capsys):
+    rows = run("parts", data, tmp_path, *GIVEN)
+    assert [row["model"] for row in rows] == list(attention_study.PARTS)
+    assert all(0 <= row["P@5"] <= 100 for row in rows)
+    shown = capsys.readouterr().out
+    assert shown.startswith("planted: 96 documents to train on, 24 measured\n")
+    assert "| BiLSTM + attention + averaging |" in shown
+
+
+def test_parts_differ_by_one_thing_each():
+    variants = [
+        {"encoder": "bilstm", "attention": True, "averaging": True, **change}
+        for change in attention_study.PARTS.values()
+    ]
+    for before, after in pairwise(variants):
+        assert sum(before[name] != after[name] for name in after) == 1
+
+
+def test_trees_are_the_first_of_one_ensemble(data, tmp_path):
+    rows = run("trees", data, tmp_path, *GIVEN, "--trees", "1,2", "--test")
+    assert [row["trees"] for row in rows] == [1, 2]
+    known, measured = attention_study.load_parts(data, test=True)
+    assert (len(known), len(measured)) == (120, 40)
+    alone, _ = attention_study.fit({**SMALL, "device": "cpu"}, known)
+    assert attention_study.precision(alone, measured)["P@5"] == rows[0]["P@5"]
+
+
+def test_figure_2_compares_models_and_settings(data, tmp_path):
+    pytest.importorskip("matplotlib")
+    models = "linear,attention-xml:epochs=1;hidden=4"
+    given = [part if part == "--set" else f"attention-xml.{part}" for part in GIVEN]
+    plot = tmp_path / "psp.svg"
+    rows = run("psp", data, tmp_path, "--models", models, *given, "--plot", str(plot))
+    assert [row["model"] for row in rows] == models.split(",")
+    assert rows[0]["PSP@1"] > 80
+    assert {"PSP@1", "PSP@3", "PSP@5", "P@1", "train s"} <= rows[1].keys()
+    text = plot.read_text()
+    assert "PSP@3" in text
+    assert "linear" in text
+
+
+def test_settings_of_a_contender():
+    given = ["attention-xml.hidden=4", "linear.trees=2"]
+    read = attention_study.read_contender
+    assert read("attention-xml:trees=3;epochs=2", given) == (
+        "attention-xml",
+        {"hidden": "4", "trees": "3", "epochs": "2"},
+    )
+    assert read("linear", given) == ("linear", {"trees": "2"})
+
+
+def test_rows_of_features_are_refused(tmp_path):
+    write_dataset(planted_dataset(), tmp_path / "rows.txt")
+    with pytest.raises(SystemExit, match="holds rows of features; attention-xml needs texts"):
+        attention_study.main(["parts", str(tmp_path / "rows.txt")])
+
+
+def test_no_test_part(tmp_path):
+    write_dataset(planted_texts(20), tmp_path / "texts.jsonl")
+    with pytest.raises(SystemExit, match="has no test part"):
+        attention_study.main(["parts", str(tmp_path / "texts.jsonl"), "--test"])
+
+
+def test_speed_of_training_and_prediction(data, capsys):
+    try:
+        attention_speed.main([str(data), "--device", "cpu", *GIVEN])
+    finally:
+        set_threads(None)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["documents"], found["labels"]) == (120, 12)
+    assert found["steps"] == 2 * 4
+    assert found["training documents per second"] == pytest.approx(
+        240 / found["seconds of training"], rel=0.5
+    )
+    assert found["predicted documents per second"] > 0
+    assert 0 < found["one text p50 ms"] <= found["one text p99 ms"]
