@@ -9,8 +9,8 @@ from longtail.errors import MissingExtraError
 
 Points = tuple[Sequence[float], Sequence[float]]
 
-COLOURS = ["#d95f02", "#7570b3", "#1b9e77", "#444444", "#e7298a", "#66a61e"]
-MARKERS = "osD^vP"
+COLOURS = ["#d95f02", "#7570b3", "#1b9e77", "#444444", "#e7298a", "#66a61e", "#e6ab02", "#8c6d31"]
+MARKERS = "osD^vPX*"
 
 
 def _figure(n_panels: int, columns: int, width: float) -> tuple[Any, list[Any]]:
@@ -58,7 +58,7 @@ def draw_bars(
     panels: Mapping[str, Mapping[str, Sequence[float]]], groups: Sequence[str], path: Path
 ) -> None:
     """Draw panels of bars: {title: {name: a height for each group}}."""
-    figure, axes = _figure(len(panels), min(3, len(panels)), 3.4)
+    figure, axes = _figure(len(panels), min(3, len(panels)), 3.4 if len(panels) > 1 else 5.5)
     names = list(dict.fromkeys(name for bars in panels.values() for name in bars))
     for ax, (title, bars) in zip(axes, panels.items(), strict=True):
         for name, heights in bars.items():
@@ -73,5 +73,7 @@ def draw_bars(
 
 def _finish(figure: Any, ax: Any, path: Path, n_names: int) -> None:
     handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(n_names, 6), frameon=False)
+    inches = 0.6 + 0.09 * max(map(len, labels))  # of one entry, about
+    columns = max(1, min(n_names, int(figure.get_figwidth() / inches)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     figure.savefig(path)
