@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, ParameterError
-from longtail.metrics import KS, PROPENSITIES, TrainingCounts, evaluate, evaluate_bands
+from longtail.metrics import (
+    KS,
+    PROPENSITIES,
+    TrainingCounts,
+    evaluate,
+    evaluate_bands,
+    evaluate_given,
+    find_hits,
+)
 from longtail.topk import NO_LABEL, TopK
 
 
@@ -374,3 +382,52 @@ def test_many_documents_take_no_time():
     evaluate(top, Y, train=train)
     evaluate_bands(top, Y, train)
     assert time.process_time() - start < 3  # some tenths of a second on an idle machine
+
+
+# ----------------------------------------------------------------------- labels above a threshold
+
+
+def test_given_labels_by_hand():
+    labels = np.array([[0, 1, NO_LABEL], [1, NO_LABEL, NO_LABEL], [2, 0, 3]], np.int32)
+    Y = sp.csr_matrix(np.array([[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [1, 0, 1, 0, 0]], np.float32))
+    report = evaluate_given(TopK(labels, np.zeros((3, 3), np.float32)), Y)
+    # 3 of 6 given are right, of 4 that are true.
+    assert report["precision-micro"] == pytest.approx(50)
+    assert report["recall-micro"] == pytest.approx(75)
+    assert report["F1-micro"] == pytest.approx(100 * 6 / 10)
+    # By document: 1 of 2 and 2; 0 of 1 and 0; 2 of 3 and 2.
+    assert report["precision-document"] == pytest.approx(100 * (1 / 2 + 0 + 2 / 3) / 3)
+    assert report["recall-document"] == pytest.approx(100 * (1 / 2 + 0 + 1) / 3)
+    assert report["F1-document"] == pytest.approx(100 * (2 / 4 + 0 + 4 / 5) / 3)
+    # By label, five of them: 2 of 2 and 2; 0 of 2 and 0; 1 of 1 and 1; 0 of 1 and 0; 0 of 0 and 1.
+    assert report["precision-macro"] == pytest.approx(100 * 2 / 5)
+    assert report["recall-macro"] == pytest.approx(100 * 2 / 5)
+    assert report["F1-macro"] == pytest.approx(100 * 2 / 5)
+    assert report["labels-per-document"] == 2
+
+
+def test_given_labels_agree_with_scikit_learn():
+    from sklearn.metrics import f1_score
+
+    rng = np.random.default_rng(0)
+    truth, given = rng.random((40, 6)) < 0.4, rng.random((40, 6)) < 0.5
+    labels = np.where(given, np.arange(6), NO_LABEL).astype(np.int32)
+    report = evaluate_given(
+        TopK(labels, given.astype(np.float32)), sp.csr_matrix(truth, dtype=float)
+    )
+    for ours, theirs in (("micro", "micro"), ("macro", "macro"), ("document", "samples")):
+        expected = f1_score(truth, given, average=theirs, zero_division=0)
+        assert report[f"F1-{ours}"] == pytest.approx(100 * expected)
+
+
+def test_nothing_given():
+    top = TopK(np.full((2, 3), NO_LABEL, np.int32), np.zeros((2, 3), np.float32))
+    report = evaluate_given(top, sp.csr_matrix(np.eye(2, 4)))
+    assert set(report.values()) == {0}
+    with pytest.raises(DataError, match="there are no documents to evaluate"):
+        evaluate_given(TopK(top.labels[:0], top.scores[:0]), sp.csr_matrix((0, 4)))
+
+
+def test_hits_beyond_the_known_labels():
+    top = TopK(np.array([[0, 7, NO_LABEL]], np.int32), np.ones((1, 3), np.float32))
+    assert find_hits(top, sp.csr_matrix(np.array([[1.0, 1.0]]))).tolist() == [[True, False, False]]

@@ -42,3 +42,10 @@ def test_named_gives_names_and_leaves_missing_labels_out():
 def test_named_of_no_documents_is_empty():
     empty = TopK(np.empty((0, 5), dtype=np.int32), np.empty((0, 5), dtype=np.float32))
     assert list(empty.named(["beer"])) == []
+
+
+def test_above_drops_labels_below_the_threshold():
+    kept = make_top().above(0.25)
+    assert kept.labels.tolist() == [[2, 0, NO_LABEL], [1, NO_LABEL, NO_LABEL]]
+    np.testing.assert_allclose(kept.scores, [[0.9, 0.25, 0], [0.5, 0, 0]])
+    assert list(make_top().above(0.95).named(["beer", "wine", "tea"])) == [[], []]
