@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from longtail.errors import ParameterError
 
@@ -24,8 +24,9 @@ class RunFolder:
         self.resume = resume
 
     def find_checkpoints(self) -> list[Path]:
-        """Return the folders of all checkpoints, whole or not."""
-        return [folder for folder in self.path.glob("*/step-*") if folder.is_dir()]
+        """Return the folders of all checkpoints, whole or not, and of parts that are done."""
+        found = [*self.path.glob("*/step-*"), *self.path.glob("*/parts/*")]
+        return [folder for folder in found if folder.is_dir()]
 
     def require_finished(self) -> None:
         """Raise ParameterError if an earlier run left checkpoints that a new one would remove."""
@@ -35,23 +36,24 @@ class RunFolder:
                 "with it, or --overwrite to begin again"
             )
 
-    def prepare(self, model: "Model", part: str) -> "Model":
+    def prepare(self, model: Any, part: str) -> "Model":
         """Let `model` write into the folder `part` of this one, if it is one that does."""
-        from longtail.models.neural import Neural
-
-        if isinstance(model, Neural):
+        if hasattr(model, "run_dir"):
             model.run_dir, model.resume = self.path / part, self.resume
-        return model
+        prepared: Model = model
+        return prepared
 
     def remove_checkpoints(self) -> None:
         """Remove what nobody needs once the model is saved."""
         # By name, as checkpoint.py would load torch for models that never used it.
         for folder in self.find_checkpoints():
-            rmtree(folder)
+            rmtree(folder, ignore_errors=True)
+        for folder in self.path.glob("*/parts"):
+            rmtree(folder, ignore_errors=True)
 
     def say_what_is_kept(self, out: Path) -> str:
         """Return what to tell a user who stopped training."""
         kept = f"no model was saved and {out} is as it was before"
         if not self.find_checkpoints():
             return f"{kept}."
-        return f"{kept}; the same command with --resume goes on from the last checkpoint."
+        return f"{kept}; the same command with --resume goes on from where it stopped."

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from inspect import signature
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,7 +21,9 @@ from longtail.errors import DataError, ParameterError, TrainingError
 if TYPE_CHECKING:
     from longtail.calibration import Calibration
     from longtail.data import Dataset
+    from longtail.metrics import TrainingCounts
     from longtail.models.base import Model
+    from longtail.topk import TopK
 
 Device = Literal["auto", "cpu", "cuda"]
 Method = Literal["isotonic", "logistic", "none"]
@@ -57,6 +60,10 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="A TOML file of parameters; --set wins over it."),
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long fusion may train: 90s, 10m (as usual), 2h."),
+    ] = None,
     device: Annotated[
         Device | None,
         typer.Option(help="Where to train a model that torch trains; a GPU if there is one."),
@@ -79,6 +86,8 @@ def train(
     documents held out also teach how probable labels of a score are, so the model that is saved
     gives probabilities (--calibration none leaves its own scores).
     A model that torch trains keeps its log and its checkpoints in DIR.run meanwhile.
+    fusion chooses its parts by the data, the machine and --budget, and says so first; it holds out
+    documents anyway, so that --valid changes nothing. Parts that are done wait in DIR.run.
     """
     from longtail.data import load
     from longtail.parallel import set_threads
@@ -86,7 +95,8 @@ def train(
 
     if not 0 <= valid < 1:
         raise ParameterError(f"--valid must be at least 0 and below 1. Got {valid:g} instead.")
-    name, chosen = gather_settings(model, config, settings or [], {"device": device, "seed": seed})
+    options = {"budget": budget, "device": device, "seed": seed}
+    name, chosen = gather_settings(model, config, settings or [], options)
     new_model = _model_maker(name, chosen)
     if os.path.lexists(out) and not overwrite:
         raise ParameterError(f"{out} already exists; choose another --out, or add --overwrite")
@@ -101,9 +111,13 @@ def train(
         documents, test = load(data)
         valid = _check_validation(valid, documents)
         began = time.perf_counter()
-        measured = run.prepare(new_model(), MEASURING)
-        report, learned = _validate(measured, documents, valid, calibration)
+        report, learned = None, None
+        if valid and not _measures_itself(new_model()):
+            measured = run.prepare(new_model(), MEASURING)
+            report, learned = _validate(measured, documents, valid, calibration)
         fitted, problem = _fit(run.prepare(new_model(), TRAINING), documents)
+        if _measures_itself(fitted):
+            report, learned = _take_measures(fitted, documents, calibration)
         fitted.calibration_ = learned
         if not IS_FIRST_PROCESS:
             return
@@ -144,11 +158,13 @@ def _only_first_process_speaks() -> Iterator[None]:
 def _model_maker(name: str, settings: dict[str, Any]) -> Any:
     """Return a function that makes an untrained model, after checking that it can."""
     from longtail.models import get_model_class
-    from longtail.models.neural import Neural
 
     model_class = get_model_class(name)
-    if not issubclass(model_class, Neural) and settings.pop("device", "cpu") == "cuda":
+    taken = signature(model_class).parameters
+    if "device" not in taken and settings.pop("device", "cpu") == "cuda":
         raise ParameterError(f"{name} is trained on the CPU only; leave out --device cuda")
+    if "budget" not in taken and "budget" in settings:
+        raise ParameterError(f"{name} trains as long as it takes; --budget is for fusion")
     model_class.from_settings(settings).check_parameters()
     return lambda: model_class.from_settings(settings)
 
@@ -167,10 +183,8 @@ def _check_validation(valid: float, documents: "Dataset") -> float:
 
 def _validate(
     model: "Model", documents: "Dataset", valid: float, method: Method
-) -> tuple[dict[str, float] | None, "Calibration | None"]:
+) -> tuple[dict[str, float], "Calibration | None"]:
     """Return how good `model` is on a part of `documents` after training on the rest."""
-    if not valid:
-        return None, None
     kept, held_out = documents.split(valid)
     typer.echo(
         f"Measuring: training on {len(kept):,} of {len(documents):,} documents, "
@@ -191,10 +205,34 @@ def _measure(
 
     The metrics are those of probabilities, each document's by what the others taught.
     """
-    from longtail.calibration import Calibration, choose_depth
+    from longtail.calibration import choose_depth
 
     top = predict_with_progress(model, held_out, choose_depth(held_out.Y), calibrated=False)
-    calibration, threshold, counts = None, None, model.training_counts_
+    return _judge(top, held_out, model.training_counts_, method)
+
+
+def _measures_itself(model: "Model") -> bool:
+    """Return whether training gives lists for held-out documents by itself, as fusion does."""
+    return hasattr(model, "held_out_")
+
+
+def _take_measures(
+    model: Any, documents: "Dataset", method: Method
+) -> tuple[dict[str, float] | None, "Calibration | None"]:
+    """Return what `_measure` does, by the lists that training has left."""
+    if model.held_out_ is None:
+        return None, None
+    held_out = documents.take(model.held_out_.rows)
+    return _judge(model.held_out_.top, held_out, model.training_counts_, method)
+
+
+def _judge(
+    top: "TopK", held_out: "Dataset", counts: "TrainingCounts", method: Method
+) -> tuple[dict[str, float], "Calibration | None"]:
+    """Return the metrics of lists, and what makes probabilities of their scores."""
+    from longtail.calibration import Calibration
+
+    calibration, threshold = None, None
     if method != "none":
         try:
             calibration, top = Calibration.fit_and_predict(top, held_out.Y, method, counts=counts)

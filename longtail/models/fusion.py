@@ -19,9 +19,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.calibration import Calibration, choose_depth
-from longtail.data import Dataset
+from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.features import Tfidf
 from longtail.metrics import TrainingCounts
@@ -62,11 +63,15 @@ WIDTH = 50  # labels that each part proposes
 
 
 class HeldOut(NamedTuple):
-    """What a fusion says of documents that neither its parts nor its combiner had seen."""
+    """What a fusion says of documents that neither its parts nor its combiner had seen.
 
+    Attributes:
+        rows: which of the training documents.
+        top: their lists, as scored before calibration.
+    """
+
+    rows: NDArray[np.int64]
     top: TopK
-    Y: sp.csr_matrix
-    counts: TrainingCounts
 
 
 class Fusion(Model):
@@ -127,9 +132,10 @@ class Fusion(Model):
 
     def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
         """Learn as every model does, and how probable labels are."""
-        super().fit(data, labels, progress=progress)
+        dataset = as_dataset(data, labels)
+        super().fit(dataset, progress=progress)
         if self.held_out_ is not None:
-            self._learn_probabilities(progress)
+            self._learn_probabilities(dataset.Y[self.held_out_.rows], self.held_out_.top, progress)
         return self
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
@@ -164,7 +170,6 @@ class Fusion(Model):
         self, X: sp.csr_matrix, dataset: Dataset, progress: Progress
     ) -> tuple[Plan, Facts]:
         """Choose the parts and say so."""
-        kind = _find_device(self.device)
         has_texts = dataset.X is None
         named = None if self.parts is None else find_parts(self.parts, known_parts())
         usable = [name for name in known_parts() if _reads(name, has_texts)]
@@ -183,6 +188,8 @@ class Fusion(Model):
         budget = None
         if self.budget is not None or named is None:
             budget = parse_budget(self.budget or DEFAULT_BUDGET)
+        needs_torch = not set(named or usable).isdisjoint(NEED_TORCH)
+        kind = _find_device(self.device) if needs_torch else "cpu"
         facts = describe_data(X, dataset.n_labels, has_texts, kind, measure_speed())
         plan = make_plan(facts, usable, named, budget)
         for line in plan.lines(facts):
@@ -229,7 +236,7 @@ class Fusion(Model):
         )
         choice = choose_combiner(candidates, Y, all_counts, kinds, choose_depth(Y))
         training.progress.advance(1)
-        self.held_out_ = HeldOut(choice.unseen, Y, all_counts)
+        self.held_out_ = HeldOut(rows, choice.unseen)
         _say_choice(choice.reports, choice.combiner.kind, training.progress)
         return choice.combiner
 
@@ -253,15 +260,12 @@ class Fusion(Model):
             combiner = _plain_mean(len(done))
         self.parts_, self.combiner_ = done, combiner
 
-    def _learn_probabilities(self, progress: Progress) -> None:
+    def _learn_probabilities(self, Y: sp.csr_matrix, top: TopK, progress: Progress) -> None:
         """Fit the calibration on held-out documents."""
-        top, Y, counts = self.held_out_ or HeldOut(*[None] * 3)  # type: ignore[arg-type]
         try:
-            self.calibration_, unseen = Calibration.fit_and_predict(top, Y, counts=counts)
+            self.calibration_ = Calibration.fit(top, Y, counts=self.training_counts_)
         except DataError as error:
             progress.say(f"Note: no probabilities: {error}")
-            return
-        self.held_out_ = HeldOut(unseen, Y, counts)
 
     # -- predicting ---------------------------------------------------------------------------
 

@@ -170,10 +170,7 @@ class Training:
         limit = self.deadline + (OVERRUN - 1) * (self.plan.budget or 0)
         model.fit(self._documents(model, kept), progress=Limited(self.progress, name, limit))
         if folder is not None:
-            files = model.to_files()
-            files.config["fusion"] = facts
-            write_folder(folder, files, overwrite=True)
-            rmtree(folder.with_name(folder.name + ".run"), ignore_errors=True)
+            self._keep(model, facts, folder)
         return model
 
     def _new_model(self, part: Part) -> Model:
@@ -208,6 +205,17 @@ class Training:
         """Return what a kept part must have been trained with."""
         scheme = list(self.plan.scheme) if fold != ALL else []
         return {"data": self.stamp, "scheme": scheme, "parameters": model.get_parameters()}
+
+    def _keep(self, model: Model, facts: dict[str, Any], folder: Path) -> None:
+        """Save a part for --resume; if that cannot be, training goes on all the same."""
+        files = model.to_files()
+        files.config["fusion"] = facts
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            write_folder(folder, files, overwrite=True)
+        except (LongtailError, OSError) as error:
+            self.progress.say(f"Note: {model.name} cannot be kept for --resume: {error}")
+        rmtree(folder.with_name(folder.name + ".run"), ignore_errors=True)
 
     def _find(self, part: Part, fold: str, facts: dict[str, Any]) -> Model | None:
         """Return the part that an earlier run trained, None if there is no such."""
