@@ -105,7 +105,7 @@ def compare(
     from longtail.parallel import n_threads, set_threads
 
     _check_options(valid, timeout, propensity, PROPENSITIES)
-    pairs = parse_pairs(settings or [])
+    all_seeds, pairs = _parse_seeds(seeds), parse_pairs(settings or [])
     contenders = parse_models(models, pairs, {"device": device, "budget": budget})
     entrants, missing = find_entrants(
         contenders, peers=peers or peers_from is not None, environments=peers_from
@@ -119,7 +119,7 @@ def compare(
     plan = Plan(
         split=split,
         entrants=entrants,
-        seeds=_parse_seeds(seeds),
+        seeds=all_seeds,
         threads=n_threads(),
         timeout=timeout,
         tfidf=text_settings(pairs),

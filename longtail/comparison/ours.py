@@ -40,7 +40,7 @@ class Ours(Method):
         settings = dict(self.setting)
         model_class = get_model_class(settings.pop("model"))
         if issubclass(model_class, Neural) or "rows" not in model_class.reads:
-            import torch  # noqa: F401
+            import longtail.trainer  # noqa: F401 (it loads torch)
         elif model_class.name in ("linear", "knn"):
             X, Y = _few_rows()
             with suppress(LongtailError):  # settings may not suit so few rows

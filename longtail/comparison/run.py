@@ -139,6 +139,7 @@ def _attempt(
         if measured is None:
             folder.begin(job, contents)
             measured = _run_once_or_twice(job, folder, made, progress, f"{name}: ")
+            progress.stage(f"{name}: tidying up", 0)
             folder.finish(job, keep_model=plan.keep_models)
             progress.say(f"{name}: trained in {measured['train_seconds']:.1f} s")
         else:

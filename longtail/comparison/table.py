@@ -95,7 +95,8 @@ def summarise(results: Results, metric: str) -> list[str]:
     if ahead:
         sentence += f"; its lead over {join(ahead)} is significant"
     if level:
-        sentence += f"; that over {join(level)} may be chance"
+        lead = "that" if ahead else "its lead"
+        sentence += f"; {lead} over {join(level)} may be chance"
     return [sentence + "."]
 
 

@@ -21,7 +21,9 @@ from longtail.report.svg import Interval, Series, bars, intervals, lines, scatte
 
 Method = Mapping[str, Any]
 
-PLOTTED = ("P@1", "P@5", "PSP@5")
+TOLD = ("P@1", "P@5", "PSP@5")  # in the first sentences
+PLOTTED = ("P@1", "P@5", "PSP@1", "PSP@5")
+FEWEST_IN_BIN = 10  # predictions, for a point of the reliability plot
 TESTED = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "recall@5")
 
 
@@ -33,16 +35,16 @@ def write_head(results: Results) -> str:
         f"{data['n_train']:,}, with {data['n_labels']:,} labels "
         f"({data['labels_per_document']:.1f} on a document). {results['date']}."
     )
-    sentences = [line for metric in PLOTTED for line in summarise(results, metric)]
+    sentences = [line for metric in TOLD for line in summarise(results, metric)]
     failed = [method for method in results["methods"] if method["error"]]
     body = f"<h1>{escape(data['name'])}</h1>{paragraph(facts, 'soft')}{bullets(sentences)}"
     for method in failed:
         seeds = f" (seed {join([str(seed) for seed in method['failed_seeds']])})"
         which = seeds if method["seeds"] else ""
         body += paragraph(f"{method['name']}{which} failed: {method['error']}", "failed")
-    for each in results["missing"]:
-        line = f"{each['package']} is not installed and was left out: {each['command']}"
-        body += paragraph(line, "failed")
+    if missing := [each["package"] for each in results["missing"]]:
+        left_out = f"Not installed and left out: {join(missing)}"
+        body += paragraph(f"{left_out} (pip install {' '.join(missing)})", "failed")
     return body
 
 
@@ -177,7 +179,11 @@ def _difference_cell(each: Mapping[str, Any] | None) -> Cell:
         f"{each['low']:+.2f} to {each['high']:+.2f}, p = {each['p']:.4f}, "
         f"corrected {each['p_corrected']:.4f}"
     )
-    return Cell(f'<span title="{tip}">{each["value"]:+.2f}</span>', each["value"], kind)
+    return Cell(f'<span title="{tip}">{_signed(each["value"])}</span>', each["value"], kind)
+
+
+def _signed(value: float) -> str:
+    return "0.00" if abs(value) < 0.005 else f"{value:+.2f}".replace("-", "−")
 
 
 # ------------------------------------------------------------------------------------------ bands
@@ -235,10 +241,11 @@ def write_costs(results: Results) -> Section | None:
     ]
     machine = results["machine"]
     intro = (
-        f"On {machine['threads']} threads of {machine['processor'] or 'this machine'}. Training "
-        f"and labelling begin with the document as it is and give {results['depth']} labels; for "
-        "several seeds, medians. One document: median and 99th percentile of single calls. "
-        "What a process does once, such as compiling, is not counted."
+        f"On {machine['threads']} of {machine['cores']} cores "
+        f"({machine['processor'] or 'unknown processor'}). Training and labelling begin with the "
+        f"document as it is and give {results['depth']} labels; for several seeds, medians. One "
+        "document: median and 99th percentile of single calls. What a process does once, such as "
+        "compiling, is not counted."
     )
     gpus = [f"{m['name']} was trained on {m['gpu']}." for m in methods if m["gpu"]]
     notes = [f"{m['name']}: {m['note']}." for m in methods if m["note"]]
@@ -254,7 +261,10 @@ def write_costs(results: Results) -> Section | None:
     return Section("costs", "Time and memory", body)
 
 
-_AGAINST = (("train_seconds", "training, s"), ("single_p50_ms", "one document, ms"))
+_AGAINST = (
+    ("train_seconds", "training time, s"),
+    ("single_p50_ms", "time for one document, ms"),
+)
 
 
 def _cost_cell(measured: Mapping[str, float], column: Column) -> Cell:
@@ -268,7 +278,7 @@ def _cost_plot(methods: Sequence[Method], metric: str, key: str, x_label: str) -
         for i, method in enumerate(methods)
     ]
     svg = scatter(points, x_label=x_label, y_label=metric, log_x=True)
-    return figure(svg, f"{metric} against {x_label.replace(', ', ' in ')}: up and left is better")
+    return figure(svg, f"{metric} against {x_label.split(',')[0]}; up and left is better")
 
 
 # ----------------------------------------------------------------------------------------- curves
@@ -315,11 +325,12 @@ def write_calibration(results: Results) -> Section | None:
     series = [
         Series(
             method["name"],
-            [each["score"] for each in method["calibration"]["bins"]],
-            [each["right"] for each in method["calibration"]["bins"]],
+            [each["score"] for each in shown],
+            [each["right"] for each in shown],
             i,
         )
         for i, method in enumerate(methods)
+        if (shown := [b for b in method["calibration"]["bins"] if b["n"] >= FEWEST_IN_BIN])
     ]
     rows = [
         [method_cell(method["name"], i), *_error_cells(method["calibration"])]
@@ -384,8 +395,9 @@ def _article(document: Mapping[str, Any], names: Sequence[str]) -> str:
         f"<tr><td>{escape(name)}</td><td>{_labels(labels)}</td></tr>"
         for name, labels in zip(names, document["predicted"], strict=True)
     )
+    place = f'<span class="soft">(test document {document["row"]:,})</span>'
     return (
-        f'<article><p>{escape(text)} <span class="soft">(test document {document["row"]:,})</span>'
+        f"<article><p><bdi>{escape(text)}</bdi> {place}"
         f"</p><table><tr><td>true</td><td>{true or 'none'}</td></tr>{rows}</table></article>"
     )
 
@@ -395,7 +407,7 @@ def _labels(labels: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _label(text: str, right: bool) -> str:
-    return f'<span class="label{" right" if right else ""}">{escape(text)}</span>'
+    return f'<bdi class="label{" right" if right else ""}">{escape(text)}</bdi>'
 
 
 # -------------------------------------------------------------------------------------- provenance

@@ -39,8 +39,8 @@ th, td {{ padding: .3rem .6rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--rule); }}
 th {{ font-weight: 600; vertical-align: bottom; }}
 th:first-child, td:first-child, td.left, th.left {{ text-align: left; }}
-td:first-child {{ position: sticky; left: 0; background: var(--paper); max-width: 15rem;
-  white-space: normal; }}
+td:first-child {{ position: sticky; left: 0; background: var(--paper); min-width: 9.5rem;
+  max-width: 15rem; white-space: normal; }}
 th button {{ all: unset; cursor: pointer; font-weight: 600; }}
 th button:focus-visible {{ outline: 2px solid var(--c0); }}
 th button::after {{ content: " ↕"; color: var(--soft); font-size: .75em; }}
@@ -51,7 +51,7 @@ td small {{ color: var(--soft); }}
 .good {{ background: var(--good); }}
 .bad {{ background: var(--bad); }}
 .dot {{ display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .4em; }}
-.plots {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr));
+.plots {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr));
   gap: 1rem; margin: .8rem 0; }}
 figure {{ margin: 0; padding: .8rem; background: var(--card); border-radius: .5rem; }}
 figure svg {{ display: block; width: 100%; height: auto; max-width: 36rem; margin: 0 auto; }}
@@ -72,6 +72,8 @@ pre {{ background: var(--card); padding: .7rem; border-radius: .5rem; overflow-x
   white-space: pre-wrap; }}
 nav a {{ margin-right: 1rem; white-space: nowrap; }}
 a {{ color: var(--c0); }}
+@media (max-width: 40rem) {{ td:first-child {{ min-width: 6.5rem; max-width: 8rem; }}
+  th, td {{ padding: .3rem .4rem; }} }}
 @media print {{ details {{ display: block; }} body {{ max-width: none; }} }}
 """
 

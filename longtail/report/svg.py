@@ -13,8 +13,9 @@ from html import escape
 WIDTH, HEIGHT = 460.0, 290.0
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 12.0, 40.0
 LINE = 16.0  # height of a line of text
-LETTER = 6.3  # width of a letter, about
+LETTER = 7.0  # width of a letter, about
 N_TICKS = 5
+TICK_ROOM = 34.0  # from one number on an axis to the next
 PALETTE = (
     "#0b66c3",
     "#d9480f",
@@ -105,8 +106,16 @@ class Scale:
             ticks = [f * 10.0**d for d in decades for f in factors]
             ticks = [tick for tick in ticks if self.low <= tick <= self.high]
             if len(ticks) >= 3:
-                return ticks[:: max(1, len(ticks) // N_TICKS)]
-        return ticks
+                break
+        return self._apart(ticks[:: max(1, len(ticks) // N_TICKS)])
+
+    def _apart(self, ticks: list[float]) -> list[float]:
+        """Return the ticks but for those whose numbers would overlap with the one before."""
+        kept: list[float] = []
+        for tick in ticks:
+            if not kept or abs(self(tick) - self(kept[-1])) >= TICK_ROOM:
+                kept.append(tick)
+        return kept
 
 
 def spell(value: float) -> str:
@@ -305,20 +314,22 @@ def _name_points(
 ) -> list[str]:
     """Write each name beside its point, moved up or down where two would overlap."""
     parts = []
-    taken: list[tuple[float, float, float]] = []  # left, right, height
+    taken = [(x - 5, x + 5, y + 4) for x, y in places]  # left, right, height: of the markers
     for i in sorted(range(len(points)), key=lambda i: places[i][1]):
         x, y = places[i]
         name, ink = _shorten(points[i].name), colour(points[i].number)
         width = len(name) * LETTER
-        left = x + 8 if x + 8 + width < WIDTH else x - 8 - width
+        before = x + 8 + width > WIDTH
+        left = x - 8 - width if before else x + 8
         height = y + 4
         while any(a < left + width and left < b and abs(h - height) < 13 for a, b, h in taken):
             height += 3
         height = min(height, bottom - 3) if height - y < 30 else height
         taken.append((left, left + width, height))
+        edge, anchor = (left + width, "end") if before else (left, "start")
         if height - y > 12:
-            parts.append(_line(x, y, left, height - 4, ink, opacity=0.4))
-        parts.append(_text(left, height, name, fill=ink))
+            parts.append(_line(x, y, edge, height - 4, ink, opacity=0.4))
+        parts.append(_text(edge, height, name, anchor, fill=ink))
     return parts
 
 

@@ -1,0 +1,143 @@
+"""`longtail compare`, end to end on small planted data."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from test_cli import LONGTAIL, fail, run, succeed, write_sparse, write_texts
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_texts(folder / "train.jsonl", 120, seed=0)
+    write_texts(folder / "test.jsonl", 40, seed=1)
+    return folder
+
+
+def read_results(out):
+    return json.loads((out / "results.json").read_text())
+
+
+def test_two_models_side_by_side(data, tmp_path):
+    out = tmp_path / "report"
+    shown = succeed("compare", data, "--models", "linear,linear:preset=fast", "--out", out)
+    assert "1/2 linear: trained in" in shown.stderr
+    assert f"The report is {out}/report.html" in shown.stdout
+    assert "P@1: linear is highest" in shown.stdout
+    results = read_results(out)
+    assert [method["name"] for method in results["methods"]] == ["linear", "linear:preset=fast"]
+    assert results["methods"][0]["metrics"]["P@1"]["value"] > 90
+    assert results["data"]["n_test"] == 40
+    assert results["data"]["origin"] == "the test part of the data"
+    assert set(results["files"]) == {"train.jsonl", "test.jsonl"}
+    assert results["command"].startswith("longtail ")
+    top = np.load(out / "runs" / "linear" / "seed-0" / "top.npz")
+    assert top["labels"].shape == (40, 4)
+    assert (out / "report.html").read_text().startswith("<!doctype html>")
+    assert "| linear " in (out / "table.md").read_text()
+    assert not (out / "scratch").exists()
+
+
+def test_more_models_are_added_to_what_is_there(data, tmp_path):
+    out = tmp_path / "report"
+    succeed("compare", data, "--models", "linear", "--out", out, "--keep-models")
+    assert (out / "models" / "linear" / "seed-0" / "config.json").exists()
+    assert "already holds a comparison" in fail("compare", data, "--models", "linear", "--out", out)
+    models = "linear,linear:trees=1"
+    again = succeed("compare", data, "--models", models, "--out", out, "--resume")
+    assert "1/2 linear: kept from before" in again.stderr
+    assert "2/2 linear:trees=1: trained in" in again.stderr
+    other = write_texts(tmp_path / "other.jsonl", 50, seed=2)
+    error = fail("compare", other, "--models", "linear", "--out", out, "--resume")
+    assert "holds a comparison on other documents" in error
+
+
+def test_rows_with_seeds_and_settings(tmp_path):
+    data = write_sparse(tmp_path / "rows.txt", 100, seed=0)
+    out = tmp_path / "report"
+    options = ["--set", "linear.trees=1", "--seeds", "3,4", "--valid", "0.5", "--threads", "1"]
+    succeed("compare", data, "--models", "linear", "--out", out, *options)
+    (method,) = read_results(out)["methods"]
+    assert method["seeds"] == [3, 4]
+    assert method["setting"] == {"model": "linear", "trees": "1"}
+    assert read_results(out)["data"]["n_test"] == 50
+
+
+def test_a_method_that_cannot_do_it_is_a_line(tmp_path):
+    pytest.importorskip("torch")
+    data = write_sparse(tmp_path / "rows.txt", 60, seed=0)
+    out = tmp_path / "report"
+    shown = succeed("compare", data, "--models", "attention-xml,linear", "--out", out)
+    assert "attention-xml: failed: attention-xml cannot be trained on feature rows" in shown.stderr
+    assert "attention-xml failed" in (out / "report.html").read_text()
+
+
+def test_no_method_at_all(tmp_path):
+    pytest.importorskip("torch")
+    data = write_sparse(tmp_path / "rows.txt", 60, seed=0)
+    result = run("compare", data, "--models", "attention-xml", "--out", tmp_path / "report")
+    assert result.exit_code == 2
+    assert "Error: no method has finished; what is known of each is in" in result.stderr
+    assert (tmp_path / "report" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--models", "linaer"], "there is no model 'linaer'; did you mean 'linear'?"),
+        (["--models", "linear", "--seeds", "1,x"], "--seeds must be different whole numbers"),
+        (["--models", "linear", "--seeds", "1,1"], "--seeds must be different whole numbers"),
+        (["--models", "linear", "--valid", "1"], "--valid must be above 0 and below 1. Got 1"),
+        (["--models", "linear", "--timeout", "0"], "--timeout must be above 0. Got 0 instead."),
+        (["--models", "linear", "--propensity", "amazn"], "did you mean 'amazon'?"),
+        (["--models", "linear", "--set", "glas.dim=3"], "--set needs MODEL.key=value"),
+        (["--models", "linear", "--set", "linear.tree=3"], "did you mean 'trees'?"),
+        ([], "Missing option '--models'"),
+    ],
+)
+def test_wrong_options_are_told_before_any_work(data, tmp_path, options, message):
+    assert message in fail("compare", data, "--out", tmp_path / "report", *options)
+    assert not (tmp_path / "report").exists()
+
+
+def test_unreadable_data(tmp_path):
+    out = tmp_path / "report"
+    assert "nowhere" in fail("compare", tmp_path / "nowhere", "--models", "linear", "--out", out)
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"text": "a", "labels": ["b"]}\n{oops\n')
+    assert "broken.jsonl:2" in fail("compare", broken, "--models", "linear", "--out", out)
+    assert not out.exists()
+
+
+def test_ctrl_c_keeps_what_is_finished(data, tmp_path):
+    out = tmp_path / "report"
+    settings = "linear,linear:trees=60"
+    command = [*LONGTAIL, "compare", str(data), "--models", settings, "--out", str(out)]
+    started = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, stdin=subprocess.DEVNULL
+    )
+    finished = out / "runs" / "linear" / "seed-0" / "run.json"
+    deadline = time.monotonic() + 60
+    while not finished.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGINT)
+    _, stderr = started.communicate(timeout=60)
+    assert started.returncode == 130, stderr
+    assert "1 run is finished in" in stderr
+    assert "the same command with --resume goes on from there." in stderr
+    assert not (out / "scratch").exists()
+    again = succeed("compare", data, "--models", settings, "--out", out, "--resume")
+    assert "1/2 linear: kept from before" in again.stderr
+
+
+def test_help_needs_no_heavy_package():
+    code = "import sys; from longtail.cli import app; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,582 @@
+"""Comparisons: who takes part, what they are given, how runs end, and what is more than chance."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from planted import planted_dataset, planted_texts
+
+from longtail.comparison.bootstrap import (
+    choose_n_draws,
+    correct,
+    draw_metrics,
+    mean_of_seeds,
+)
+from longtail.comparison.contenders import (
+    Home,
+    Missing,
+    find_entrants,
+    find_home,
+    parse_models,
+    text_settings,
+)
+from longtail.comparison.disagreement import (
+    count_agreement,
+    cut,
+    find_disagreements,
+    show_document,
+)
+from longtail.comparison.folder import ReportFolder, as_file_name, read_top, write_whole
+from longtail.comparison.process import Job, describe_failure, run
+from longtail.comparison.results import assemble
+from longtail.comparison.run import Failure, Plan, Run, drop_excluded, run_all
+from longtail.comparison.split import Split, checksum, read_split, write_given
+from longtail.comparison.table import escape, join, markdown, summarise, write_table
+from longtail.data import Dataset
+from longtail.errors import DataError, MissingExtraError, ParameterError
+from longtail.metrics import PerDocument, evaluate
+from longtail.peers import OURS, PEERS, Contender
+from longtail.progress import SILENT
+from longtail.topk import NO_LABEL, TopK
+
+LINEAR = {"model": "linear"}
+
+
+def names_and_settings(text, pairs=None, options=None):
+    return [(c.name, c.setting) for c in parse_models(text, pairs or {}, options or {})]
+
+
+# ------------------------------------------------------------------------------------- contenders
+
+
+def test_models_are_names_with_settings_behind_a_colon():
+    assert names_and_settings("linear, linear:preset=fast,trees=2,linear:trees=3") == [
+        ("linear", LINEAR),
+        ("linear:preset=fast,trees=2", {**LINEAR, "preset": "fast", "trees": "2"}),
+        ("linear:trees=3", {**LINEAR, "trees": "3"}),
+    ]
+
+
+def test_set_and_options_reach_the_models_that_have_them():
+    pairs = {"linear.trees": "2", "tfidf.ngrams": "1"}
+    found = names_and_settings("linear,glas", pairs, {"device": "cpu", "budget": None})
+    assert found == [
+        ("linear", {**LINEAR, "trees": "2", "tfidf.ngrams": "1"}),
+        ("glas", {"model": "glas", "device": "cpu", "tfidf.ngrams": "1"}),
+    ]
+    assert text_settings(pairs) == {"ngrams": "1"}
+
+
+def test_a_setting_of_its_own_wins_over_one_for_all():
+    assert names_and_settings("linear:trees=1", {"linear.trees": "2"})[0][1]["trees"] == "1"
+
+
+def test_a_peer_can_be_named():
+    assert parse_models("omikuji bonsai", {}, {})[0].package == "omikuji"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("linaer", r"there is no model 'linaer'; did you mean 'linear'\? \(known: linear, "),
+        ("linear:tree=3", "Linear has no parameter 'tree'; did you mean 'trees'?"),
+        ("linear:trees=x", "The 'trees' parameter of Linear must be a whole number"),
+        ("linear:trees=0", "The 'trees' parameter of Linear must be"),
+        ("linear:fast", r"--models needs key=value behind 'linear:', such as linear:seed=1. Got"),
+        ("trees=3", "--models must begin with a name. Got 'trees=3' instead."),
+        (" , ", "--models names no model"),
+        ("linear,linear", "--models names 'linear' twice"),
+        ("linear:trees=1,trees=2", "--models gives 'trees' of linear twice"),
+        ("omikuji bonsai:x=1", "'omikuji bonsai' is a peer and takes no settings here"),
+    ],
+)
+def test_wrong_models(text, message):
+    with pytest.raises(ParameterError, match=message):
+        parse_models(text, {}, {})
+
+
+@pytest.mark.parametrize("pair", ["trees", "glas.dim", ".x", "linear."])
+def test_set_must_name_one_of_the_models(pair):
+    with pytest.raises(ParameterError, match=r"--set needs MODEL.key=value with one of linear"):
+        parse_models("linear", {pair: "1"}, {})
+
+
+def test_missing_peers_are_named_with_what_installs_them(tmp_path):
+    nowhere = Contender("no such", "no-such-package", "longtail.peers.none")
+    assert find_home(nowhere, tmp_path) == Missing("no-such-package", "pip install no-such-package")
+    with pytest.raises(MissingExtraError, match="install it with: pip install no-such-package"):
+        find_entrants([nowhere], peers=False, environments=None)
+
+
+def test_peers_are_found_in_an_environment_of_their_own(tmp_path):
+    python = tmp_path / "omikuji" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho 9.8.7\n")
+    python.chmod(0o755)
+    home = find_home(next(peer for peer in PEERS if peer.package == "omikuji"), tmp_path)
+    assert home == Home(python, "9.8.7")
+
+
+# ------------------------------------------------------------------------------------------ split
+
+
+def make_split(n=200, kind=planted_dataset):
+    train, test = kind(n).split(0.25)
+    return Split(train, test, "made up")
+
+
+def test_data_without_a_test_part_are_divided(tmp_path):
+    lines = [json.dumps({"text": f"word{i % 3} x", "labels": [f"l{i % 3}"]}) for i in range(20)]
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(lines))
+    split = read_split(path, None)
+    assert (len(split.train), len(split.test)) == (16, 4)
+    assert "20% of the training documents" in split.origin
+    assert len(read_split(path, 0.5).test) == 10
+    assert read_split(path, None).describe() == split.describe()
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([("a", ["x"])], "1 document cannot be divided into a training and a test part"),
+        ([("a", []), ("b", [])], "none of the 1 training documents carries a label"),
+    ],
+)
+def test_data_that_cannot_be_compared_on(tmp_path, documents, message):
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(json.dumps({"text": t, "labels": ls}) for t, ls in documents))
+    with pytest.raises(DataError, match=message):
+        read_split(path, None)
+
+
+def test_methods_never_get_the_test_labels(tmp_path):
+    split = make_split(kind=planted_texts)
+    made = write_given(split, tmp_path / "given", with_rows=True, tfidf={"ngrams": "1"})
+    assert sorted(path.name for path in (tmp_path / "given").glob("**/*") if path.is_file()) == [
+        "label_names.json",
+        "test_X.npz",
+        "test_texts.json",
+        "train_X.npz",
+        "train_Y.npz",
+        "train_Y.npz",
+        "train_texts.json",
+    ]
+    X = sp.csr_matrix(sp.load_npz(tmp_path / "given" / "rows" / "train_X.npz"))
+    np.testing.assert_allclose(np.sqrt(X.multiply(X).sum(axis=1)), 1, rtol=1e-5)
+    assert made.n_empty == 0
+    assert made.train_seconds > 0
+
+
+def test_checksum_changes_with_every_part():
+    data = planted_texts(20)
+    other_texts = Dataset(data.Y, data.label_names, texts=["x", *data.texts[1:]])
+    other_labels = Dataset(data.Y[::-1], data.label_names, texts=data.texts)
+    other_names = Dataset(data.Y, ["x", *data.label_names[1:]], texts=data.texts)
+    sums = {checksum(each) for each in (data, other_texts, other_labels, other_names)}
+    assert len(sums) == 4
+    assert checksum(planted_texts(20)) == checksum(data)
+
+
+def test_excluded_pairs_leave_the_predictions():
+    split = make_split(8)
+    exclude = sp.csr_matrix(([1.0], ([0], [3])), shape=split.test.Y.shape)
+    split = Split(
+        split.train,
+        Dataset(split.test.Y, split.test.label_names, X=split.test.X, exclude=exclude),
+        "",
+    )
+    top = TopK(np.array([[3, 1], [3, 1]], np.int32), np.array([[0.9, 0.5]] * 2, np.float32))
+    kept = drop_excluded(top, split)
+    assert kept.labels.tolist() == [[1, NO_LABEL], [3, 1]]
+    np.testing.assert_allclose(kept.scores, [[0.5, 0], [0.9, 0.5]])
+
+
+# -------------------------------------------------------------------------------------- bootstrap
+
+
+def test_holms_correction_by_hand():
+    assert correct([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert correct([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert correct([]) == []
+
+
+def per_document(values):
+    values = np.asarray(values, float)
+    return {"P@1": PerDocument(values, np.ones(len(values)))}
+
+
+def test_an_interval_holds_what_theory_says():
+    rng = np.random.default_rng(3)
+    hits = per_document(rng.random(1000) < 0.4)
+    spread = draw_metrics([hits], 4000)["P@1"].spread(0)
+    value = hits["P@1"].percent()
+    half = 1.96 * np.sqrt(value * (100 - value) / 1000)
+    assert spread.value == value
+    assert spread.low == pytest.approx(value - half, abs=0.3)
+    assert spread.high == pytest.approx(value + half, abs=0.3)
+
+
+def test_paired_differences_tell_a_lead_from_chance():
+    rng = np.random.default_rng(5)
+    base = rng.random(500) < 0.5
+    better = base | (rng.random(500) < 0.1)  # never worse on any document
+    shuffled = rng.permutation(base)
+    draws = draw_metrics([per_document(each) for each in (base, better, base, shuffled)], 2000)
+    found = {(d.one, d.other): d for d in draws["P@1"].differences()}
+    assert found[0, 1].is_significant
+    assert found[0, 1].value < 0
+    assert found[0, 1].high < 0
+    assert found[0, 2].p == 1
+    assert found[0, 2].low == found[0, 2].high == 0
+    assert not found[0, 3].is_significant
+
+
+def test_false_alarms_are_rare():
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(60):
+        methods = [per_document(rng.random(200) < 0.5) for _ in range(4)]
+        found = draw_metrics(methods, 500)["P@1"].differences()
+        alarms += any(each.is_significant for each in found)
+    assert alarms <= 9  # 5 % of 60 are 3
+
+
+def test_draws_fit_the_ratio_of_sums():
+    reached, possible = np.array([1.0, 0.0, 3.0]), np.array([2.0, 0.0, 4.0])
+    draws = draw_metrics([{"PSP@1": PerDocument(reached, possible)}], 50)["PSP@1"]
+    assert draws.values[0] == pytest.approx(100 * 4 / 6)
+    assert draws.drawn.shape == (50, 1)
+    assert (draws.drawn <= 75 + 1e-9).all()
+
+
+def test_number_of_draws_lets_the_correction_leave_a_chance():
+    assert choose_n_draws(100, 2) == 10_000
+    assert choose_n_draws(10**7, 2) == 2_000
+    assert choose_n_draws(10**7, 20) / 190 > 1 / 0.05
+
+
+def test_seeds_are_averaged_document_by_document():
+    merged = mean_of_seeds([per_document([1, 0, 1]), per_document([0, 0, 1])])
+    assert merged["P@1"].reached.tolist() == [0.5, 0, 1]
+
+
+# ----------------------------------------------------------------------------------- disagreement
+
+
+def tops_and_test():
+    Y = sp.csr_matrix(np.eye(3, 4, dtype=np.float32))
+    test = Dataset(Y, ["a", "b", "c", "d"], texts=["one", "two", "three"])
+    one = TopK(np.array([[0, 1], [1, 0], [2, 0]], np.int32), np.full((3, 2), 0.5, np.float32))
+    other = TopK(np.array([[0, 1], [3, 2], [2, 1]], np.int32), np.full((3, 2), 0.5, np.float32))
+    return [one, other], test
+
+
+def test_agreement_by_hand():
+    tops, test = tops_and_test()
+    found = count_agreement(tops, test)
+    assert found["same_first"][0] == pytest.approx([100, 200 / 3])
+    assert found["only_right"] == pytest.approx([100 / 3, 0])
+    assert found["any_right"] == 100
+    assert found["all_right"] == pytest.approx(200 / 3)
+
+
+def test_documents_are_ordered_by_who_is_right_then_by_the_lists():
+    tops, test = tops_and_test()
+    rows = find_disagreements(tops, [np.array([1.0, 1, 1]), np.array([1.0, 0, 1])])
+    assert rows == [1, 2]  # document 0 has the same list twice
+    shown = show_document(1, tops, test)
+    assert shown["text"] == "two"
+    assert shown["true"] == ["b"]
+    assert [[each["label"] for each in labels] for labels in shown["predicted"]] == [
+        ["b", "a"],
+        ["d", "c"],
+    ]
+    assert shown["predicted"][0][0]["right"]
+    assert find_disagreements(tops[:1], [np.ones(3)]) == []
+    assert cut("abcdef", 4) == "abc…"
+
+
+# ------------------------------------------------------------------------------------------- runs
+
+# Stands for a peer: what it does is in its setting.
+UNRULY = """
+import os, signal, sys, time
+from longtail.peers.measure import Method, run
+import numpy as np
+class Unruly(Method):
+    def train(self, data):
+        does = self.setting["does"]
+        if does == "die": os.kill(os.getpid(), signal.SIGKILL)
+        if does == "crash": os.kill(os.getpid(), signal.SIGSEGV)
+        if does == "hang": time.sleep(60)
+        if does == "raise": raise ValueError("no good\\nsecond line")
+        if does == "memory": raise MemoryError
+        if does == "refuse" and (np.diff(data[0].indptr) == 0).any(): raise ValueError("empty row")
+    def save(self): (self.folder / "weights").write_bytes(b"x" * 1000)
+    def load(self): pass
+    def predict(self, rows):
+        n = rows.shape[0]
+        return np.tile(np.arange(self.k, dtype=np.int32), (n, 1)), np.full((n, self.k), 0.5, "f4")
+run(Unruly)
+"""
+
+
+@pytest.fixture
+def unruly(tmp_path, monkeypatch):
+    """Return a function that makes an entrant which behaves as it is told."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "unruly.py").write_text(UNRULY)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+
+    def make(does):
+        return Contender(does, OURS, "unruly", {"does": does})
+
+    return make
+
+
+def plan_of(split, contenders, **more):
+    entrants, _ = find_entrants(contenders, peers=False, environments=None)
+    given = {"seeds": [0], "threads": 1, "timeout": None, "tfidf": {}} | more
+    return Plan(split=split, entrants=entrants, **given)
+
+
+class Said:
+    def __init__(self):
+        self.lines, self.stages = [], []
+
+    def stage(self, name, total):
+        self.stages.append(name)
+
+    def advance(self, amount):
+        pass
+
+    def note(self, text):
+        pass
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+def open_folder(path, **more):
+    folder = ReportFolder(path)
+    folder.open({"data": 1}, **({"resume": False, "overwrite": False} | more))
+    return folder
+
+
+def test_whatever_a_method_does_is_a_line(tmp_path, unruly):
+    ways = ["work", "die", "crash", "raise", "memory"]
+    plan = plan_of(make_split(40), [unruly(way) for way in ways])
+    said = Said()
+    runs = run_all(plan, open_folder(tmp_path / "out"), said)
+    errors = [run.error if isinstance(run, Failure) else None for run in runs]
+    assert errors[:2] == [None, "killed (signal 9), most likely because memory ran out"]
+    assert errors[2].startswith("crashed (SIGSEGV)")
+    assert errors[3:] == ["ValueError: no good", "out of memory"]
+    assert runs[0].measured["model_mb"] == 0.001
+    assert "2/5 die: failed: killed (signal 9), most likely because memory ran out" in said.lines
+    assert not list((tmp_path / "out").glob("**/model"))
+    assert not (tmp_path / "out" / "scratch").exists()
+
+
+def test_a_method_that_takes_too_long_is_stopped(tmp_path, unruly):
+    plan = plan_of(make_split(40), [unruly("hang")], timeout=2)
+    (result,) = run_all(plan, open_folder(tmp_path / "out"), SILENT)
+    assert isinstance(result, Failure)
+    assert result.error == "stopped after 2 s"
+
+
+def test_finished_runs_are_kept_and_failed_ones_repeated(tmp_path, unruly):
+    split = make_split(40)
+    plan = plan_of(split, [unruly("work"), unruly("raise")])
+    run_all(plan, open_folder(tmp_path / "out"), SILENT)
+    said = Said()
+    longer = plan_of(split, [unruly("work"), unruly("raise"), unruly("memory")])
+    run_all(longer, open_folder(tmp_path / "out", resume=True), said)
+    assert said.lines == [
+        "1/3 work: kept from before",
+        "2/3 raise: failed: ValueError: no good",
+        "3/3 memory: failed: out of memory",
+    ]
+    said = Said()
+    run_all(plan_of(split, [unruly("work")], threads=2), ReportFolder(tmp_path / "out"), said)
+    assert said.lines[0].startswith("1/1 work: trained in")
+
+
+def test_a_peer_that_refuses_empty_rows_is_tried_without_them(tmp_path, unruly, monkeypatch):
+    X = planted_dataset(40).X.tolil()
+    X[0] = 0
+    data = planted_dataset(40)
+    train = Dataset(data.Y, data.label_names, X=sp.csr_matrix(X))
+    peer = Contender("refuse", "numpy", "unruly", {"does": "refuse"})
+    # a peer gets our adapters alone, so that the stand-in has to lie beside them
+    monkeypatch.setattr(
+        "longtail.comparison.process.write_library",
+        lambda folder: _copy_library(folder, tmp_path / "modules" / "unruly.py"),
+    )
+    (result,) = run_all(
+        plan_of(Split(train, data, ""), [peer]), open_folder(tmp_path / "out"), SILENT
+    )
+    assert isinstance(result, Run), result
+    assert result.measured["note"] == "trained without the 1 empty rows, which it refuses"
+    assert result.version == np.__version__
+
+
+def _copy_library(folder, module, copy=None):
+    from shutil import copytree
+
+    from longtail import peers
+
+    (folder / "longtail").mkdir(parents=True)
+    (folder / "longtail" / "__init__.py").touch()
+    copytree(Path(peers.__file__).parent, folder / "longtail" / "peers")
+    (folder / module.name).write_text(module.read_text())
+
+
+def test_models_are_kept_if_asked_for(tmp_path, unruly):
+    plan = plan_of(make_split(40), [unruly("work")], keep_models=True)
+    run_all(plan, open_folder(tmp_path / "out"), SILENT)
+    assert (tmp_path / "out" / "models" / "work" / "seed-0" / "weights").exists()
+
+
+def test_nothing_goes_on_after_a_run_was_left(tmp_path, unruly):
+    job = Job(unruly("hang"), Path(sys.executable), tmp_path / "g", tmp_path / "o", 0, 5, 1, None)
+    write_given(make_split(40), tmp_path / "g", with_rows=False, tfidf={})
+
+    class Impatient(Said):
+        def stage(self, name, total):
+            if "training" in name:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job, Impatient(), "", tmp_path)
+    assert not _is_running("unruly")
+
+
+def _is_running(word):
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if word.encode() in path.read_bytes() and int(path.parent.name) != os.getpid():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def test_failures_in_words(tmp_path):
+    (tmp_path / "output.txt").write_text("thread panicked at x\nnote: more\n")
+    assert describe_failure(tmp_path, -signal.SIGABRT) == "crashed (SIGABRT): thread panicked at x"
+    assert describe_failure(tmp_path, 3) == "thread panicked at x"
+    (tmp_path / "failed.json").write_text('{"kind": "DataError", "message": "bad row; mend it"}')
+    assert describe_failure(tmp_path, 1) == "bad row; mend it"
+
+
+# ----------------------------------------------------------------------------------------- folder
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ParameterError, match="already exists and holds no comparison"):
+        open_folder(tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.txt").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(ParameterError, match="is not a folder"):
+        open_folder(tmp_path / "file")
+
+
+def test_a_comparison_is_gone_on_with_only_if_asked_and_on_the_same_data(tmp_path):
+    open_folder(tmp_path / "out")
+    with pytest.raises(ParameterError, match="add --resume to go on with it"):
+        open_folder(tmp_path / "out")
+    open_folder(tmp_path / "out", resume=True)
+    with pytest.raises(ParameterError, match="holds a comparison on other documents"):
+        ReportFolder(tmp_path / "out").open({"data": 2}, resume=True, overwrite=False)
+    (tmp_path / "out" / "old").touch()
+    open_folder(tmp_path / "out", overwrite=True)
+    assert not (tmp_path / "out" / "old").exists()
+
+
+def test_small_things_of_the_folder(tmp_path):
+    assert as_file_name("glas:preset=fast,dim=64") == "glas-preset=fast,dim=64"
+    assert as_file_name("../../x") == "x"
+    assert as_file_name("::") == "method"
+    write_whole(tmp_path / "x", "half a pair: \ud800")
+    assert (tmp_path / "x").read_text() == "half a pair: \\ud800"
+    assert read_top(tmp_path) is None
+    (tmp_path / "top.npz").write_bytes(b"PK broken")
+    assert read_top(tmp_path) is None
+
+
+# ---------------------------------------------------------------------------------------- results
+
+
+def made_up_run(name, split, wrong, seed=0):
+    """Return a run that gives `wrong` of the documents a wrong first label, and true ones else."""
+    rng = np.random.default_rng(seed)
+    labels = np.array([rng.permutation(split.train.n_labels)[:6] for _ in range(len(split.test))])
+    for i in np.flatnonzero(rng.random(len(labels)) >= wrong):
+        true = split.test.Y[i].indices[0]
+        labels[i] = [true, *[label for label in labels[i] if label != true]][:6]
+    measured = {"train_seconds": 1.0, "train_cpu_seconds": 1.0, "train_peak_mb": 1.0}
+    measured |= {"model_mb": 1.0, "documents_per_second": 10.0}
+    measured |= {"single_p50_ms": 1.0, "single_p99_ms": 2.0}
+    scores = np.tile(np.linspace(0.9, 0.1, 6, dtype=np.float32), (len(labels), 1))
+    top = TopK(labels.astype(np.int32), scores)
+    return Run(Contender(name, OURS, "x", LINEAR), "1.0", seed, measured, top)
+
+
+def results_of(*runs, split):
+    results = assemble(runs, split, "default")
+    return results | {"data": {"name": "x|y", **split.describe()}, "missing": [], "command": "c"}
+
+
+def test_results_agree_with_the_metrics_and_name_the_best():
+    split = make_split(600)
+    good, bad = made_up_run("good", split, 0.1), made_up_run("bad", split, 0.6)
+    failed = Failure(Contender("gone", OURS, "x"), "1.0", 0, "no | memory")
+    results = results_of(good, bad, failed, split=split)
+    method = results["methods"][0]
+    expected = evaluate(good.top, split.test, train=split.train)
+    assert {name: spread["value"] for name, spread in method["metrics"].items()} == pytest.approx(
+        {name: value for name, value in expected.items() if name != "n_documents"}
+    )
+    assert results["compared"] == ["good", "bad"]
+    assert summarise(results, "P@1") == [
+        f"P@1: good is highest ({expected['P@1']:.2f}); its lead over bad is significant."
+    ]
+    assert json.loads(json.dumps(results)) == results
+    table = write_table(results)
+    assert "- gone failed: no \\| memory" in table
+    assert "# x\\|y" in table
+    assert len({len(line) for line in table.splitlines() if line.startswith("| ")}) == 2
+
+
+def test_seeds_of_one_method_are_one_row():
+    split = make_split(200)
+    runs = [made_up_run("a", split, 0.3, seed) for seed in (1, 2)]
+    results = results_of(*runs, split=split)
+    (method,) = results["methods"]
+    assert [one["seed"] for one in method["by_seed"]] == [1, 2]
+    mean = np.mean([one["P@1"] for one in method["by_seed"]])
+    assert method["metrics"]["P@1"]["value"] == pytest.approx(mean)
+    assert summarise(results, "P@1") == []
+
+
+def test_results_without_any_finished_method():
+    split = make_split(40)
+    failed = Failure(Contender("gone", OURS, "x"), "1.0", 0, "why")
+    results = results_of(failed, split=split)
+    assert "differences" not in results
+    assert "gone failed: why" in write_table(results)
+
+
+def test_words_and_tables():
+    assert join(["a"]) == "a"
+    assert join(["a", "b", "c"]) == "a, b and c"
+    assert escape("a*b\n<i>") == "a\\*b \\<i\\>"
+    assert markdown(["x"], []).splitlines() == ["| x |", "| - |"]

@@ -1,0 +1,173 @@
+"""The page and its plots: readable numbers, nothing from outside, nothing unescaped."""
+
+import base64
+import hashlib
+import re
+from xml.etree import ElementTree
+
+import pytest
+from test_comparison import LINEAR, made_up_run, make_split, results_of
+
+from longtail.comparison.machine import describe
+from longtail.comparison.run import Failure
+from longtail.comparison.split import Split
+from longtail.data import Dataset
+from longtail.peers import OURS, Contender
+from longtail.report.html import Cell, table, write_page
+from longtail.report.svg import (
+    Interval,
+    Scale,
+    Series,
+    bars,
+    colour,
+    intervals,
+    lines,
+    scatter,
+    spell,
+)
+
+HOSTILE = "</script><script>alert('x')</script><img src=x onerror=alert(1)>&\"'"
+
+
+def whole_results(split, *runs):
+    return results_of(*runs, split=split) | {
+        "date": "2026-01-01 00:00 UTC",
+        "seconds": 1.0,
+        "seeds": [0, 1],
+        "depth": 6,
+        "files": {HOSTILE: "00"},
+        "machine": describe(2),
+        "missing": [{"package": "omikuji", "command": "pip install omikuji"}],
+        "command": f"longtail compare {HOSTILE}",
+    }
+
+
+def hostile_split():
+    split = make_split(120)
+
+    def dress(data):
+        names = [f"{HOSTILE}{i}" for i in range(data.n_labels)]
+        return Dataset(data.Y, names, texts=[HOSTILE] * len(data))
+
+    return Split(dress(split.train), dress(split.test), HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def page():
+    split = hostile_split()
+    curve = [{"step": i, "epoch": i / 4, "loss": 1 / (i + 1), "seconds": i} for i in range(9)]
+    one, other = made_up_run(HOSTILE, split, 0.2), made_up_run("b", split, 0.7)
+    other.measured["curve"] = curve
+    failed = Failure(Contender(f"{HOSTILE}2", OURS, "x", LINEAR), "1", 0, HOSTILE)
+    return write_page(whole_results(split, one, other, failed))
+
+
+def test_nothing_hostile_survives(page):
+    assert page.count("<script") == page.count("</script>") == 1
+    assert "<img" not in page
+    assert "onerror=alert(1)&gt;" in page
+    assert not re.search(r"""[ "']on\w+=["']""", page)
+
+
+def test_the_page_needs_nothing_but_itself(page):
+    assert not re.search(r"""(src|href)=["']?(https?:|//|\w+\.\w)""", page)
+    assert "@import" not in page
+    assert "url(" not in page
+    assert len(page) < 300_000
+
+
+def test_the_policy_lets_only_our_script_run(page):
+    script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in page
+
+
+def test_the_page_has_all_its_parts(page):
+    titles = re.findall(r"<h2>(.*?)</h2>", page)
+    assert titles == [
+        "Accuracy",
+        "Which differences are real",
+        "Frequent and rare labels",
+        "Time and memory",
+        "Training curves",
+        "Calibration",
+        "Where methods agree",
+        "Where methods disagree",
+        "How to repeat this",
+    ]
+    assert "Not installed and left out: omikuji (pip install omikuji)" in page
+    assert "failed: " in page
+
+
+def test_a_page_without_a_finished_method_still_says_why():
+    split = make_split(40)
+    failed = Failure(Contender("gone", OURS, "x", LINEAR), "1", 0, "out of memory")
+    page = write_page(whole_results(split, failed))
+    assert "gone failed: out of memory" in page
+    assert re.findall(r"<h2>(.*?)</h2>", page) == ["How to repeat this"]
+
+
+def test_a_page_of_one_method_compares_nothing():
+    split = make_split(60)
+    page = write_page(whole_results(split, made_up_run("a", split, 0.2)))
+    assert "Which differences are real" not in page
+    assert 'id="accuracy"' in page
+
+
+def test_tables_sort_by_numbers():
+    html = table(["a", "b"], [[Cell("x"), Cell("1,000 <small>±3</small>", 1000.0, "best")]])
+    assert '<table class="sortable">' in html
+    assert '<td data-v="1000" class="best">1,000 <small>±3</small></td>' in html
+
+
+@pytest.mark.parametrize(
+    "svg",
+    [
+        scatter(
+            [Interval(HOSTILE, 1, 0.5, 2, 3, number=0), Interval("b", 1, 1, 1, 3, number=1)],
+            x_label=HOSTILE,
+            y_label="y",
+            log_x=True,
+        ),
+        lines([Series(HOSTILE, [0, 1], [float("nan"), 1])], x_label="x", y_label=HOSTILE),
+        lines([Series("a", [0.1], [0.2])], x_label="x", y_label="y", diagonal=True),
+        lines([Series("a", [], [])], x_label="x", y_label="y"),
+        bars(["head", HOSTILE], [Series("a", [0, 1], [0, 0])], y_label="y"),
+        intervals([Interval(HOSTILE * 3, 5, 5, 5)], x_label="x"),
+        intervals([], x_label="x"),
+    ],
+)
+def test_plots_are_well_formed(svg):
+    root = ElementTree.fromstring(svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "nan" not in svg
+
+
+def test_ticks_are_round_and_within():
+    assert Scale(0, 1, 0, 100).ticks() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert Scale(59.3, 66.1, 0, 400).ticks() == pytest.approx([60, 62, 64, 66])
+    assert Scale(0.05, 2000, 0, 400, log=True).ticks() == pytest.approx([0.1, 1, 10, 100, 1000])
+    near = Scale(0.08, 0.4, 0, 400, log=True)
+    assert all(
+        near(b) - near(a) >= 34 for a, b in zip(near.ticks(), near.ticks()[1:], strict=False)
+    )
+
+
+def test_scales_lead_from_end_to_end():
+    scale = Scale(10, 1000, 0, 100, log=True)
+    assert (scale(10), scale(100), scale(1000)) == pytest.approx((0, 50, 100))
+    assert Scale(0, 4, 100, 0)(1) == 75
+    assert Scale.covering([5, 5], 0, 1).low < 5 < Scale.covering([5, 5], 0, 1).high
+    assert Scale.covering([], 0, 1, log=True).low > 0
+
+
+def test_numbers_and_colours():
+    assert [spell(v) for v in (0, 0.05, 1000, 2e-7, 3e6)] == [
+        "0",
+        "0.05",
+        "1,000",
+        "2e-07",
+        "3e+06",
+    ]
+    assert colour(1).startswith("var(--c1, #")
+    assert colour(10) == colour(0)
