@@ -8,7 +8,7 @@
    common, and one of their own that shrinks to 0 the fewer predictions of them there were. That
    changes the order of labels, so it is done only if unseen documents' labels are ranked better.
 3. One more curve for the first five labels of a document and one for those below make up for what
-   being among the first says beyond the score.
+   being among the first says beyond the score. A score of 0, for which nothing speaks, stays 0.
 
 How good the probabilities are is measured on documents that had no part in them: the held-out
 documents are divided in five, and each fifth is judged by what the other four taught.
@@ -178,14 +178,14 @@ class Steps(NamedTuple):
             (self.first.at(places[:, :FIRST]), self.later.at(places[:, FIRST:])), axis=1
         )
         falling = np.minimum.accumulate(sigmoid(heights), axis=1)
-        return TopK(labels, np.where(labels == NO_LABEL, 0, falling).astype(np.float32))
+        return TopK(labels, np.where(places == -np.inf, 0, falling).astype(np.float32))
 
 
 def fit_steps(
     top: TopK, Y: sp.csr_matrix, method: Method, counts: TrainingCounts | None, reorder: bool
 ) -> Steps:
     """Learn all steps from predictions and true labels; without shifts unless `reorder`."""
-    given, hits = top.labels != NO_LABEL, find_hits(top, Y)
+    given, hits = _are_given(top), find_hits(top, Y)
     base = _fit(log_odds(top.scores[given]), hits[given], method)
     shifts = np.zeros(0)
     if reorder:
@@ -193,7 +193,7 @@ def fit_steps(
         shifts = _fit_all_shifts(places, hits[given], top.labels[given], Y.shape[1], counts)
     labels, places = _rerank(top, base, shifts, top.k)
     hits = find_hits(TopK(labels, top.scores), Y)
-    first, later = labels != NO_LABEL, labels != NO_LABEL
+    first, later = places > -np.inf, places > -np.inf
     first[:, FIRST:], later[:, :FIRST] = False, False
     return Steps(
         base,
@@ -203,16 +203,21 @@ def fit_steps(
     )
 
 
+def _are_given(top: TopK) -> Hits:
+    """Return which places hold a label that something speaks for."""
+    given: Hits = (top.labels != NO_LABEL) & (top.scores > 0)
+    return given
+
+
 def _rerank(top: TopK, base: Curve, shifts: Floats, depth: int) -> tuple[NDArray[np.int32], Floats]:
     """Return labels and log-odds, the first `depth` in falling order; equals keep their order."""
-    places = base.at(log_odds(top.scores))
+    places = np.where(_are_given(top), base.at(log_odds(top.scores)), -np.inf)
     if not len(shifts):
         return top.labels, places
     known = (top.labels >= 0) & (top.labels < len(shifts))
     places += np.where(known, shifts[np.where(known, top.labels, 0)], 0)
-    last = np.where(top.labels == NO_LABEL, -np.inf, places)
-    order = np.argsort(-last[:, :depth], axis=1, kind="stable")
-    order = np.hstack((order, np.tile(np.arange(order.shape[1], top.k), (len(top), 1))))
+    order = np.broadcast_to(np.arange(top.k), top.labels.shape).copy()
+    order[:, :depth] = np.argsort(-places[:, :depth], axis=1, kind="stable")
     return np.take_along_axis(top.labels, order, 1), np.take_along_axis(places, order, 1)
 
 

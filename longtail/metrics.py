@@ -29,6 +29,7 @@ taken (document, macro). What would be 0/0 is 0; macro counts labels that were g
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,11 @@ class TrainingCounts:
     def of(cls, dataset: Dataset) -> "TrainingCounts":
         """Count the labels of `dataset`."""
         return cls(dataset.n_documents, count_labels(dataset.Y))
+
+    @cached_property
+    def by_frequency(self) -> NDArray[np.int32]:
+        """All labels, the most frequent first."""
+        return np.argsort(-self.label_counts, kind="stable").astype(np.int32)
 
     def padded(self, n_labels: int) -> NDArray[np.int64]:
         """Return the counts of at least `n_labels` labels, 0 for those that training lacks."""

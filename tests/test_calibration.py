@@ -294,3 +294,14 @@ def test_the_depth_grows_with_the_labels_of_documents():
     assert choose_depth(sp.csr_matrix(np.ones((4, 15)))) == 45
     assert choose_depth(sp.csr_matrix(np.ones((4, 500)))) == 100
     assert choose_depth(sp.csr_matrix((0, 3))) == 20
+
+
+def test_what_nothing_speaks_for_stays_at_0():
+    """Two labels fill up the list: they come last whatever their shifts, and are never probable."""
+    top, Y, _ = planted_predictions(bias=np.linspace(-2, 2, 30))
+    top.scores[:, 6:] = 0
+    for reorder in (False, True):
+        found = Calibration.fit(top, Y, reorder=reorder).apply(top)
+        assert np.array_equal(found.labels[:, 6:], top.labels[:, 6:])
+        assert (found.scores[:, 6:] == 0).all()
+        assert (found.scores[:, :6] > 0).all()

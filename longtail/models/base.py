@@ -216,10 +216,10 @@ class Model(ABC):
         """Raise DataError if the documents carry no label that the model knows."""
         carried = {dataset.label_names[label] for label in np.unique(dataset.Y.indices).tolist()}
         if carried.isdisjoint(self.label_names_):
-            example = f", such as '{min(carried)}'" if carried else ""
+            others = f"they have {len(carried)} others, such as '{min(carried, default='')}'"
             raise DataError(
                 f"none of the {len(dataset)} documents carries a label that the model knows; "
-                f"they have {len(carried)} others{example}"
+                f"{others if carried else 'they have no labels at all'}"
             )
 
     def partial_fit(
@@ -327,10 +327,10 @@ class Model(ABC):
 
     def frequent_labels(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the `k` most frequent labels, each with its share of the training documents."""
-        counts = self.training_counts_.label_counts
-        frequent = np.argsort(-counts, kind="stable")[:k]
-        shares = counts[frequent] / self.training_counts_.n_documents
-        return frequent.astype(np.int32), shares.astype(np.float32)
+        counts = self.training_counts_
+        frequent = counts.by_frequency[:k]
+        shares = counts.label_counts[frequent] / counts.n_documents
+        return frequent, shares.astype(np.float32)
 
     def explain(
         self, document: str | sp.spmatrix | sp.sparray, label: str | None = None

@@ -222,6 +222,12 @@ class KNN(Model):
     def _draw(self, n: int, most: int) -> NDArray[np.int64]:
         return np.sort(np.random.default_rng(self.seed).permutation(n)[:most])
 
+    def keep_beginnings(self, texts: Sequence[str]) -> None:
+        """Keep the beginnings of the texts that the rows it was trained on came from."""
+        if self.keep_texts:
+            beginnings = [texts[i][: self.keep_texts] for i in self.voters_.numbers.tolist()]
+            self.voters_ = replace(self.voters_, beginnings=beginnings)
+
     def _cut(self, dataset: Dataset, numbers: NDArray[np.int64]) -> list[str]:
         """Return the beginnings of these texts."""
         if dataset.texts is None or not self.keep_texts:
@@ -234,10 +240,11 @@ class KNN(Model):
         """Let the nearest documents vote; labels that none carries follow by frequency."""
         ids, cosines = self._search(X)
         top = aggregate(ids, weigh_votes(cosines, self.temperature_), self.voters_.Y, k)
-        return fill_labels(top, self.frequent_labels(len(self.label_names_))[0])
+        return fill_labels(top, self.training_counts_.by_frequency)
 
-    def _search(self, X: sp.csr_matrix) -> tuple[Ids, Floats]:
-        return self.voters_.index.search(self.space_.place(X), self.n_neighbours_)
+    def _search(self, X: sp.csr_matrix, least: int = 1) -> tuple[Ids, Floats]:
+        n = max(self.n_neighbours_, least)
+        return self.voters_.index.search(self.space_.place(X), n)
 
     def find_neighbours(self, data: Documents) -> tuple[NDArray[np.int64], Floats]:
         """Return the nearest training documents by number, and their cosines, both (n, m).
@@ -274,7 +281,7 @@ class KNN(Model):
         return replace(found, neighbours=self._show(X, chosen))
 
     def _show(self, X: sp.csr_matrix, label: int | None) -> list[Neighbour]:
-        ids, cosines = self._search(X)
+        ids, cosines = self._search(X, SHOWN)
         near = [
             (i, cosine)
             for i, cosine in zip(ids[0].tolist(), cosines[0].tolist(), strict=True)
