@@ -6,11 +6,11 @@ from itertools import pairwise
 import pytest
 from planted import planted_dataset, planted_texts
 
-pytest.importorskip("torch", reason="AttentionXML needs torch")
+torch = pytest.importorskip("torch", reason="AttentionXML needs torch")
 
-from bench import attention_speed, attention_study
-from longtail.data import Parts, write_dataset
-from longtail.parallel import set_threads
+from bench import attention_speed, attention_study  # noqa: E402
+from longtail.data import Parts, write_dataset  # noqa: E402
+from longtail.parallel import set_threads  # noqa: E402
 
 SMALL = {"word_dim": 8, "hidden": 8, "head": 8, "epochs": 2, "batch_size": 32}
 GIVEN = [part for name in SMALL for part in ("--set", f"{name}={SMALL[name]}")]
@@ -91,12 +91,22 @@ def test_no_test_part(tmp_path):
         attention_study.main(["parts", str(tmp_path / "texts.jsonl"), "--test"])
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Few documents to time, and threads as they were."""
+    monkeypatch.setattr(attention_speed, "N_TEST", 30)
+    monkeypatch.setattr(attention_speed, "N_SINGLE", 5)
+    n_threads = torch.get_num_threads()
+    yield
+    set_threads(None)
+    torch.set_num_threads(n_threads)
+
+
+@pytest.mark.usefixtures("few")
 def test_speed_of_training_and_prediction(data, capsys):
-    try:
-        attention_speed.main([str(data), "--device", "cpu", *GIVEN])
-    finally:
-        set_threads(None)
+    attention_speed.main([str(data), "--device", "cpu", *GIVEN])
     found = json.loads(capsys.readouterr().out)
+    assert "P@1" not in found
     assert (found["documents"], found["labels"]) == (120, 12)
     assert found["steps"] == 2 * 4
     assert found["training documents per second"] == pytest.approx(
@@ -104,3 +114,18 @@ def test_speed_of_training_and_prediction(data, capsys):
     )
     assert found["predicted documents per second"] > 0
     assert 0 < found["one text p50 ms"] <= found["one text p99 ms"]
+
+
+@pytest.mark.usefixtures("few")
+def test_speed_on_made_up_texts_with_a_tree(capsys):
+    size = ["--labels", "300", "--documents", "200", "--set", "levels=1", "--set", "branching=16"]
+    attention_speed.main([*size, "--device", "cpu", *GIVEN])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["documents"], found["labels"]) == (200, 300)
+    assert 0 <= found["P@1"] <= 100
+
+
+def test_either_data_or_labels(capsys):
+    with pytest.raises(SystemExit):
+        attention_speed.main([])
+    assert "give either DATA or --labels" in capsys.readouterr().err
