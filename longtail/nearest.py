@@ -143,7 +143,7 @@ def to_unit(matrix: Floats) -> Floats:
 
 
 @njit(nogil=True, cache=True)
-def _multiply(
+def multiply_codes(
     values: NDArray[np.int8], rounded: NDArray[np.int16], products: NDArray[np.int32]
 ) -> None:
     """Multiply rows of codes with a rounded query; compiles to 16-bit multiply-and-add."""
@@ -278,7 +278,7 @@ def _scan(
 ) -> None:
     """Offer the vectors at the places first ≤ i < last, one block at most."""
     vectors, codes, cells = searched
-    _multiply(codes.values[first:last], query.rounded, products)
+    multiply_codes(codes.values[first:last], query.rounded, products)
     for i in range(first, last):
         near = products[i - first] * (codes.scale[i] * query.scale)
         if near + (query.length * codes.slack[i] + 2e-45) >= best.scores[0]:
@@ -340,7 +340,7 @@ def open_cells(
     best = new_best(n_probed)
     for first in range(0, n_cells, BLOCK):
         last = min(first + BLOCK, n_cells)
-        _multiply(cells.centres.values[first:last], rounded, products)
+        multiply_codes(cells.centres.values[first:last], rounded, products)
         for cell in range(first, last):
             score = np.float32(products[cell - first] * np.float64(cells.centres.scale[cell]))
             offer(best, np.int32(cell), score)
@@ -393,7 +393,7 @@ def find_centres(vectors: Floats, first: int, last: int, centres: Codes, nearest
         for cell in range(0, n_cells, BLOCK):
             block = centres.values[cell : min(cell + BLOCK, n_cells)]
             for i in range(n):
-                _multiply(block, rounded[i], products)
+                multiply_codes(block, rounded[i], products)
                 for place in range(len(block)):
                     score = products[place] * np.float64(centres.scale[cell + place])
                     if score > highest[i]:  # so that the first of equals is taken

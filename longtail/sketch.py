@@ -2,8 +2,9 @@
 
 Embeddings of labels and documents lie mostly along few directions. A quarter of them, found by the
 principal components of vectors and queries, tells which vectors are worth a closer look: for one
-query, reading that quarter of all vectors takes a quarter of the time. How many candidates are
-needed for the recall wanted is measured when the index is built, on queries of their own.
+query, reading that quarter of all vectors takes a quarter of the time. The first look ranks by the
+codes alone, the second finds exactly the best of its candidates. How many candidates are needed for
+the recall wanted is measured when the index is built, on queries of their own.
 """
 
 from itertools import pairwise
@@ -15,21 +16,38 @@ from numpy.typing import NDArray
 
 from longtail.index import (
     LARGEST_EXACT,
+    WORTH_A_THREAD,
     Found,
     Index,
     build_index,
     check_floats,
     copy_to,
     cut,
+    encode,
     in_threads,
 )
-from longtail.nearest import Floats, decide
+from longtail.nearest import (
+    BLOCK,
+    NOTHING,
+    Best,
+    Codes,
+    Floats,
+    Ids,
+    multiply_codes,
+    multiply_exactly,
+    offer,
+    round_query,
+    sort_best,
+)
 from longtail.parallel import n_threads
+from longtail.progress import SILENT, Progress
 from longtail.store import Files
 
 SMALLEST = 1 << 22  # bytes of codes; fewer are read whole in no time
 SHARE = 4  # of the directions, one in so many is looked at
-CANDIDATES = (2, 5, 10, 20, 40)  # times as many as are wanted
+CANDIDATES = (2, 5, 10, 20, 40, 80, 160)  # times as many as are wanted
+N_GLANCED = 1 << 24  # scores of several queries at once, which then share what is read
+N_PROBED = 1024  # scores that tell where about the best ones begin
 SURE = 1.645  # standard errors: the recall is reached with a probability of 95 %
 
 
@@ -52,7 +70,9 @@ class SketchedIndex(Index):
         device: str = "cpu",
     ) -> None:
         self.basis, self.n_candidates = basis, n_candidates
-        self._sketch = build_index(project(vectors, basis), method="exact")
+        cuts = cut(len(vectors), 4 * n_threads())
+        parts = in_threads(project, [(vectors[a:b], basis) for a, b in pairwise(cuts)])
+        self._sketch = encode(np.concatenate(parts))
         super().__init__(vectors, "inner", recall=recall, recall_at=recall_at, device=device)
 
     @property
@@ -75,12 +95,32 @@ class SketchedIndex(Index):
 
     def search_cpu(self, queries: Floats, k: int) -> Found:
         """Find candidates along the basis, then decide among them."""
+        projected, n = project(queries, self.basis), len(queries)
         wanted = min(len(self), self.n_candidates * max(1, -(-k // self.recall_at)))
-        candidates, _ = self._sketch.search(project(queries, self.basis), wanted)
-        cuts = cut(len(queries), n_threads())
-        tasks = [(self.vectors, queries[a:b], candidates[a:b], k) for a, b in pairwise(cuts)]
-        found = in_threads(decide, tasks)
+        if n < n_threads():
+            scores = self._glance_together(projected)
+            return look_again(self.vectors, self.codes, queries, scores, wanted, k)
+        chunk = max(1, min(-(-n // n_threads()), N_GLANCED // len(self)))
+        tasks = [
+            (
+                self.vectors,
+                self.codes,
+                self._sketch,
+                queries[a : a + chunk],
+                projected[a : a + chunk],
+            )
+            for a in range(0, n, chunk)
+        ]
+        found = in_threads(look_twice, [(*task, wanted, k) for task in tasks])
         return np.concatenate([ids for ids, _ in found]), np.concatenate([s for _, s in found])
+
+    def _glance_together(self, projected: Floats) -> Floats:
+        """Look at all sketches, with all threads for the same few queries."""
+        scores = np.empty((len(projected), len(self)), np.float32)
+        n_pieces = max(1, min(n_threads(), self._sketch.values.nbytes // WORTH_A_THREAD))
+        pieces = pairwise(cut(len(self), n_pieces))
+        in_threads(glance, [(self._sketch, projected, a, b, scores) for a, b in pieces])
+        return scores
 
     def add_to_files(self, files: Files, name: str = "index") -> None:
         """Add the index to a model's files, as `config[name]` and arrays `name.…`."""
@@ -107,7 +147,13 @@ def open_index(files: Files, name: str) -> Index:
 
 
 def build_label_index(
-    vectors: Floats, queries: Floats, *, recall: float = 0.99, recall_at: int = 10, seed: int = 0
+    vectors: Floats,
+    queries: Floats,
+    *,
+    recall: float = 0.99,
+    recall_at: int = 10,
+    seed: int = 0,
+    progress: Progress = SILENT,
 ) -> Index:
     """Prepare label vectors for the highest inner products, in the way that reads the least.
 
@@ -117,15 +163,17 @@ def build_label_index(
         recall: share of the `recall_at` nearest that have to be found.
         recall_at: how many of the nearest the recall is about.
         seed: fixes what is random where there are cells.
+        progress: told about what takes long with many labels.
     """
     n, dim = vectors.shape
     n_sketched = n * (dim // SHARE)
     if n_sketched > LARGEST_EXACT:  # then cells read less, if vectors can be divided into cells
         options: dict[str, Any] = {"recall": recall, "recall_at": recall_at, "seed": seed}
-        index = build_index(vectors, queries=queries, **options)
+        index = build_index(vectors, queries=queries, progress=progress, **options)
         if not index.exact:
             return index
     if n * dim > SMALLEST and dim >= 2 * SHARE and len(queries) >= 2:
+        progress.stage("sketches of the labels", 1)
         sketched = _build_sketch(vectors, queries, recall, recall_at)
         if sketched is not None:
             return sketched
@@ -157,6 +205,74 @@ def find_directions(vectors: Floats, queries: Floats, n: int) -> Floats:
     spread = vectors.T @ vectors / len(vectors) + queries.T @ queries / len(queries)
     _, directions = np.linalg.eigh(spread.astype(np.float64))  # the shortest first
     return np.ascontiguousarray(directions[:, : -n - 1 : -1], np.float32)
+
+
+@njit(nogil=True, cache=True)
+def glance(sketch: Codes, queries: Floats, first: int, last: int, scores: Floats) -> None:
+    """Write how each query ranks the sketches first ≤ i < last: products, to some scale."""
+    n = len(queries)
+    rounded = np.zeros((n, sketch.values.shape[1]), np.int16)
+    products = np.empty(BLOCK, np.int32)
+    for q in range(n):
+        round_query(queries[q], rounded[q])
+    for begin in range(first, last, BLOCK):
+        end = min(begin + BLOCK, last)
+        for q in range(n):
+            multiply_codes(sketch.values[begin:end], rounded[q], products)
+            for i in range(begin, end):
+                scores[q, i] = products[i - begin] * sketch.scale[i]
+
+
+@njit(nogil=True, cache=True)
+def pick(scores: Floats, wanted: int) -> Ids:
+    """Return the places of the `wanted` highest scores, and of those equal to the last of them."""
+    n = len(scores)
+    if wanted >= n:
+        return np.arange(n, dtype=np.int32)
+    probed = np.sort(scores[:: max(1, n // N_PROBED)])
+    place = len(probed) - 1 - (3 * wanted * len(probed) // (2 * n) + 8)
+    found = np.flatnonzero(scores >= probed[max(0, place)])
+    if len(found) < wanted:
+        found = np.arange(n)
+    least = np.partition(scores[found], len(found) - wanted)[len(found) - wanted]
+    picked: Ids = found[scores[found] >= least].astype(np.int32)
+    return picked
+
+
+@njit(nogil=True, cache=True)
+def look_again(
+    vectors: Floats, codes: Codes, queries: Floats, scores: Floats, wanted: int, k: int
+) -> tuple[Ids, Floats]:
+    """Return exactly the k best of the `wanted` candidates that a first look gave."""
+    ids = np.full((len(queries), k), NOTHING, np.int32)
+    best_scores = np.full((len(queries), k), np.float32(-np.inf))
+    rounded = np.zeros(codes.values.shape[1], np.int16)
+    product = np.empty(1, np.int32)
+    for q in range(len(queries)):
+        query, best = round_query(queries[q], rounded), Best(ids[q], best_scores[q])
+        for i in pick(scores[q], wanted):
+            multiply_codes(codes.values[i : i + 1], rounded, product)
+            near = product[0] * (codes.scale[i] * query.scale)
+            if near + (query.length * codes.slack[i] + 2e-45) >= best.scores[0]:
+                offer(best, i, multiply_exactly(vectors[i], query.values))
+        sort_best(best)
+    return ids, best_scores
+
+
+@njit(nogil=True, cache=True)
+def look_twice(
+    vectors: Floats,
+    codes: Codes,
+    sketch: Codes,
+    queries: Floats,
+    projected: Floats,
+    wanted: int,
+    k: int,
+) -> tuple[Ids, Floats]:
+    """Do both looks for some queries."""
+    scores = np.empty((len(queries), len(vectors)), np.float32)
+    glance(sketch, projected, 0, len(vectors), scores)
+    return look_again(vectors, codes, queries, scores, wanted, k)
 
 
 @njit(nogil=True, cache=True)

@@ -5,7 +5,15 @@ import pytest
 
 import longtail.sketch as module
 from longtail.index import Index, build_index
-from longtail.sketch import SketchedIndex, build_label_index, find_directions, open_index, project
+from longtail.parallel import set_threads
+from longtail.sketch import (
+    SketchedIndex,
+    build_label_index,
+    find_directions,
+    open_index,
+    pick,
+    project,
+)
 from longtail.store import Files, read_folder, write_folder
 
 
@@ -114,3 +122,35 @@ def test_the_longest_directions_are_found():
     kept = project(vectors, basis)
     np.testing.assert_allclose(kept, vectors @ basis, atol=1e-5)
     assert (kept**2).sum(1).mean() > 0.9
+
+
+@pytest.mark.parametrize("n", [10, 5000, 40_000])
+@pytest.mark.parametrize("wanted", [1, 7, 300])
+def test_the_highest_scores_are_picked(n, wanted):
+    scores = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+    assert sorted(pick(scores, wanted)) == sorted(np.argsort(-scores)[:wanted])
+
+
+def test_the_highest_scores_are_picked_wherever_they_stand():
+    scores = np.zeros(40_000, np.float32)
+    scores[1:300:2] = np.arange(150) + 1  # none of them is among those that are probed first
+    assert sorted(pick(scores, 100)) == list(range(101, 300, 2))
+    assert len(pick(scores, 200)) == 40_000  # all that are equal to the last one
+
+
+def test_a_query_of_zeros_finds_the_lowest_ids(index):
+    ids, scores = index.search(np.zeros((1, 64), np.float32), 3)
+    assert ids.tolist() == [[0, 1, 2]]
+    assert scores.tolist() == [[0, 0, 0]]
+
+
+def test_the_number_of_threads_changes_nothing(index):
+    queries = made_up(9, seed=2)
+    ids, scores = index.search(queries, 7)
+    set_threads(1)
+    try:
+        one_ids, one_scores = index.search(queries, 7)
+    finally:
+        set_threads(None)
+    assert np.array_equal(ids, one_ids)
+    assert np.array_equal(scores, one_scores)

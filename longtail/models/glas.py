@@ -199,7 +199,7 @@ class GLaS(Neural):
         examples = np.random.default_rng(self.seed).permutation(X.shape[0])[:N_EXAMPLES]
         queries = embed_rows(self.embedder_, view_rows(X[np.sort(examples)]), self.normalize)
         labels = net.all_labels().cpu().numpy()
-        self.index_ = build_label_index(labels, queries, seed=self.seed)
+        self.index_ = build_label_index(labels, queries, seed=self.seed, progress=progress)
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
     def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "Training":
