@@ -56,10 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def parameter_table(settings: dict[str, Any], kept: Dataset, held_out: Dataset) -> str:
     """Return table 1: how accuracy on unseen documents changes with one parameter."""
-    rows = [
-        ["base setting", describe(GLaS.from_settings(settings)), *_try(settings, kept, held_out)]
-    ]
-    for name, value, varied in vary(settings, len(kept)):
+    rows = []
+    base = ("base setting", describe(GLaS.from_settings(settings)), settings)
+    for name, value, varied in (base, *vary(settings, len(kept))):
         rows.append([name, value, *_try(varied, kept, held_out)])
         print(*rows[-1], file=sys.stderr, flush=True)
     return markdown(["parameter", "value", "P@1", "P@3", "P@5", "seconds"], rows)
