@@ -14,6 +14,7 @@ from test_cli import fail, succeed, write_texts
 
 pytest.importorskip("torch", reason="these models need torch")
 
+from longtail.cli.run_folder import RunFolder
 from longtail.models import load_model
 from longtail.store import read_folder
 
@@ -157,3 +158,13 @@ def test_two_processes_train_one_model(data, tmp_path):
     test = write_texts(tmp_path / "test.jsonl", 100, seed=1)
     succeed("evaluate", tmp_path / "model", test, "--json", tmp_path / "report.json")
     assert json.loads((tmp_path / "report.json").read_text())["P@1"] > 90
+
+
+def test_checkpoints_are_found_however_deep_a_model_puts_them(tmp_path):
+    folder = RunFolder(tmp_path / "model", resume=False)
+    steps = [tmp_path / f"model.run/training/{part}step-00000004" for part in ("", "member-1/low/")]
+    for step in steps:
+        step.mkdir(parents=True)
+    assert sorted(folder.find_checkpoints()) == sorted(steps)
+    folder.remove_checkpoints()
+    assert not folder.find_checkpoints()

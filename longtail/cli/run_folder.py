@@ -25,7 +25,7 @@ class RunFolder:
 
     def find_checkpoints(self) -> list[Path]:
         """Return the folders of all checkpoints, whole or not, and of parts that are done."""
-        found = [*self.path.glob("*/step-*"), *self.path.glob("*/parts/*")]
+        found = [*self.path.glob("**/step-*"), *self.path.glob("*/parts/*")]
         return [folder for folder in found if folder.is_dir()]
 
     def require_finished(self) -> None:
