@@ -547,7 +547,7 @@ def test_results_agree_with_the_metrics_and_name_the_best():
     )
     assert results["compared"] == ["good", "bad"]
     assert summarise(results, "P@1") == [
-        f"P@1: good is highest ({expected['P@1']:.2f}); its lead over bad is significant."
+        f"P@1: good is highest ({expected['P@1']:.2f}); the lead over bad is significant."
     ]
     assert json.loads(json.dumps(results)) == results
     table = write_table(results)

@@ -57,7 +57,7 @@ def page():
     split = hostile_split()
     curve = [{"step": i, "epoch": i / 4, "loss": 1 / (i + 1), "seconds": i} for i in range(9)]
     one, other = made_up_run(HOSTILE, split, 0.2), made_up_run("b", split, 0.7)
-    other.measured["curve"] = curve
+    other.measured["curves"] = {"": curve}
     failed = Failure(Contender(f"{HOSTILE}2", OURS, "x", LINEAR), "1", 0, HOSTILE)
     return write_page(whole_results(split, one, other, failed))
 

@@ -53,6 +53,7 @@ def parse_models(
     """
     written = _divide(text)
     _check_pairs(pairs, {name for name, _ in written})
+    _check_options(options, [name for name, _ in written])
     contenders = [_make(name, settings, pairs, options) for name, settings in written]
     names = [contender.name for contender in contenders]
     for name in names:
@@ -116,6 +117,15 @@ def _make(
     given |= settings
     model_class.from_settings(given).check_parameters()
     return Contender(shown, OURS, MODULE, {"model": name, **given})
+
+
+def _check_options(options: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise ParameterError for an option that none of the models has."""
+    classes = [get_model_class(name) for name in names if name in model_names()]
+    taken = {key for model_class in classes for key in inspect.signature(model_class).parameters}
+    for key, value in options.items():
+        if value is not None and key not in taken and classes:
+            raise ParameterError(f"--{key} means nothing to any of the models: {', '.join(names)}")
 
 
 def _check_pairs(pairs: Mapping[str, str], names: set[str]) -> None:

@@ -2,7 +2,7 @@
 
 REPORT/
     plan.json               the data that are compared on
-    runs/NAME/seed-0/       job.json, run.json, top.npz, output.txt, the log of training
+    runs/NAME/seed-0/       job.json, run.json, top.npz, output.txt
     models/NAME/seed-0/     the trained models, if they are kept
     results.json  table.md  report.html
     scratch/                only while it runs
@@ -92,14 +92,13 @@ class ReportFolder:
 
     def finish(self, job: Job, *, keep_model: bool) -> None:
         """Remove what is of no use after a run: checkpoints, and the model unless it is kept."""
+        shutil.rmtree(job.out / "training", ignore_errors=True)
         if keep_model:
             kept = self.path / "models" / job.out.relative_to(self.path / "runs")
             shutil.rmtree(kept, ignore_errors=True)
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(job.out / "model", kept)
         shutil.rmtree(job.out / "model", ignore_errors=True)
-        for checkpoint in (job.out / "training").glob("**/step-*"):
-            shutil.rmtree(checkpoint, ignore_errors=True)
 
     def find_finished(self, out: Path, contents: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a run of exactly this has measured, None if it has to be done."""

@@ -5,10 +5,13 @@ The setting's "model" is the model's name, the rest goes to `from_settings`. Doc
 of training and of prediction.
 """
 
+import csv
 import json
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,13 @@ from longtail.data import Dataset
 from longtail.errors import LongtailError, TrainingError
 from longtail.models import get_model_class, load_model
 from longtail.models.base import Model
+from longtail.models.fusion import Fusion
 from longtail.models.neural import Neural
 from longtail.parallel import set_threads
 from longtail.peers.measure import Method, count, run, tell
 
 BATCH = 8192  # documents predicted in one go
+WITHOUT_TORCH = ("linear", "knn")
 TOLD_EVERY = 0.1  # seconds between two reports of progress
 
 
@@ -31,20 +36,26 @@ class Ours(Method):
     """A model of ours."""
 
     model: Model
-    history: Any = None
-    problem: str | None = None
+    given: Path
+    note: str | None = None
+    seconds: float = 0.0  # of training, with those before it was interrupted
+
+    @property
+    def training(self) -> Path:
+        """Where a model that trains for long keeps its log and checkpoints."""
+        return self.folder.parent / "training"
 
     def warm_up(self) -> None:
-        """Load what training will need, and let a quick model compile, on a few made-up rows."""
+        """Load and compile what training will need, on a few made-up rows."""
         set_threads(self.threads)
-        settings = dict(self.setting)
-        model_class = get_model_class(settings.pop("model"))
-        if issubclass(model_class, Neural) or "rows" not in model_class.reads:
-            import longtail.trainer  # noqa: F401 (it loads torch)
-        elif model_class.name in ("linear", "knn"):
-            X, Y = _few_rows()
+        name = self.setting["model"]
+        if name not in WITHOUT_TORCH and find_spec("torch") is not None:
+            _load_torch()
+        if name in (*WITHOUT_TORCH, "fusion"):
+            setting = {"model": "linear"} if name == "fusion" else self.setting
             with suppress(LongtailError):  # settings may not suit so few rows
-                self._build().fit(X, Y).predict(X, k=5)
+                X, Y = _few_rows()
+                _build(setting).fit(X, Y).predict(X, k=5)
 
     def read(self, given: Path, part: str) -> Any:
         """Return texts where there are some, else rows."""
@@ -62,18 +73,20 @@ class Ours(Method):
         return Dataset(Y, names, X=documents)
 
     def train(self, data: Dataset) -> None:
-        """Fit, with checkpoints beside the model folder if it is one that keeps them."""
-        self.model = self._build()
-        model: Any = self.model
-        if hasattr(model, "run_dir"):
-            model.run_dir, model.resume = self.folder.parent / "training", True
+        """Fit, with checkpoints if it is a model that keeps them."""
+        self.model = model = _build(self.setting)
+        if isinstance(model, Neural | Fusion):
+            if isinstance(model, Fusion) and self.training.exists():
+                self.note = "training was interrupted; its time is that after the last stop"
+            model.run_dir, model.resume = self.training, True
         try:
-            self.model.fit(data, progress=Told())
+            model.fit(data, progress=Told())
         except TrainingError as error:
-            if not self.model.is_fitted:
+            if not model.is_fitted:
                 raise
-            self.problem = str(error)
-        self.history = getattr(self.model, "history_", None)
+            self.note = str(error)
+        if isinstance(model, Neural):
+            self.seconds = model.history_.seconds
 
     def save(self) -> None:
         """Write the model."""
@@ -95,20 +108,43 @@ class Ours(Method):
         )
 
     def add_facts(self, measured: dict[str, Any]) -> None:
-        """Add the training curve, and what the device was."""
-        if self.problem is not None:
-            measured["note"] = self.problem
-        if self.history is not None:
-            measured["curve"] = self.history.records
-            measured["train_seconds"] = max(measured["train_seconds"], self.history.seconds)
+        """Add the training curves, and what the device was."""
+        if self.note is not None:
+            measured["note"] = self.note
+        measured["curves"] = _read_curves(self.training)
+        measured["train_seconds"] = max(measured["train_seconds"], self.seconds)
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_available() and torch.cuda.max_memory_allocated():
             measured["gpu"] = torch.cuda.get_device_name()
             measured["gpu_peak_mb"] = torch.cuda.max_memory_allocated() / 1e6
 
-    def _build(self) -> Model:
-        settings = dict(self.setting)
-        return get_model_class(settings.pop("model")).from_settings(settings)
+
+def _build(setting: Mapping[str, Any]) -> Model:
+    settings = dict(setting)
+    return get_model_class(settings.pop("model")).from_settings(settings)
+
+
+def _load_torch() -> None:
+    """Import what training imports, which takes seconds."""
+    import torch
+
+    import longtail.trainer  # noqa: F401
+
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+
+
+def _read_curves(folder: Path) -> dict[str, list[dict[str, float]]]:
+    """Return the logs of training by the name of the part that was trained, "" if there is one."""
+    curves = {}
+    for log in sorted(folder.glob("**/log.csv")):
+        with log.open(newline="") as file:
+            records = [_numbers(record) for record in csv.DictReader(file)]
+        curves["" if log.parent == folder else log.parent.name.removesuffix(".run")] = records
+    return curves
+
+
+def _numbers(record: Mapping[str, str | None]) -> dict[str, float]:
+    return {name: float(value) for name, value in record.items() if value}
 
 
 class Told:

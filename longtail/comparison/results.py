@@ -116,7 +116,9 @@ def _measure(
     return {
         "measured": {m: float(np.median([run.measured[m] for run in runs])) for m in known},
         "by_seed": by_seed,
-        "curve": _thin_out(runs[0].measured.get("curve") or []),
+        "curves": {
+            name: _thin_out(records) for name, records in runs[0].measured.get("curves", {}).items()
+        },
         "bands": [band.as_dict() for band in evaluate_bands(top, split.test.Y, counts)],
         "calibration": _calibration(top, split),
     }

@@ -137,6 +137,7 @@ def _attempt(
     measured = folder.find_finished(job.out, contents)
     try:
         if measured is None:
+            progress.stage(f"{name}: starting", 0)
             folder.begin(job, contents)
             measured = _run_once_or_twice(job, folder, made, progress, f"{name}: ")
             progress.stage(f"{name}: tidying up", 0)

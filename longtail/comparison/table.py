@@ -83,19 +83,23 @@ def summarise(results: Results, metric: str) -> list[str]:
     methods = finished(results)
     if len(methods) < 2:
         return []
-    best = max(methods, key=lambda method: method["metrics"][metric]["value"])["name"]
+    values = {method["name"]: method["metrics"][metric]["value"] for method in methods}
+    highest = max(values.values())
+    leaders = [name for name, value in values.items() if highest - value < 1e-9]
+    best = leaders[0]
     ahead: list[str] = []
     level: list[str] = []
     for each in results["differences"][metric]:
         if best in (each["one"], each["other"]):
             other = each["other"] if each["one"] == best else each["one"]
-            (ahead if each["significant"] else level).append(other)
-    value = next(m for m in methods if m["name"] == best)["metrics"][metric]["value"]
-    sentence = f"{metric}: {best} is highest ({value:.2f})"
+            if other not in leaders:
+                (ahead if each["significant"] else level).append(other)
+    verb = "is" if len(leaders) == 1 else "are"
+    sentence = f"{metric}: {join(leaders)} {verb} highest ({highest:.2f})"
     if ahead:
-        sentence += f"; its lead over {join(ahead)} is significant"
+        sentence += f"; the lead over {join(ahead)} is significant"
     if level:
-        lead = "that" if ahead else "its lead"
+        lead = "that" if ahead else "the lead"
         sentence += f"; {lead} over {join(level)} may be chance"
     return [sentence + "."]
 

@@ -23,6 +23,7 @@ Method = Mapping[str, Any]
 
 TOLD = ("P@1", "P@5", "PSP@5")  # in the first sentences
 PLOTTED = ("P@1", "P@5", "PSP@1", "PSP@5")
+MOST_CURVES = 6  # of one method, which may be made of many parts
 FEWEST_IN_BIN = 10  # predictions, for a point of the reliability plot
 TESTED = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "recall@5")
 
@@ -286,11 +287,12 @@ def _cost_plot(methods: Sequence[Method], metric: str, key: str, x_label: str) -
 
 def write_curves(results: Results) -> Section | None:
     """Show how the loss fell and the validation rose, where a model has such a thing."""
-    methods = [(i, method) for i, method in enumerate(finished(results)) if method["curve"]]
-    if not methods:
-        return None
-    losses = [_curve(method, i, "epoch", "loss") for i, method in methods]
-    rises = [_curve(method, i, "seconds", "P@1") for i, method in methods]
+    losses, rises = [], []
+    for i, method in enumerate(finished(results)):
+        for part, records in list(method["curves"].items())[:MOST_CURVES]:
+            name = f"{method['name']}: {part}" if part else method["name"]
+            losses.append(_curve(name, records, i, "epoch", "loss"))
+            rises.append(_curve(name, records, i, "seconds", "P@1"))
     rises = [each for each in rises if len(each.x) > 1]
     figures = [
         figure(lines([each], x_label="epoch", y_label="loss"), f"Training loss of {each.name}")
@@ -299,12 +301,14 @@ def write_curves(results: Results) -> Section | None:
     if rises:
         svg = lines(rises, x_label="seconds of training", y_label="P@1")
         figures.append(figure(svg, "P@1 on documents held out of the training part"))
-    return Section("curves", "Training curves", plots(figures))
+    return Section("curves", "Training curves", plots(figures)) if figures else None
 
 
-def _curve(method: Method, number: int, x: str, y: str) -> Series:
-    records = [each for each in method["curve"] if x in each and y in each]
-    return Series(method["name"], [r[x] for r in records], [r[y] for r in records], number)
+def _curve(
+    name: str, records: Sequence[Mapping[str, float]], number: int, x: str, y: str
+) -> Series:
+    known = [record for record in records if x in record and y in record]
+    return Series(name, [record[x] for record in known], [record[y] for record in known], number)
 
 
 # ------------------------------------------------------------------------------------ calibration
