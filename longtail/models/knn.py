@@ -152,10 +152,14 @@ class KNN(Model):
         space = WordSpace(weights)
         progress.stage("choosing neighbours", 1)
         voters = self._gather(space, X, Y)
-        asked = self._draw(len(voters.numbers), MOST_ASKED)
-        ids, cosines = voters.index.search(voters.places[asked], max(NUMBERS) + 1)
-        ids, cosines = _without_self(ids, cosines, asked)
-        self._choose(ids, cosines, voters.Y, voters.Y[asked], progress)
+        if self._is_open():
+            order = np.random.default_rng(self.seed).permutation(len(voters.numbers))
+            asked = np.sort(order[:MOST_ASKED])
+            ids, cosines = voters.index.search(voters.places[asked], max(NUMBERS) + 1)
+            ids, cosines = _without_self(ids, cosines, asked)
+            self._choose(ids, cosines, voters.Y, voters.Y[asked], progress)
+        else:
+            self._take_given()
         progress.advance(1)
         self.space_, self.voters_ = space, voters
 
@@ -164,31 +168,32 @@ class KNN(Model):
         source = self.space if isinstance(self.space, Model) else None
         if isinstance(self.space, str) and self.space not in _embedding_models():
             source = _load(self.space)
-        if source is not None or not self._is_open():
-            self.n_neighbours_ = self.n_neighbours or USUAL[0]
-            self.temperature_ = self.temperature or USUAL[1]
-        else:
+        if source is None and self._is_open():
             self._try(dataset, progress)
+        else:  # a model that is trained already has seen all documents
+            self._take_given()
         source = source or self._train_space(dataset, progress)
         space = _embedding_of(source)
         self.voters_ = self._gather(space, _rows_of(source, dataset), dataset.Y)
-        self.space_, self.features_, self.n_features_ = (
-            space,
-            source.features_,
-            source.n_features_,
-        )
+        self.space_ = space
+        self.features_, self.n_features_ = source.features_, source.n_features_
 
     def _is_open(self) -> bool:
+        """Whether there is anything to choose."""
         return None in (self.n_neighbours, self.temperature)
+
+    def _take_given(self) -> None:
+        """Vote as the parameters say, and as is usual where they say nothing."""
+        self.n_neighbours_ = self.n_neighbours or USUAL[0]
+        self.temperature_ = self.temperature or USUAL[1]
 
     def _try(self, dataset: Dataset, progress: Progress) -> None:
         """Train the space without some documents, and choose by these how neighbours vote."""
-        n_held = min(HELD_OUT * len(dataset), MOST_ASKED)
-        kept, held = (
-            dataset.split(n_held / len(dataset), self.seed) if n_held >= 1 else (dataset,) * 2
-        )
+        kept, held = dataset, dataset
+        if len(dataset) > 1:
+            kept, held = dataset.split(min(HELD_OUT, MOST_ASKED / len(dataset)), self.seed)
         if not kept.Y.nnz:
-            kept = held = dataset
+            kept, held = held, kept
         source = self._train_space(kept, progress)
         space = _embedding_of(source)
         voters = self._gather(space, _rows_of(source, kept), kept.Y)
@@ -216,11 +221,7 @@ class KNN(Model):
         """Take the number and the temperature that rank the labels `wanted` best."""
         best = choose_votes(ids, cosines, Y, wanted, self.n_neighbours, self.temperature)
         self.n_neighbours_, self.temperature_ = best
-        if self._is_open():
-            progress.say(f"{best[0]} neighbours vote, at a temperature of {best[1]:g}")
-
-    def _draw(self, n: int, most: int) -> NDArray[np.int64]:
-        return np.sort(np.random.default_rng(self.seed).permutation(n)[:most])
+        progress.say(f"{best[0]} neighbours vote, at a temperature of {best[1]:g}")
 
     def keep_beginnings(self, texts: Sequence[str]) -> None:
         """Keep the beginnings of the texts that the rows it was trained on came from."""
