@@ -2,7 +2,8 @@
 
     python -m bench.attention_study parts DATA                    # what each part is good for
     python -m bench.attention_study trees DATA --trees 1,2,3,4    # how much an ensemble gains
-    python -m bench.attention_study psp DATA --models linear,attention-xml --plot psp.png
+    python -m bench.attention_study psp DATA --models linear,attention-xml --json psp/DATA.json
+    python -m bench.attention_study draw psp/*.json --plot psp.png    # a panel for each data set
 
 All train on four fifths of DATA's training documents and measure on the rest; `--test` trains on
 all of them and measures on the test part. `--set name=value` goes to AttentionXML, and for `psp`
@@ -44,8 +45,12 @@ Settings = Mapping[str, Any]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, run the study, print its table."""
     args = _arguments(arguments)
-    known, measured = load_parts(args.data, test=args.test)
-    print(f"{args.data.name}: {len(known):,} documents to train on, {len(measured):,} measured\n")
+    if args.study == "draw":
+        draw({path.stem: json.loads(path.read_text()) for path in args.data}, args.plot)
+        return
+    (data,) = args.data
+    known, measured = load_parts(data, test=args.test)
+    print(f"{data.name}: {len(known):,} documents to train on, {len(measured):,} measured\n")
     common = {} if args.device is None else {"device": args.device}
     settings = common | dict(pair.split("=", 1) for pair in args.set)
     if args.study == "parts":
@@ -59,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.json is not None:
         args.json.write_text(json.dumps(rows, indent=2) + "\n")
     if args.plot is not None:
-        draw(rows, args.data.name, args.plot)
+        draw({data.name: rows}, args.plot)
 
 
 def load_parts(path: Path, *, test: bool) -> tuple[Dataset, Dataset]:
@@ -141,16 +146,19 @@ def precision(model: Model, measured: Dataset) -> dict[str, float]:
     return _round(evaluate(model.predict(measured), measured), "P")
 
 
-def draw(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Draw a bar for each row at every cut: PSP if the rows have it, else P."""
-    kind = "PSP" if "PSP@1" in rows[0] else "P"
+def draw(results: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
+    """Draw a panel for each data set, a bar for each row: PSP if the rows have it, else P."""
+    kind = "PSP" if all("PSP@1" in rows[0] for rows in results.values()) else "P"
     groups = [f"{kind}@{k}" for k in CUTS]
-    first = next(iter(rows[0]))
-    bars = {
-        f"{row[first]} trees" if first == "trees" else row[first]: [row[g] for g in groups]
-        for row in rows
+    panels = {
+        title: {_name(row): [row[group] for group in groups] for row in rows}
+        for title, rows in results.items()
     }
-    draw_bars({title: bars}, groups, path)
+    draw_bars(panels, groups, path)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['trees']} trees" if "trees" in row else str(row["model"])
 
 
 def _round(metrics: Mapping[str, float], *kinds: str) -> dict[str, float]:
@@ -163,8 +171,8 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("study", choices=["parts", "trees", "psp"])
-    parser.add_argument("data", type=Path, metavar="DATA")
+    parser.add_argument("study", choices=["parts", "trees", "psp", "draw"])
+    parser.add_argument("data", type=Path, metavar="DATA", nargs="+")
     parser.add_argument("--trees", default="1,2,3,4", metavar="N,N,…")
     parser.add_argument("--models", default=f"linear,glas,{MODEL}", metavar="NAME,NAME,…")
     parser.add_argument("--test", action="store_true", help="measure on the test part")
@@ -172,7 +180,12 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path, help="a PNG or SVG file for the figure")
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    if args.study == "draw" and args.plot is None:
+        parser.error("draw needs --plot")
+    if args.study != "draw" and len(args.data) > 1:
+        parser.error("one DATA at a time")
+    return args
 
 
 if __name__ == "__main__":

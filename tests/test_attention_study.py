@@ -69,6 +69,22 @@ def test_figure_2_compares_models_and_settings(data, tmp_path):
     assert "linear" in text
 
 
+def test_results_of_several_data_sets_are_drawn_side_by_side(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    row = {"trees": 2, "P@1": 50.0, "P@3": 40.0, "P@5": 30.0, "train s": 1.0}
+    files = [tmp_path / "first.json", tmp_path / "second.json"]
+    for file in files:
+        file.write_text(json.dumps([row]))
+    names = [str(file) for file in files]
+    attention_study.main(["draw", *names, "--plot", str(tmp_path / "trees.svg")])
+    text = (tmp_path / "trees.svg").read_text()
+    assert all(part in text for part in ("first", "second", "2 trees", "P@3"))
+    for wrong, message in ((["draw", *names], "draw needs --plot"), (["psp", *names], "one DATA")):
+        with pytest.raises(SystemExit):
+            attention_study.main(wrong)
+        assert message in capsys.readouterr().err
+
+
 def test_settings_of_a_contender():
     given = ["attention-xml.hidden=4", "linear.trees=2"]
     read = attention_study.read_contender
