@@ -37,7 +37,7 @@ p, ul {{ max-width: 46rem; }}
 table {{ border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .3rem .6rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--rule); }}
-th {{ font-weight: 600; vertical-align: bottom; }}
+th {{ font-weight: 600; vertical-align: bottom; white-space: normal; }}
 th:first-child, td:first-child, td.left, th.left {{ text-align: left; }}
 td:first-child {{ position: sticky; left: 0; background: var(--paper); min-width: 9.5rem;
   max-width: 15rem; white-space: normal; }}
