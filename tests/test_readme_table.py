@@ -2,9 +2,9 @@
 
 import json
 
-from bench.readme_table import main, readme_tables
 from test_comparison import LINEAR, made_up_run, make_split, results_of
 
+from bench.readme_table import main, readme_tables
 from longtail.comparison.run import Failure
 from longtail.peers import OURS, Contender
 
