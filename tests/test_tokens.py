@@ -111,11 +111,12 @@ def test_every_string_has_words_and_places(texts):
 
 def test_a_million_words_take_no_time():
     text = "word " * 1_000_000
-    began = time.perf_counter()
+    Tokens().fit(["word"])  # compiles what is compiled on first use
+    began = time.process_time()
     tokens = Tokens().fit(["word", text])
     assert tokens.encode([text]).lengths.tolist() == [500]
     assert len(tokens.spans(text)) == 500
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 0.5
 
 
 def test_a_word_longer_than_any_is_unknown():
