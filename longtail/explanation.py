@@ -53,6 +53,30 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
+class Vote:
+    """What one part of a fusion says of a label.
+
+    Attributes:
+        part: the name of the part.
+        label: the name of the label.
+        rank: the label's place in the part's list, from 1; None if it is not there.
+        score: what the part gives it.
+        weight: what the label's log-odds lose if the part is not asked.
+    """
+
+    part: str
+    label: str
+    rank: int | None
+    score: float
+    weight: float
+
+    def describe(self) -> str:
+        """Return such as 1. 0.93 (+2.1)."""
+        place = "–" if self.rank is None else f"{self.rank}. {self.score:.2f}"
+        return f"{place} ({self.weight:+.1f})"
+
+
+@dataclass(frozen=True)
 class Explanation:
     """How much each word of a document weighs.
 
@@ -62,6 +86,7 @@ class Explanation:
         terms: heaviest first; the absolute values of their weights add up to 1.
         parts: for a model made of several, how much of the score each of them gave.
         neighbours: for a model that asks training documents, the nearest of them, nearest first.
+        votes: for a fusion, what each of its parts says of each label.
     """
 
     text: str | None
@@ -69,6 +94,7 @@ class Explanation:
     terms: Sequence[Term]
     parts: Mapping[str, float] = field(default_factory=dict)
     neighbours: Sequence[Neighbour] = ()
+    votes: Sequence[Vote] = ()
 
     def shades(self) -> list[tuple[str, float]]:
         """Cut the text into pieces, each with its shade from −1 to 1; 1 is the heaviest word."""
@@ -94,6 +120,7 @@ class Explanation:
             ],
             "parts": dict(self.parts),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
+            "votes": [asdict(vote) for vote in self.votes],
         }
 
     def to_html(self, labels: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -110,6 +137,7 @@ class Explanation:
             title=escape(title),
             labels=f"<p>Labels: {named}</p>" if named else "",
             text="".join(_mark(piece, shade) for piece, shade in self.shades()),
+            votes=_vote_rows(self.votes),
             words=_word_rows(self.terms[:20]),
             neighbours=_neighbour_rows(self.neighbours),
         )
@@ -162,6 +190,20 @@ def _word_rows(terms: Sequence[Term]) -> str:
     return f'<table class="words"><tr><th>word</th><th>weight</th></tr>{rows}</table>'
 
 
+def _vote_rows(votes: Sequence[Vote]) -> str:
+    if not votes:
+        return ""
+    parts = list(dict.fromkeys(vote.part for vote in votes))
+    rows = []
+    for label in dict.fromkeys(vote.label for vote in votes):
+        said = {vote.part: vote for vote in votes if vote.label == label}
+        cells = "".join(f"<td>{escape(said[part].describe())}</td>" for part in parts)
+        rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
+    head = "".join(f"<th>{escape(part)}</th>" for part in parts)
+    note = "Place in the part's list, score there, and what asking the part adds to the log-odds."
+    return f"<table><tr><th>label</th>{head}</tr>{''.join(rows)}</table><p>{note}</p>"
+
+
 def _neighbour_rows(neighbours: Sequence[Neighbour]) -> str:
     if not neighbours:
         return ""
@@ -192,6 +234,7 @@ td, th {{ padding: .1em 1.2em .1em 0; text-align: left; vertical-align: top; }}
 <h1>{title}</h1>
 {labels}
 <div class="text">{text}</div>
+{votes}
 {words}
 {neighbours}
 </html>

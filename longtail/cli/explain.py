@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from longtail.explanation import Explanation
 
 SHOWN = 10  # words in the table
+VOTES = "The label's place in each part's list, its score there, and what asking that part adds."
 
 
 def explain(
@@ -37,7 +38,8 @@ def explain(
     """Show which words of a text a model looks at; the darker, the heavier.
 
     With --label: orange words speak for the label, blue ones against it. knn also shows the
-    training documents that are nearest, or the nearest that carry the label.
+    training documents that are nearest, or the nearest that carry the label; fusion shows which
+    part voted for what.
     """
     check_output(html, "--html", overwrite=overwrite)
     check_json(json)
@@ -63,11 +65,13 @@ def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
     """Print the predicted labels, the marked text, its heaviest words and what it is near to."""
     from rich.console import Console
 
-    from longtail.cli.show import clean, neighbour_table, show, term_table
+    from longtail.cli.show import clean, neighbour_table, show, term_table, vote_table
 
     show("Labels: " + ", ".join(f"{clean(each['label'])} {each['score']:.2f}" for each in labels))
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
     console.print(_mark(found))
+    if found.votes:
+        show("", vote_table(found.votes), VOTES)
     if found.terms:
         show("", term_table(found.terms[:SHOWN], found.label))
     if found.neighbours:

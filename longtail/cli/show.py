@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from longtail.cli.models import Parameter
     from longtail.data import Dataset
     from longtail.data.describe import Description, PartDescription
-    from longtail.explanation import Neighbour, Term
+    from longtail.explanation import Neighbour, Term, Vote
     from longtail.metrics import Band
     from longtail.models.base import Model
     from longtail.store import Verified
@@ -186,6 +186,16 @@ def neighbour_table(neighbours: "Iterable[Neighbour]") -> Table:
     for each in neighbours:
         labels = clean(", ".join(each.labels))
         table.add_row(f"{each.similarity:.2f}", labels, clean(shorten(each.named())))
+    return table
+
+
+def vote_table(votes: "Sequence[Vote]") -> Table:
+    """Show for each label its place and score in the list of each part, and what that is worth."""
+    parts = list(dict.fromkeys(vote.part for vote in votes))
+    table = _table(None, "label", *parts)
+    for label in dict.fromkeys(vote.label for vote in votes):
+        said = {vote.part: vote for vote in votes if vote.label == label}
+        table.add_row(clean(label), *(said[part].describe() for part in parts))
     return table
 
 

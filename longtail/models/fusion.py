@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from longtail.calibration import Calibration, choose_depth
 from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
+from longtail.explanation import Explanation, Neighbour, Term, Vote
 from longtail.features import Tfidf
 from longtail.metrics import TrainingCounts
 from longtail.models.base import Documents, Model
@@ -38,11 +39,19 @@ from longtail.models.fusion_combiner import (
     gather,
     join,
 )
+from longtail.models.fusion_explaining import (
+    count_votes,
+    leave_out_cells,
+    leave_out_words,
+    margins_of,
+    weigh_terms,
+)
 from longtail.models.fusion_parts import (
     DEFAULT_BUDGET,
     NEED_TORCH,
     Facts,
     Part,
+    Place,
     Plan,
     describe_data,
     find_parts,
@@ -55,10 +64,11 @@ from longtail.models.fusion_training import Training, nest_parts
 from longtail.models.neural import Device
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
-from longtail.topk import TopK
+from longtail.topk import NO_LABEL, TopK
 
 # In the order in which they are worth their time.
 USEFUL = ("linear", "knn", "glas", "attention-xml", "mnn", "dxml", "rank-ae")
+CPU: Place = "cpu"
 WIDTH = 50  # labels that each part proposes
 
 
@@ -189,7 +199,7 @@ class Fusion(Model):
         if self.budget is not None or named is None:
             budget = parse_budget(self.budget or DEFAULT_BUDGET)
         needs_torch = not set(named or usable).isdisjoint(NEED_TORCH)
-        kind = _find_device(self.device) if needs_torch else "cpu"
+        kind = _find_device(self.device) if needs_torch else CPU
         facts = describe_data(X, dataset.n_labels, has_texts, kind, measure_speed())
         plan = make_plan(facts, usable, named, budget)
         for line in plan.lines(facts):
@@ -282,12 +292,63 @@ class Fusion(Model):
 
     def _gather(self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int) -> Candidates:
         """Return all that the parts propose."""
+        lists = self._ask(documents, X, k)
+        return gather(list(lists.values()), _shares(self.training_counts_))
+
+    def _ask(
+        self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int
+    ) -> dict[str, TopK]:
+        """Return the list of each part."""
         width = min(max(WIDTH, k), len(self.label_names_))
-        tops = [
-            part.predict_documents(X if part.trained_on == "rows" else documents, width)
-            for part in self.parts_.values()
-        ]
-        return gather(tops, _shares(self.training_counts_))
+        return {
+            name: part.predict_documents(X if part.trained_on == "rows" else documents, width)
+            for name, part in self.parts_.items()
+        }
+
+    def explain(
+        self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
+    ) -> Explanation:
+        """Say which part voted for what, and which words weigh how much.
+
+        Args:
+            document: a text, or one feature row for a model of rows.
+            label: the name of a label; None takes the five best of the document.
+        """
+        self._check_fitted()
+        text = document if isinstance(document, str) else None
+        documents = self.check_documents(document if text is None else [text])
+        X = self._as_rows(documents)
+        if X.shape[0] != 1:
+            raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
+        asked = [int(each) for each in self.predict(documents).labels[0] if each != NO_LABEL]
+        asked = asked if label is None else [self._find_label(label)]
+        shares = _shares(self.training_counts_)
+        votes = count_votes(
+            self.combiner_, self._ask(documents, X, 1), shares, asked, self.label_names_.__getitem__
+        )
+        terms = self._weigh_terms(text, documents, X, asked)
+        return Explanation(text, label, terms, _share_out(votes), self._near(X, label), votes)
+
+    def _weigh_terms(
+        self, text: str | None, documents: Any, X: sp.csr_matrix, asked: Sequence[int]
+    ) -> list[Term]:
+        """Return what the labels lose without each word."""
+        if text is not None and self.features_ is not None:
+            variants = leave_out_words(text, self.features_)
+        else:
+            variants = leave_out_cells(X)
+        if not variants.names:
+            return []
+        before = margins_of(self.combiner_, self._gather(documents, X, 1), asked)[0]
+        rows = self._as_rows(variants.documents)
+        after = margins_of(self.combiner_, self._gather(variants.documents, rows, 1), asked)
+        return weigh_terms(variants, before, after)
+
+    def _near(self, X: sp.csr_matrix, label: str | None) -> Sequence[Neighbour]:
+        """Return the nearest training documents, if there is a part that knows them."""
+        if "knn" not in self.parts_ or not X.nnz:
+            return ()
+        return self.parts_["knn"].explain(X, label).neighbours
 
     # -- saving -------------------------------------------------------------------------------
 
@@ -312,6 +373,15 @@ class Fusion(Model):
         self.combiner_ = Combiner.from_files(files, len(names))
 
 
+def _share_out(votes: Sequence[Vote]) -> dict[str, float]:
+    """Return how much of all that parts give comes from each of them."""
+    given: dict[str, float] = {}
+    for vote in votes:
+        given[vote.part] = given.get(vote.part, 0.0) + vote.weight
+    total = sum(map(abs, given.values())) or 1.0
+    return {part: weight / total for part, weight in given.items()}
+
+
 def known_parts() -> list[str]:
     """Return the models that can be parts, the most useful first."""
     from longtail.models import model_names
@@ -326,7 +396,7 @@ def _reads(name: str, has_texts: bool) -> bool:
     return has_texts or "rows" in get_model_class(name).reads
 
 
-def _find_device(device: Device) -> Any:
+def _find_device(device: Device) -> Place:
     """Return "cpu" or "cuda": where torch will train."""
     if find_spec("torch") is None:
         if device == "cuda":
@@ -334,7 +404,7 @@ def _find_device(device: Device) -> Any:
         return "cpu"
     from longtail.processes import choose_device
 
-    return choose_device(device).type
+    return "cuda" if choose_device(device).type == "cuda" else "cpu"
 
 
 def _plain_mean(n_parts: int) -> Combiner:

@@ -30,7 +30,7 @@ FOLDS = 3
 HELD_OUT = 8_000  # of many documents
 LEAST_HELD_OUT = 20  # with fewer there is nothing to learn a combination from
 
-Kind = Literal["cpu", "cuda"]
+Place = Literal["cpu", "cuda"]
 Split = tuple[Any, Any]
 
 
@@ -52,7 +52,7 @@ class Facts(NamedTuple):
     n_features: int
     n_cells: int
     has_texts: bool
-    kind: Kind
+    kind: Place
     speed: float = 1.0
 
 
@@ -328,7 +328,7 @@ def find_parts(text: str, known: Sequence[str]) -> list[str]:
 
 
 def describe_data(
-    X: sp.csr_matrix, n_labels: int, has_texts: bool, kind: Kind, speed: float
+    X: sp.csr_matrix, n_labels: int, has_texts: bool, kind: Place, speed: float
 ) -> Facts:
     """Return the facts about the documents."""
     return Facts(X.shape[0], n_labels, X.shape[1], X.nnz, has_texts, kind, speed)
