@@ -6,7 +6,7 @@
    the share of hits rises from pool to pool, and the line connects the pools' means).
 2. Labels move it up or down for themselves: by a shift that labels of like frequency have in
    common, and one of their own that shrinks to 0 the fewer predictions of them there were. That
-   changes the order of labels, so it is done only if unseen documents' labels are ranked better.
+   changes the order of labels, so it is done only if unseen documents are clearly better ranked.
 3. One more curve for the first five labels of a document and one for those below make up for what
    being among the first says beyond the score. A score of 0, for which nothing speaks, stays 0.
 
@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import DataError, ParameterError, suggest
-from longtail.metrics import TrainingCounts, evaluate, find_hits
+from longtail.metrics import TrainingCounts, evaluate_documents, find_hits
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK
 
@@ -425,8 +425,11 @@ def _take(top: TopK, rows: NDArray[np.int64]) -> TopK:
 
 
 def _ranks_better(one: TopK, other: TopK, Y: sp.csr_matrix) -> bool:
-    ours, theirs = evaluate(one, Y), evaluate(other, Y)
-    return ours["nDCG@5"] > theirs["nDCG@5"] and ours["P@1"] >= theirs["P@1"]
+    """Whether nDCG@5 is better by more than its standard error, and P@1 is not worse."""
+    ours, theirs = evaluate_documents(one, Y), evaluate_documents(other, Y)
+    gain = ours["nDCG@5"].reached - theirs["nDCG@5"].reached
+    sure = gain.mean() > gain.std() / np.sqrt(len(gain))
+    return bool(sure and ours["P@1"].reached.sum() >= theirs["P@1"].reached.sum())
 
 
 # -------------------------------------------------------------------------- how good and how many
