@@ -38,7 +38,6 @@ from longtail.models.neural import (
     Device,
     Neural,
     Schedule,
-    choose_batch_size,
     hold_out,
     require_torch,
 )
@@ -71,6 +70,7 @@ class AttentionXML(Neural):
         head: units of the fully connected layers (N̂_fc), several as "512,256".
         attention: weigh words for each label; false takes the largest of each unit instead (the
             paper's ablation).
+        direct: add each label's inner product m̂_j·ŵ_j to its score; false is the paper's score.
         levels: inner levels of the label tree (H); 0 is without a tree; none has as many as are
             needed to begin with at most 30,000 nodes.
         branching: children of a node (K = M), a power of 2.
@@ -88,7 +88,8 @@ class AttentionXML(Neural):
         dropout: share of the encoder's outputs that are dropped in training.
         epochs: passes over the documents, for each level; none makes 8 of many documents and up
             to 40 of few.
-        batch_size: documents in a step; none makes about 128 steps of an epoch.
+        batch_size: documents in a step; none makes about 64 steps of an epoch, but takes 1,024 at
+            most.
         learning_rate: of Adam, at its highest.
         schedule: how the learning rate falls.
         clip: the largest norm of a step's gradients.
@@ -110,15 +111,15 @@ class AttentionXML(Neural):
             "hidden": 64,
             "head": 64,
             "max_length": 100,
-            "learning_rate": 0.003,
-            "schedule": "linear",
         },
         "paper": {
             "word_dim": 300,
             "epochs": 30,
             "batch_size": 40,
+            "learning_rate": 0.001,
             "schedule": "constant",
             "min_documents": 1,
+            "direct": False,
         },
     }
 
@@ -133,6 +134,7 @@ class AttentionXML(Neural):
         hidden: int = 256,
         head: int | str = 256,
         attention: bool = True,
+        direct: bool = True,
         levels: int | None = None,
         branching: int = 64,
         candidates: int = 15,
@@ -148,8 +150,8 @@ class AttentionXML(Neural):
         dropout: float = 0.5,
         epochs: int | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 0.001,
-        schedule: Schedule = "constant",
+        learning_rate: float = 0.003,
+        schedule: Schedule = "linear",
         clip: float = 5.0,
         averaging: bool = True,
         valid: float = 0.0,
@@ -162,6 +164,7 @@ class AttentionXML(Neural):
         self.hidden = hidden
         self.head = head
         self.attention = attention
+        self.direct = direct
         self.levels = levels
         self.branching = branching
         self.candidates = candidates
@@ -228,7 +231,7 @@ class AttentionXML(Neural):
         vectors = self._read_vectors(tokens, progress)
         shape = self._shape(tokens.n_words_, vectors, dataset.n_labels)
         kind = choose_device(self.device).type
-        batch_size = self.batch_size or choose_batch_size(len(dataset))
+        batch_size = self.batch_size or _choose_batch_size(len(dataset))
         self._plan_memory(shape, label_trees, rows, batch_size, kind, progress)
         plan = self.make_plan(
             self.epochs or _choose_epochs(len(dataset)),
@@ -304,6 +307,7 @@ class AttentionXML(Neural):
             hidden=self.hidden,
             head=tuple(int(size) for size in str(self.head).split(",")),
             attention=self.attention,
+            direct=self.direct,
             n_nodes=n_nodes,
         )
 
@@ -460,6 +464,12 @@ class AttentionXML(Neural):
         if not members:
             raise ValueError("there is no member")
         self.members_ = members
+
+
+def _choose_batch_size(n_documents: int) -> int:
+    """Return what makes about 64 steps of an epoch, more of one with very many documents."""
+    least = min(64, max(1, n_documents // 16))
+    return int(np.clip(16 * round(n_documents / 64 / 16), least, 1024))
 
 
 def _choose_epochs(n_documents: int) -> int:

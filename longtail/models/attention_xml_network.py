@@ -19,38 +19,56 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from longtail.layers import read_once, take_rows
 
 # Numbers in the largest tensors of one piece: what a cache holds, or enough to keep a GPU busy.
 PIECE = {"cpu": 1 << 21, "cuda": 1 << 28}
+ALIGN = {"cpu": 1, "cuda": 64}  # tensor cores are slow with rows of other lengths
 SPREAD = 0.5  # of the first values of words without a vector of their own
+NEVER = -1e4  # what padding matches a label; finite, as it is multiplied by 0
+LABEL_SPREAD = 0.05  # of the first values of labels' attention
 
 
 # -- token encoders: (B, T, word_dim) → (B, T, width), behind a document's end anything -------
 
 
 class BiLSTM(nn.Module):
-    """A bidirectional LSTM that begins with learned states."""
+    """Two LSTMs, one of which reads backwards, that begin with learned states.
+
+    Backwards means from a document's own end: its words are mirrored, padding stays behind. So
+    nothing depends on the batch, without packed sequences, which cost cuDNN a copy at every step.
+    """
 
     def __init__(self, word_dim: int, hidden: int):
         super().__init__()
         self.width = 2 * hidden
-        self.lstm = nn.LSTM(word_dim, hidden, batch_first=True, bidirectional=True)
-        self.start = nn.Parameter(torch.zeros(2, 2, 1, hidden))  # h and c, of both directions
+        self.onwards = nn.LSTM(word_dim, hidden, batch_first=True)
+        self.backwards = nn.LSTM(word_dim, hidden, batch_first=True)
+        self.start = nn.Parameter(torch.zeros(2, 2, 1, 1, hidden))  # h and c of both
 
     def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """Return both directions' states; `lengths` (B,) on the CPU must not rise."""
-        h, c = self.start.expand(-1, -1, len(words), -1)
-        states = (h.contiguous(), c.contiguous())
-        if not self.training:
-            self.lstm.flatten_parameters()  # the weights may be averages, from another place
-        if int(lengths[-1]) == words.shape[1]:
-            found: Tensor = self.lstm(words, states)[0]  # (B, T, 2·hidden)
-            return found
-        packed = pack_padded_sequence(words, lengths, batch_first=True)
-        return pad_packed_sequence(self.lstm(packed, states)[0], batch_first=True)[0]
+        """Return both directions' states."""
+        if not self.training:  # the weights may be averages, from another place
+            self.onwards.flatten_parameters()
+            self.backwards.flatten_parameters()
+        places = torch.arange(words.shape[1], device=words.device)
+        ends = lengths.to(words.device, non_blocking=True)[:, None]
+        mirrored = torch.where(places < ends, ends - 1 - places, places)  # (B, T)
+        ahead = self._read(self.onwards, words, 0)
+        back = self._read(self.backwards, _take_places(words, mirrored), 1)
+        return torch.cat([ahead, _take_places(back, mirrored)], 2)  # (B, T, 2·hidden)
+
+    def _read(self, lstm: nn.LSTM, words: Tensor, direction: int) -> Tensor:
+        h, c = self.start[direction].expand(-1, -1, len(words), -1)
+        found: Tensor = lstm(words, (h.contiguous(), c.contiguous()))[0]
+        return found
+
+
+def _take_places(rows: Tensor, places: Tensor) -> Tensor:
+    """Return rows[i, places[i]] for every document i of rows (B, T, ·)."""
+    first = torch.arange(len(rows), device=rows.device)[:, None] * rows.shape[1]
+    return rows.flatten(0, 1).index_select(0, (first + places).flatten()).view(rows.shape)
 
 
 class Convolutions(nn.Module):
@@ -97,6 +115,7 @@ class Shape:
     hidden: int
     head: tuple[int, ...]
     attention: bool
+    direct: bool
     n_nodes: int
 
     def with_nodes(self, n_nodes: int) -> "Shape":
@@ -109,7 +128,7 @@ class Encoded(NamedTuple):
 
     Attributes:
         tokens: (B, T, width) the encoder's outputs h_i.
-        values: (B, T, N_fc) these after the first layer; (B, N_fc + 1) without attention.
+        values: (B, T, N_fc) these after the first layer; (B, N_fc) without attention.
         padding: (B, T) where documents have ended; None if all are equally long.
     """
 
@@ -121,8 +140,7 @@ class Encoded(NamedTuple):
 class Network(nn.Module):
     """Words and labels of one level of the tree, with all that lies between them."""
 
-    def __init__(self, shape: Shape, usual: float = 0.0):
-        """Make a network whose scores begin at `usual`."""
+    def __init__(self, shape: Shape):
         super().__init__()
         self.shape = shape
         words = torch.empty(shape.n_words, shape.word_dim).uniform_(-SPREAD, SPREAD)
@@ -130,14 +148,16 @@ class Network(nn.Module):
         self.encoder = ENCODERS[shape.encoder](shape.word_dim, shape.hidden)
         sizes = [self.encoder.width, *shape.head]
         self.layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(sizes))
-        # Without attention, each label has its own weights, and a bias, in the output layer.
-        width = self.encoder.width if shape.attention else shape.head[-1] + 1
-        self.labels = nn.Parameter(nn.init.xavier_uniform_(torch.empty(shape.n_nodes, width)))
-        if shape.attention:
-            self.output = nn.Linear(shape.head[-1], 1)
-            nn.init.constant_(self.output.bias, usual)
-        else:
-            nn.init.constant_(self.labels[:, -1].detach(), usual)
+        # A label's row is its attention, or without attention its output weights, and a bias.
+        width = self.encoder.width if shape.attention else shape.head[-1]
+        self.labels = nn.Parameter(torch.randn(shape.n_nodes, width + 1) * LABEL_SPREAD)
+        self.output = nn.Linear(shape.head[-1], 1, bias=False) if shape.attention else None
+
+    @torch.no_grad()
+    def begin_with(self, shares: NDArray[np.float64]) -> None:
+        """Let scores begin at the log odds of each label's share of the documents."""
+        odds = np.log(shares) - np.log1p(-shares)
+        self.labels[:, -1] = torch.from_numpy(odds).to(self.labels)
 
     def start_from(self, other: "Network") -> None:
         """Section 2.5: take all weights of the level above, but for the labels'."""
@@ -169,41 +189,51 @@ class Network(nn.Module):
         hidden = F.relu(self.layers[0](tokens.amax(1)))  # (B, N_fc)
         for layer in self.layers[1:]:
             hidden = F.relu(layer(hidden))
-        return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding)
+        return Encoded(tokens, hidden, padding)
+
+    def match(self, read: Encoded, rows: Tensor) -> Tensor:
+        """Return h_i·w_j (B, T, C), for rows (C, ·) or (B, C, ·) of labels."""
+        found = read.tokens @ rows[..., :-1].to(read.tokens.dtype).transpose(-1, -2)
+        if read.padding is not None:
+            found = found.masked_fill_(read.padding[..., None], NEVER)
+        return found
 
     def attend(self, read: Encoded, rows: Tensor) -> Tensor:
-        """Return α of equation (2) (B, T, C), for rows (C, width) or (B, C, width) of labels."""
-        weights = read.tokens @ rows.to(read.tokens.dtype).transpose(-1, -2)
-        if read.padding is not None:
-            weights = weights.masked_fill_(read.padding[..., None], -torch.inf)
-        return weights.softmax(1)
+        """Return α of equation (2), (B, T, C)."""
+        return self.match(read, rows).softmax(1)
 
     def score(self, read: Encoded, rows: Tensor) -> Tensor:
-        """Return the scores (B, C) of labels, whose rows are (C, width) or (B, C, width)."""
+        """Return the scores (B, C) of labels, whose rows are (C, ·) or (B, C, ·)."""
+        low = read.values.dtype
         with torch.autocast(rows.device.type, enabled=False):
-            if not self.shape.attention:
-                rows = rows.to(read.values.dtype)
-                if rows.ndim == 2:
-                    return read.values @ rows.T
-                return (rows @ read.values[..., None])[..., 0]
-            low = read.values.dtype
-            mixed = self.attend(read, rows).transpose(1, 2) @ read.values  # (B, C, N_fc)
-            hidden = mixed.relu_()
-            *inner, weight, bias = (parameter.to(low) for parameter in self.shared())
-            for n_in in range(0, len(inner), 2):
-                hidden = F.relu(F.linear(hidden, inner[n_in], inner[n_in + 1]))
-            return F.linear(hidden, weight, bias)[..., 0]
+            if self.output is None:
+                return self._compare(read.values, rows[..., :-1].to(low)).float() + rows[..., -1]
+            matches = self.match(read, rows)
+            weights = matches.softmax(1)  # α (B, T, C)
+            hidden = (weights.transpose(1, 2) @ read.values).relu_()  # (B, C, N_fc)
+            *inner, weight = (parameter.to(low) for parameter in self.shared())
+            for i in range(0, len(inner), 2):
+                hidden = F.relu(F.linear(hidden, inner[i], inner[i + 1]))
+            scores = F.linear(hidden, weight)[..., 0].float() + rows[..., -1]
+            if self.shape.direct:
+                scores = scores + (weights * matches).sum(1, dtype=torch.float32)  # m_j·w_j
+            return scores
 
-    def shared(self) -> list[nn.Parameter]:
+    @staticmethod
+    def _compare(hidden: Tensor, rows: Tensor) -> Tensor:
+        """Return inner products (B, C) of documents (B, N_fc) and rows (C, ·) or (B, C, ·)."""
+        return hidden @ rows.T if rows.ndim == 2 else (rows @ hidden[..., None])[..., 0]
+
+    def shared(self) -> list[Tensor]:
         """Return the parameters that `score` uses beside the labels'."""
-        if not self.shape.attention:
+        if self.output is None:
             return []
-        return [*self.layers[1:].parameters(), *self.output.parameters()]
+        return [*self.layers[1:].parameters(), self.output.weight]
 
     def score_all(self, read: Encoded) -> Tensor:
         """Return the scores (B, n_nodes) of all labels, without gradients."""
         pieces = torch.split(self.labels, piece_size(read, self.shape))
-        return torch.cat([self.score(read, rows) for rows in pieces], 1).float()
+        return torch.cat([self.score(read, rows) for rows in pieces], 1)
 
 
 def piece_size(read: Encoded, shape: Shape) -> int:
@@ -215,7 +245,13 @@ def piece_size(read: Encoded, shape: Shape) -> int:
 def count_per_piece(kind: str, n_documents: int, length: int, shape: Shape) -> int:
     """Return how many labels fit into one piece with so many documents of that length."""
     per_label = n_documents * (length + sum(shape.head)) if shape.attention else n_documents
-    return max(1, PIECE.get(kind, PIECE["cuda"]) // per_label)
+    align = ALIGN[kind]
+    return max(1, PIECE[kind] // per_label // align) * align
+
+
+def count_aligned(n_nodes: int, kind: str) -> int:
+    """Return how many columns a table of so many labels should have."""
+    return -(-n_nodes // ALIGN[kind]) * ALIGN[kind]
 
 
 # -- the loss ---------------------------------------------------------------------------------
@@ -223,12 +259,14 @@ def count_per_piece(kind: str, n_documents: int, length: int, shape: Shape) -> i
 
 def bce(scores: Tensor, relevant: Tensor, counted: Tensor | None = None) -> Tensor:
     """Return log(1 + e^s) − s·[relevant], summed over the labels that count."""
-    scores = scores.float()
     return F.binary_cross_entropy_with_logits(scores, relevant, counted, reduction="sum")
 
 
 def bce_over_nodes(net: Network, read: Encoded, relevant: Tensor) -> Tensor:
-    """Return `bce` over all labels of the network, a piece at a time; relevant is (B, n_nodes)."""
+    """Return `bce` over all labels of the network, a piece at a time.
+
+    `relevant` is (B, count_aligned(n_nodes)), with zeros behind the last label.
+    """
     loss: Tensor = _OverNodes.apply(  # type: ignore[no-untyped-call]
         net, read.padding, relevant, read.tokens, read.values, net.labels, *net.shared()
     )
@@ -252,19 +290,21 @@ class _OverNodes(torch.autograd.Function):
         tokens, values = tokens.detach().requires_grad_(), values.detach().requires_grad_()
         read = Encoded(tokens, values, padding)
         size = piece_size(read, net.shape)
-        wanted = [values, *shared] if not net.shape.attention else [tokens, values, *shared]
+        wanted = [tokens, values, *shared] if net.shape.attention else [values]
         sums = [torch.zeros_like(each, dtype=torch.float32) for each in wanted]
-        d_labels, loss = torch.empty_like(labels), labels.new_zeros(())
-        for first in range(0, len(labels), size):
-            rows = labels[first : first + size].detach().requires_grad_()
+        table = F.pad(labels, (0, 0, 0, relevant.shape[1] - len(labels)))
+        table[len(labels) :, -1] = NEVER  # the score of rows that only fill up
+        d_table, loss = torch.empty_like(table), labels.new_zeros(())
+        for first in range(0, len(table), size):
+            rows = table[first : first + size].detach().requires_grad_()
             with torch.enable_grad():
                 part = bce(net.score(read, rows), relevant[:, first : first + size])
             d_rows, *gradients = torch.autograd.grad(part, [rows, *wanted])
-            d_labels[first : first + size] = d_rows
+            d_table[first : first + size] = d_rows
             for total, gradient in zip(sums, gradients, strict=True):
                 total += gradient
             loss += part.detach()
-        ctx.save_for_backward(d_labels, *sums)
+        ctx.save_for_backward(d_table[: len(labels)], *sums)
         ctx.types = [tokens.dtype, values.dtype]
         ctx.attention = net.shape.attention
         return loss

@@ -155,6 +155,7 @@ def list_children(
             if parents[i, j] >= 0:
                 size += starts[parents[i, j] + 1] - starts[parents[i, j]]
         most = max(most, size)
+    most = (most + 7) // 8 * 8  # tensor cores are slow with rows of other lengths
     nodes = np.full((len(parents), most), -1, np.int64)
     owners = np.zeros((len(parents), most), np.int64)
     for i in range(len(parents)):

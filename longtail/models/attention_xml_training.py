@@ -20,7 +20,13 @@ from torch import Tensor, nn
 from longtail.history import History
 from longtail.layers import RowAdam, read_once, take_rows
 from longtail.metrics import evaluate
-from longtail.models.attention_xml_network import Network, Shape, bce, bce_over_nodes
+from longtail.models.attention_xml_network import (
+    Network,
+    Shape,
+    bce,
+    bce_over_nodes,
+    count_aligned,
+)
 from longtail.models.attention_xml_search import (
     Beam,
     Ints,
@@ -95,6 +101,17 @@ class Training:
         self.lengths = self.known.tokens.lengths
         self.pairs = view_rows(self.known.nodes)
 
+    def shares(self) -> NDArray[np.float64]:
+        """Return how often each node is right where it is met, a little away from 0 and 1."""
+        carried = np.bincount(self.pairs.columns, minlength=self.net.shape.n_nodes)
+        met = np.full(len(carried), self.n_documents)
+        if self.candidates is not None and self.children is not None:
+            chosen = self.candidates[self.candidates >= 0]
+            counts = np.bincount(chosen, minlength=len(self.children) - 1)
+            met = np.repeat(counts, np.diff(self.children))
+        shares: NDArray[np.float64] = (np.minimum(carried, met) + 0.1) / (met + 0.2)
+        return shares
+
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return words, labels and candidates of the documents, the longest first."""
         rows = rows[np.argsort(-self.lengths[rows], kind="stable")]
@@ -119,7 +136,8 @@ class Training:
         read = net.encode(words, batch["lengths"].cpu(), model.word_dropout, model.dropout)
         n = len(words)
         if "nodes" not in batch:
-            relevant = torch.zeros(n, net.shape.n_nodes, device=words.device)
+            width = count_aligned(net.shape.n_nodes, words.device.type)
+            relevant = torch.zeros(n, width, device=words.device)
             relevant[batch["documents"], batch["labels"]] = 1
             return bce_over_nodes(net, read, relevant) / n
         rows = take_rows(net.labels, batch["nodes"])
@@ -266,6 +284,7 @@ class Trainer:
                 task.candidates = choose_candidates(
                     parents, known.above.nodes, self.model.candidates
                 )
+            net.begin_with(task.shares())
             self._train(task, number, level, progress)
             if level < tree.depth:
                 known = self._rank(net, tree, level, known)
@@ -280,13 +299,11 @@ class Trainer:
         return ", ".join([*parts, f"{tree.sizes[level]:,} {what}"])
 
     def _new_network(self, here: Documents, seed: int) -> Network:
-        """Return a network with random weights, whose scores begin with a node's usual share."""
-        n_documents, n_nodes = here.nodes.shape
-        share = float(np.clip(here.nodes.nnz / (n_documents * n_nodes), 1e-9, 0.5))
+        """Return a network with random weights."""
         gpus = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=gpus), self.device:
             torch.manual_seed(seed)
-            net = Network(self.shape.with_nodes(n_nodes), float(np.log(share / (1 - share))))
+            net = Network(self.shape.with_nodes(here.nodes.shape[1]))
         if self.vectors is not None:
             net.words.data.copy_(torch.from_numpy(self.vectors))
         return net
