@@ -134,7 +134,7 @@ def test_no_command_shows_the_help(group):
         (
             ["xyz"],
             "No such command 'xyz'; there are demo, models, train, evaluate, calibrate, predict, "
-            "explain, update, verify, data",
+            "compare, explain, update, verify, data",
         ),
         (
             ["train", "x", "--modle", "linear"],
