@@ -89,8 +89,26 @@ def files(tmp_path_factory):
     write_texts(folder / "test.jsonl", 50, seed=2)
     write_sparse(folder / "train.txt", 200, seed=1)
     write_sparse(folder / "test.txt", 50, seed=2)
-    succeed("train", folder / "train.jsonl", "--out", folder / "model", "--valid", "0")
-    succeed("train", folder / "train.txt", "--out", folder / "rows-model", "--valid", "0")
+    succeed(
+        "train",
+        folder / "train.jsonl",
+        "--model",
+        "linear",
+        "--out",
+        folder / "model",
+        "--valid",
+        "0",
+    )
+    succeed(
+        "train",
+        folder / "train.txt",
+        "--model",
+        "linear",
+        "--out",
+        folder / "rows-model",
+        "--valid",
+        "0",
+    )
     return folder
 
 
@@ -210,7 +228,7 @@ def test_if_interrupted_says_what_is_kept():
 
 def test_train_measures_saves_and_says_what_is_next(files, tmp_path):
     out = tmp_path / "model"
-    result = succeed("train", files / "train.jsonl", "--out", out, "--seed", 3)
+    result = succeed("train", files / "train.jsonl", "--model", "linear", "--out", out, "--seed", 3)
     begun, measured = result.stderr.splitlines()
     assert begun == (
         "Measuring: training on 180 of 200 documents, testing on 20 (--valid 0 skips this)"
@@ -229,7 +247,7 @@ def test_a_folder_is_trained_on_one_part_and_evaluated_on_the_other(tmp_path):
     data.mkdir()
     write_texts(data / "train.jsonl", 200, seed=1)
     write_texts(data / "test.jsonl", 50, seed=2)
-    shown = succeed("train", data, "--out", out, "--valid", 0).stdout
+    shown = succeed("train", data, "--model", "linear", "--out", out, "--valid", 0).stdout
     assert "The linear model of 200 documents and 4 labels" in shown
     assert f"  longtail evaluate {out} '{data}'" in shown
     report = json.loads(succeed("evaluate", out, data, "--json", "-").stdout)
@@ -237,20 +255,31 @@ def test_a_folder_is_trained_on_one_part_and_evaluated_on_the_other(tmp_path):
 
 
 def test_train_checks_values_before_it_reads_anything(tmp_path):
-    error = fail("train", "no-such-data", "--out", tmp_path / "model", "--set", "trees=0")
+    error = fail(
+        "train",
+        "no-such-data",
+        "--model",
+        "linear",
+        "--out",
+        tmp_path / "model",
+        "--set",
+        "trees=0",
+    )
     assert error == "Error: The 'trees' parameter of Linear must be at least 1. Got 0 instead."
 
 
 def test_train_without_validation(files, tmp_path):
     out = tmp_path / "model"
-    result = succeed("train", files / "train.jsonl", "--out", out, "--valid", 0)
+    result = succeed(
+        "train", files / "train.jsonl", "--model", "linear", "--out", out, "--valid", 0
+    )
     assert result.stderr == ""
     assert "held-out" not in result.stdout
 
 
 def test_train_on_few_documents_skips_validation_with_a_note(tmp_path):
     data = write_texts(tmp_path / "few.jsonl", 30, seed=4)
-    result = succeed("train", data, "--out", tmp_path / "model")
+    result = succeed("train", data, "--model", "linear", "--out", tmp_path / "model")
     assert result.stderr == (
         "Note: 30 documents are too few to hold some out for measuring (at least 100 are needed).\n"
     )
@@ -266,7 +295,9 @@ def test_train_refuses_an_existing_path_before_it_reads_anything(files):
 def test_train_overwrites_when_asked(files, tmp_path):
     out = tmp_path / "model"
     for extra in ([], ["--overwrite"]):
-        succeed("train", files / "train.jsonl", "--out", out, "--valid", 0, *extra)
+        succeed(
+            "train", files / "train.jsonl", "--model", "linear", "--out", out, "--valid", 0, *extra
+        )
     succeed("verify", out)
 
 
@@ -277,7 +308,7 @@ def test_train_checks_valid(valid):
 
 
 def test_train_names_the_nearest_parameter(tmp_path):
-    error = fail("train", "x", "--out", tmp_path / "y", "--set", "sead=3")
+    error = fail("train", "x", "--model", "linear", "--out", tmp_path / "y", "--set", "sead=3")
     assert "sead" in error
     assert "did you mean 'seed'?" in error
 
@@ -295,7 +326,7 @@ def test_train_checks_the_parts_of_set():
 def test_settings_precedence(tmp_path):
     config = tmp_path / "config.toml"
     config.write_text('model = "glas"\ntrees = 3\nseed = 1\nfast = true\nrate = 0.5\n')
-    assert gather_settings(None, None, [], {"seed": None}) == ("linear", {})
+    assert gather_settings(None, None, [], {"seed": None}) == ("fusion", {})
     assert gather_settings(None, config, ["trees=7"], {}) == (
         "glas",
         {"trees": "7", "seed": "1", "fast": "true", "rate": "0.5"},
@@ -338,7 +369,7 @@ def test_ctrl_c_in_training_leaves_nothing_behind(tmp_path):
             words = " ".join(f"w{i}" for i in rng.integers(0, 30_000, size=40))
             labels = [f"l{i}" for i in rng.integers(0, 3_000, size=3)]
             file.write(json.dumps({"text": words, "labels": labels}) + "\n")
-    command = [*LONGTAIL, "train", "big.jsonl", "--out", "model"]
+    command = [*LONGTAIL, "train", "big.jsonl", "--model", "linear", "--out", "model"]
     with subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as child:
@@ -592,7 +623,7 @@ def test_data_info_of_nothing(tmp_path):
 
 def test_verify_whole_and_damaged(files, tmp_path):
     out = tmp_path / "model"
-    succeed("train", files / "train.jsonl", "--out", out, "--valid", 0)
+    succeed("train", files / "train.jsonl", "--model", "linear", "--out", out, "--valid", 0)
     assert succeed("verify", out).stdout.startswith(f"{out} is whole: a linear model in ")
     weights = out / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])

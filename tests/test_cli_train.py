@@ -119,9 +119,20 @@ def test_a_loss_that_is_no_number_saves_the_last_good_weights(data, tmp_path, mo
 
 
 def test_devices(data, tmp_path):
-    line = fail("train", data, "--out", tmp_path / "model", "--device", "cuda")
+    line = fail("train", data, "--model", "linear", "--out", tmp_path / "model", "--device", "cuda")
     assert line == "Error: linear is trained on the CPU only; leave out --device cuda"
-    succeed("train", data, "--out", tmp_path / "model", "--device", "cpu", "--valid", "0")
+    succeed(
+        "train",
+        data,
+        "--model",
+        "linear",
+        "--out",
+        tmp_path / "model",
+        "--device",
+        "cpu",
+        "--valid",
+        "0",
+    )
     assert "Invalid value for '--device'" in fail(
         "train", data, "--out", tmp_path / "other", "--device", "tpu"
     )

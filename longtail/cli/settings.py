@@ -7,7 +7,7 @@ from typing import Any
 
 from longtail.errors import ParameterError
 
-DEFAULT_MODEL = "linear"
+DEFAULT_MODEL = "fusion"
 
 
 def gather_settings(

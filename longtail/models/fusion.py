@@ -38,6 +38,7 @@ from longtail.models.fusion_combiner import (
     choose_combiner,
     gather,
     join,
+    possible_kinds,
 )
 from longtail.models.fusion_explaining import (
     count_votes,
@@ -241,9 +242,7 @@ class Fusion(Model):
             return _plain_mean(len(lists))
         training.progress.stage("combining", 1)
         all_counts = TrainingCounts.of(dataset)
-        kinds: Sequence[Kind] = (
-            [self.combiner] if self.combiner else ["mean", "logistic", "boosted"]
-        )
+        kinds = [self.combiner] if self.combiner else possible_kinds(Y.shape[0])
         choice = choose_combiner(candidates, Y, all_counts, kinds, choose_depth(Y))
         training.progress.advance(1)
         self.held_out_ = HeldOut(rows, choice.unseen)

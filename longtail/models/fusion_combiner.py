@@ -209,12 +209,14 @@ RATE = 0.1  # of what a tree finds, so much is taken
 N_BINS = 64
 CALM = 20.0  # added to the weight of a leaf; the larger, the less few candidates can say
 CHANCE = float(np.log(0.01))  # log-odds; candidates below are left as they are
+ENOUGH = 1_000  # held-out documents to try trees at all
 MOST = 200_000  # candidates that trees are grown on
 
 
 def grow_trees(inputs: Floats, hits: Hits, margins: NDArray[np.float64]) -> Trees:
     """Return trees that, added to the log-odds `margins`, predict the hits better."""
-    open_ = np.flatnonzero(margins > CHANCE)[:MOST]
+    open_ = np.flatnonzero(margins > CHANCE)
+    open_ = open_[:: -(-len(open_) // MOST) or 1]
     if not hits[open_].any():
         return Trees.none()
     inputs = inputs[open_]
@@ -421,6 +423,11 @@ def choose_combiner(
     chosen = max(good, key=lambda kind: reports[kind]["PSP@5"])
     combiner = Combiner.fit(chosen, candidates.inputs, hits)
     return Choice(combiner, lists[chosen], reports)
+
+
+def possible_kinds(n_documents: int) -> list[Kind]:
+    """Return what so many held-out documents can teach."""
+    return ["mean", "logistic", "boosted"] if n_documents >= ENOUGH else ["mean", "logistic"]
 
 
 def _precision(report: Mapping[str, float]) -> float:

@@ -6,7 +6,7 @@ documents that they were not trained on, so each part is trained several times:
     up to 20,000 documents     three folds: each third is predicted by parts trained on the others,
                                then the parts are trained on all documents
     up to 100,000              a tenth is held out, then the parts are trained on all documents
-    beyond                     8,000 are held out, which is a small share, and that is it
+    beyond                     a fiftieth is held out, at most 10,000, and that is it
 
 Estimates are seconds of one training on all documents, on two cores or one GPU, from what the
 parts took on four data sets; on a CPU they are scaled by how fast this machine multiplies.
@@ -27,7 +27,7 @@ DEFAULT_BUDGET = "10m"
 USABLE = 0.85  # of the budget; the rest is for reading, combining and wrong estimates
 FEW, MANY = 20_000, 100_000  # documents
 FOLDS = 3
-HELD_OUT = 8_000  # of many documents
+HELD_OUT, SHARE = 10_000, 0.02  # of many documents, at most
 LEAST_HELD_OUT = 20  # with fewer there is nothing to learn a combination from
 
 Place = Literal["cpu", "cuda"]
@@ -244,7 +244,9 @@ def choose_schemes(n_documents: int) -> list[Scheme]:
     """Return what suits so many documents, then what takes less time."""
     folds = Scheme(FOLDS, 1 / FOLDS, refit=True)
     tenth = Scheme(1, 0.1, refit=True)
-    once = Scheme(1, min(0.1, HELD_OUT / n_documents), refit=False)
+    once = Scheme(1, 0.1, refit=False)
+    if n_documents > MANY:
+        once = Scheme(1, min(SHARE, HELD_OUT / n_documents), refit=False)
     if n_documents < LEAST_HELD_OUT:
         return [NOTHING_HELD_OUT]
     if n_documents <= FEW:
