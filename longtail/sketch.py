@@ -96,7 +96,7 @@ class SketchedIndex(Index):
     def search_cpu(self, queries: Floats, k: int) -> Found:
         """Find candidates along the basis, then decide among them."""
         projected, n = project(queries, self.basis), len(queries)
-        wanted = min(len(self), self.n_candidates * max(1, -(-k // self.recall_at)))
+        wanted = min(len(self), max(k, self.n_candidates * -(-k // self.recall_at)))
         if n < n_threads():
             scores = self._glance_together(projected)
             return look_again(self.vectors, self.codes, queries, scores, wanted, k)
@@ -250,10 +250,16 @@ def look_again(
     product = np.empty(1, np.int32)
     for q in range(len(queries)):
         query, best = round_query(queries[q], rounded), Best(ids[q], best_scores[q])
-        for i in pick(scores[q], wanted):
+        candidates = pick(scores[q], wanted)
+        near, far = np.empty(len(candidates)), np.empty(len(candidates))
+        for place, i in enumerate(candidates):
             multiply_codes(codes.values[i : i + 1], rounded, product)
-            near = product[0] * (codes.scale[i] * query.scale)
-            if near + (query.length * codes.slack[i] + 2e-45) >= best.scores[0]:
+            about = product[0] * (codes.scale[i] * query.scale)
+            slack = query.length * codes.slack[i] + 2e-45
+            near[place], far[place] = about + slack, about - slack
+        kth = np.partition(far, len(far) - k)[len(far) - k]  # k products are at least as high
+        for place, i in enumerate(candidates):
+            if near[place] >= kth:
                 offer(best, i, multiply_exactly(vectors[i], query.values))
         sort_best(best)
     return ids, best_scores

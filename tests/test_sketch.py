@@ -61,6 +61,12 @@ def test_more_than_the_recall_was_measured_at(index):
     assert all(len(set(row)) == 2500 for row in ids.tolist())
 
 
+def test_fewer_candidates_than_are_wanted(index):
+    index.n_candidates = 1
+    ids, _ = index.search(made_up(3, seed=2), 7)
+    assert all(len(set(row)) == 7 for row in ids.tolist())
+
+
 def test_saved_and_opened_it_finds_the_same(index, tmp_path):
     files = Files(config={"model": "none"})
     index.add_to_files(files, "labels")

@@ -98,7 +98,7 @@ class GLaS(Neural):
     choose_when: ClassVar[str] = "labels go together, or there is a GPU to train on"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"dim": 256},
-        "large": {"dim": 2048, "epochs": 4, "keep": 0.95, "dropout": 0.7},
+        "large": {"dim": 3072, "epochs": 4, "keep": 0.95, "dropout": 0.7},
         "paper": {
             "dim": 1024,
             "embedding": "relu",
