@@ -1,8 +1,8 @@
 """Every method that the benchmark compares: two of our own, and the peers."""
 
+from longtail.comparison.contenders import MODULE
 from longtail.peers import OURS, PEERS, SLOW_PEERS, Contender
 
-MODULE = "longtail.comparison.ours"
 METHODS = [
     Contender("longtail linear", OURS, MODULE, {"model": "linear"}),
     Contender("longtail linear fast", OURS, MODULE, {"model": "linear", "preset": "fast"}),

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import longtail
+from longtail.comparison.split import as_plain_rows
 from longtail.data.dataset import Dataset
 from longtail.features import Tfidf
 
@@ -89,17 +90,6 @@ def to_rows(name: str, train: Dataset, test: Dataset, tfidf: dict[str, Any] | No
         train_X, test_X = features.fit_transform(train.texts), features.transform(test.texts)
     return Rows(
         name,
-        Dataset(train.Y, train.label_names, X=_plain(train_X)),
-        Dataset(test.Y, test.label_names, X=_plain(test_X), exclude=test.exclude),
+        Dataset(train.Y, train.label_names, X=as_plain_rows(train_X)),
+        Dataset(test.Y, test.label_names, X=as_plain_rows(test_X), exclude=test.exclude),
     )
-
-
-def _plain(matrix: Any) -> sp.csr_matrix:
-    """Return rows of unit length in the form that every peer takes: float32 and int32, sorted."""
-    plain = sp.csr_matrix(matrix, dtype=np.float32, copy=True)
-    plain.sort_indices()
-    lengths = np.sqrt(np.asarray(plain.multiply(plain).sum(axis=1)).ravel())
-    counts = np.diff(plain.indptr)
-    plain.data /= np.repeat(np.where(lengths > 0, lengths, 1), counts).astype(np.float32)
-    plain.indices, plain.indptr = plain.indices.astype(np.int32), plain.indptr.astype(np.int32)
-    return plain

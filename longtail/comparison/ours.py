@@ -7,6 +7,7 @@ of training and of prediction.
 
 import csv
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -144,7 +145,8 @@ def _read_curves(folder: Path) -> dict[str, list[dict[str, float]]]:
 
 
 def _numbers(record: Mapping[str, str | None]) -> dict[str, float]:
-    return {name: float(value) for name, value in record.items() if value}
+    numbers = {name: float(value) for name, value in record.items() if value}
+    return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
 class Told:

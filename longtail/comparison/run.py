@@ -18,6 +18,7 @@ from longtail.progress import Progress
 from longtail.topk import NO_LABEL, TopK
 
 DEPTH = 10  # labels predicted for each document
+MOST_SPARE = 90  # labels predicted beyond that, where some are barred
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Plan:
     @property
     def depth(self) -> int:
         """How many labels each method predicts: enough to leave out those that are barred."""
-        return min(DEPTH + self.split.n_excluded, self.split.train.n_labels)
+        spare = min(self.split.n_excluded, MOST_SPARE)
+        return min(DEPTH + spare, self.split.train.n_labels)
 
 
 @dataclass(frozen=True)

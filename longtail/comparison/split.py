@@ -138,8 +138,8 @@ def _write_rows(split: Split, folder: Path, tfidf: Mapping[str, str]) -> RowsMad
     else:
         features = Tfidf(**parse_settings(Tfidf, tfidf))
         train, test, made = _time_rows(features, list(split.train.texts), list(split.test.texts))
-    sp.save_npz(folder / "train_X.npz", _plain(train), compressed=False)
-    sp.save_npz(folder / "test_X.npz", _plain(test), compressed=False)
+    sp.save_npz(folder / "train_X.npz", as_plain_rows(train), compressed=False)
+    sp.save_npz(folder / "test_X.npz", as_plain_rows(test), compressed=False)
     sp.save_npz(folder / "train_Y.npz", split.train.Y, compressed=False)
     return replace(made, n_empty=int((np.diff(train.indptr) == 0).sum()))
 
@@ -166,7 +166,7 @@ def _rows_of(part: Dataset) -> sp.csr_matrix:
     return part.X
 
 
-def _plain(matrix: Any) -> sp.csr_matrix:
+def as_plain_rows(matrix: Any) -> sp.csr_matrix:
     """Return rows of unit length in the form that every peer takes: float32 and int32, sorted."""
     plain = scale_to_unit(sp.csr_matrix(matrix, dtype=np.float32, copy=True))
     plain.sort_indices()

@@ -427,6 +427,7 @@ def write_provenance(results: Results) -> Section | None:
         f"Machine: {machine['processor'] or 'unknown processor'}, {machine['cores']} cores "
         f"({machine['threads']} threads used), {machine['memory_gb']} GB, {machine['system']}, "
         f"Python {machine['python']}.",
+        *(f"GPU: {gpu}." for gpu in sorted({m["gpu"] for m in results["methods"] if m["gpu"]})),
         "Packages: " + ", ".join(f"{n} {v}" for n, v in machine["packages"].items()) + ".",
         f"The comparison took {results['seconds']:,.0f} s in its last go.",
     ]
