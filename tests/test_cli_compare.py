@@ -30,7 +30,7 @@ def test_two_models_side_by_side(data, tmp_path):
     shown = succeed("compare", data, "--models", "linear,linear:preset=fast", "--out", out)
     assert "1/2 linear: trained in" in shown.stderr
     assert f"The report is {out}/report.html" in shown.stdout
-    assert "P@1: linear is highest" in shown.stdout
+    assert "P@1: linear and linear:preset=fast are highest" in shown.stdout
     results = read_results(out)
     assert [method["name"] for method in results["methods"]] == ["linear", "linear:preset=fast"]
     assert results["methods"][0]["metrics"]["P@1"]["value"] > 90

@@ -90,15 +90,16 @@ class ReportFolder:
         job.out.mkdir(parents=True, exist_ok=True)
         write_whole(job.out / "job.json", json.dumps(contents, indent=1))
 
-    def finish(self, job: Job, *, keep_model: bool) -> None:
-        """Remove what is of no use after a run: checkpoints, and the model unless it is kept."""
-        shutil.rmtree(job.out / "training", ignore_errors=True)
+    def finish(self, job: Job, measured: dict[str, Any], *, keep_model: bool) -> None:
+        """Note that a run is done; checkpoints go, and the model unless it is kept."""
         if keep_model:
             kept = self.path / "models" / job.out.relative_to(self.path / "runs")
             shutil.rmtree(kept, ignore_errors=True)
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(job.out / "model", kept)
-        shutil.rmtree(job.out / "model", ignore_errors=True)
+        write_whole(job.out / FINISHED, json.dumps(measured, indent=1))
+        for of_no_use in ("model", "training", "measured.json"):
+            _remove(job.out / of_no_use)
 
     def find_finished(self, out: Path, contents: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a run of exactly this has measured, None if it has to be done."""
@@ -127,6 +128,13 @@ def write_whole(path: Path, text: str) -> None:
 def as_file_name(name: str) -> str:
     """Return a method's name as that of a folder."""
     return _UNSAFE.sub("-", name).strip(".-") or "method"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -1,16 +1,16 @@
 """All runs of a comparison, one after the other; those that are finished are not repeated."""
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from longtail.comparison import process
 from longtail.comparison.contenders import Entrant
-from longtail.comparison.folder import FINISHED, ReportFolder, read_top, write_whole
+from longtail.comparison.folder import ReportFolder, read_top
 from longtail.comparison.process import Job, RunFailed
 from longtail.comparison.split import RowsMade, Split, write_given
 from longtail.peers import Contender
@@ -81,95 +81,97 @@ class Failure:
 
 def run_all(plan: Plan, folder: ReportFolder, progress: Progress) -> list[Run | Failure]:
     """Run every entrant with every seed; a failure is a result like others."""
+    runner = _Runner(plan, folder, progress)
     entries = [(entrant, seed) for seed in plan.seeds for entrant in plan.entrants]
-    with_peers = any(not entrant.contender.ours for entrant in plan.entrants)
     try:
-        progress.stage("preparing the documents", 0)
-        made = write_given(
-            plan.split, folder.scratch / "given", with_rows=with_peers, tfidf=plan.tfidf
-        )
-        process.write_library(folder.scratch / "library")
         return [
-            _attempt(plan, folder, entrant, seed, made, progress, f"{i + 1}/{len(entries)}")
+            runner.attempt(entrant, seed, f"{i + 1}/{len(entries)}")
             for i, (entrant, seed) in enumerate(entries)
         ]
     finally:
         shutil.rmtree(folder.scratch, ignore_errors=True)
 
 
-def _job(plan: Plan, folder: ReportFolder, entrant: Entrant, seed: int) -> Job:
-    given = folder.scratch / "given"
-    return Job(
-        contender=entrant.contender,
-        python=entrant.home.python,
-        given=given if entrant.contender.ours else given / "rows",
-        out=folder.run_folder(entrant.contender.name, seed),
-        seed=seed,
-        k=plan.depth,
-        threads=plan.threads,
-        timeout=plan.timeout,
-    )
+class _Runner:
+    """Runs what the folder does not hold yet."""
 
+    def __init__(self, plan: Plan, folder: ReportFolder, progress: Progress) -> None:
+        self.plan, self.folder, self.progress = plan, folder, progress
 
-def _contents(job: Job, entrant: Entrant) -> dict[str, Any]:
-    """Return what makes a run this one: nothing of it may differ if it is not to be repeated."""
-    return {
-        "name": job.contender.name,
-        "package": job.contender.package,
-        "version": entrant.home.version,
-        "setting": job.contender.setting | {"seed": job.seed},
-        "k": job.k,
-        "threads": job.threads,
-    }
+    @cached_property
+    def made(self) -> RowsMade:
+        """What it took to make the peers' rows; everything that methods read is written then."""
+        plan, scratch = self.plan, self.folder.scratch
+        self.progress.stage("preparing the documents", 0)
+        process.write_library(scratch / "library")
+        with_rows = any(not entrant.contender.ours for entrant in plan.entrants)
+        return write_given(plan.split, scratch / "given", with_rows=with_rows, tfidf=plan.tfidf)
 
+    def attempt(self, entrant: Entrant, seed: int, number: str) -> Run | Failure:
+        """Return the result of one run, from the folder if it is there."""
+        job, contents = self._job(entrant, seed), self._contents(entrant, seed)
+        name = f"{number} {job.contender.name}" + f" (seed {seed})" * (len(self.plan.seeds) > 1)
+        measured = self.folder.find_finished(job.out, contents)
+        try:
+            if measured is None:
+                self.folder.begin(job, contents)
+                measured = self._run(job, name)
+                self.progress.say(f"{name}: trained in {measured['train_seconds']:.1f} s")
+            else:
+                self.progress.say(f"{name}: kept from before")
+            return _read_run(self.plan.split, job, entrant, measured)
+        except RunFailed as failure:
+            shutil.rmtree(job.out / "model", ignore_errors=True)
+            self.progress.say(f"{name}: failed: {failure}")
+            return Failure(job.contender, entrant.home.version, seed, str(failure))
 
-def _attempt(
-    plan: Plan,
-    folder: ReportFolder,
-    entrant: Entrant,
-    seed: int,
-    made: RowsMade,
-    progress: Progress,
-    number: str,
-) -> Run | Failure:
-    """Return the result of one run, from the folder if it is there."""
-    job = _job(plan, folder, entrant, seed)
-    name = f"{number} {job.contender.name}" + f" (seed {seed})" * (len(plan.seeds) > 1)
-    contents = _contents(job, entrant)
-    measured = folder.find_finished(job.out, contents)
-    try:
-        if measured is None:
-            progress.stage(f"{name}: starting", 0)
-            folder.begin(job, contents)
-            measured = _run_once_or_twice(job, folder, made, progress, f"{name}: ")
-            progress.stage(f"{name}: tidying up", 0)
-            folder.finish(job, keep_model=plan.keep_models)
-            progress.say(f"{name}: trained in {measured['train_seconds']:.1f} s")
-        else:
-            progress.say(f"{name}: kept from before")
-        return _read_run(plan.split, job, entrant, measured)
-    except RunFailed as failure:
-        shutil.rmtree(job.out / "model", ignore_errors=True)
-        progress.say(f"{name}: failed: {failure}")
-        return Failure(job.contender, entrant.home.version, seed, str(failure))
+    def _job(self, entrant: Entrant, seed: int) -> Job:
+        given = self.folder.scratch / "given"
+        return Job(
+            contender=entrant.contender,
+            python=entrant.home.python,
+            given=given if entrant.contender.ours else given / "rows",
+            out=self.folder.run_folder(entrant.contender.name, seed),
+            seed=seed,
+            k=self.plan.depth,
+            threads=self.plan.threads,
+            timeout=self.plan.timeout,
+        )
 
+    def _contents(self, entrant: Entrant, seed: int) -> dict[str, Any]:
+        """Return what makes a run this one: if none of it differs, it need not be repeated."""
+        contender = entrant.contender
+        return {
+            "name": contender.name,
+            "package": contender.package,
+            "version": entrant.home.version,
+            "setting": contender.setting | {"seed": seed},
+            "tfidf": {} if contender.ours else dict(self.plan.tfidf),
+            "k": self.plan.depth,
+            "threads": self.plan.threads,
+        }
 
-def _run_once_or_twice(
-    job: Job, folder: ReportFolder, made: RowsMade, progress: Progress, prefix: str
-) -> dict[str, Any]:
-    """Run a job; a peer that fails where some rows are empty is tried without them."""
-    library = folder.scratch / "library"
-    try:
-        measured = process.run(job, progress, prefix, library)
-    except RunFailed:
-        if job.contender.ours or not made.n_empty:
-            raise
-        measured = process.run(replace(job, drop_empty=True), progress, prefix, library)
-        measured["note"] = f"trained without the {made.n_empty:,} empty rows, which it refuses"
-    if not job.contender.ours:
-        _add_rows_made(measured, made)
-    write_whole(job.out / FINISHED, json.dumps(measured, indent=1))
-    return measured
+    def _run(self, job: Job, name: str) -> dict[str, Any]:
+        """Run a job to its end, and keep what is of use."""
+        made = self.made
+        self.progress.stage(f"{name}: starting", 0)
+        measured = self._run_once_or_twice(job, f"{name}: ")
+        self.progress.stage(f"{name}: tidying up", 0)
+        if not job.contender.ours:
+            _add_rows_made(measured, made)
+        self.folder.finish(job, measured, keep_model=self.plan.keep_models)
+        return measured
+
+    def _run_once_or_twice(self, job: Job, prefix: str) -> dict[str, Any]:
+        """Run a job; a peer that fails where some rows are empty is tried without them."""
+        library, n_empty = self.folder.scratch / "library", self.made.n_empty
+        try:
+            return process.run(job, self.progress, prefix, library)
+        except RunFailed:
+            if job.contender.ours or not n_empty:
+                raise
+        measured = process.run(replace(job, drop_empty=True), self.progress, prefix, library)
+        return measured | {"note": f"trained without the {n_empty:,} empty rows, which it refuses"}
 
 
 def _add_rows_made(measured: dict[str, Any], made: RowsMade) -> None:
