@@ -84,6 +84,7 @@ class AttentionXML(Neural):
         min_documents: know words that so many documents hold; none takes 1 for up to 5,000
             documents, else 2.
         max_length: how many words of a text to read.
+        keep: share of the words that input dropout keeps; the others are read as unknown ones.
         word_dropout: share of the word vectors' values that are dropped in training.
         dropout: share of the encoder's outputs that are dropped in training.
         epochs: passes over the documents, for each level; none makes 8 of many documents and up
@@ -123,7 +124,6 @@ class AttentionXML(Neural):
         },
     }
 
-    keep = 1.0  # the shared checks know input dropout by this name
     tokens_: Tokens
     members_: Sequence["Member"]
 
@@ -146,6 +146,7 @@ class AttentionXML(Neural):
         max_words: int = 500_000,
         min_documents: int | None = None,
         max_length: int = 500,
+        keep: float = 1.0,
         word_dropout: float = 0.2,
         dropout: float = 0.5,
         epochs: int | None = None,
@@ -176,6 +177,7 @@ class AttentionXML(Neural):
         self.max_words = max_words
         self.min_documents = min_documents
         self.max_length = max_length
+        self.keep = keep
         self.word_dropout = word_dropout
         self.dropout = dropout
         self.epochs = epochs

@@ -53,7 +53,7 @@ class BiLSTM(nn.Module):
             self.onwards.flatten_parameters()
             self.backwards.flatten_parameters()
         places = torch.arange(words.shape[1], device=words.device)
-        ends = lengths.to(words.device, non_blocking=True)[:, None]
+        ends = lengths[:, None]
         mirrored = torch.where(places < ends, ends - 1 - places, places)  # (B, T)
         ahead = self._read(self.onwards, words, 0)
         back = self._read(self.backwards, _take_places(words, mirrored), 1)
@@ -97,9 +97,8 @@ ENCODERS: dict[str, type[BiLSTM] | type[Convolutions]] = {"bilstm": BiLSTM, "cnn
 
 
 def find_padding(lengths: Tensor, words: Tensor) -> Tensor:
-    """Return (B, T): where documents have ended; lengths lie on the CPU, words on the device."""
-    places = torch.arange(words.shape[1], device=words.device)
-    return places >= lengths.to(words.device, non_blocking=True)[:, None]
+    """Return (B, T): where documents have ended."""
+    return torch.arange(words.shape[1], device=words.device) >= lengths[:, None]
 
 
 # -- the network ------------------------------------------------------------------------------
@@ -129,7 +128,7 @@ class Encoded(NamedTuple):
     Attributes:
         tokens: (B, T, width) the encoder's outputs h_i.
         values: (B, T, N_fc) these after the first layer; (B, N_fc) without attention.
-        padding: (B, T) where documents have ended; None if all are equally long.
+        padding: (B, T) where documents have ended; None if there is only one.
     """
 
     tokens: Tensor
@@ -179,9 +178,7 @@ class Network(nn.Module):
             words = F.dropout(words, word_dropout, self.training)
             tokens = self.encoder(words, lengths)  # (B, T, width)
         tokens = F.dropout(tokens, dropout, self.training).to(low)
-        padding = None
-        if int(lengths.min()) < words.shape[1]:
-            padding = find_padding(lengths, words)
+        padding = find_padding(lengths, words) if len(words) > 1 else None
         if self.shape.attention:
             return Encoded(tokens, self.layers[0](tokens), padding)
         if padding is not None:
@@ -210,11 +207,12 @@ class Network(nn.Module):
                 return self._compare(read.values, rows[..., :-1].to(low)).float() + rows[..., -1]
             matches = self.match(read, rows)
             weights = matches.softmax(1)  # α (B, T, C)
-            hidden = (weights.transpose(1, 2) @ read.values).relu_()  # (B, C, N_fc)
+            # Labels stay the last dimension: tensor cores want it even, and T is often odd.
+            hidden = (read.values.transpose(1, 2) @ weights).relu_()  # (B, N_fc, C)
             *inner, weight = (parameter.to(low) for parameter in self.shared())
             for i in range(0, len(inner), 2):
-                hidden = F.relu(F.linear(hidden, inner[i], inner[i + 1]))
-            scores = F.linear(hidden, weight)[..., 0].float() + rows[..., -1]
+                hidden = (inner[i] @ hidden + inner[i + 1][:, None]).relu_()
+            scores = (weight @ hidden)[:, 0].float() + rows[..., -1]
             if self.shape.direct:
                 scores = scores + (weights * matches).sum(1, dtype=torch.float32)  # m_j·w_j
             return scores

@@ -127,7 +127,7 @@ def read_documents(
     """Encode some documents, the longest first."""
     ids, lengths = tokens.pad(rows)
     words = net.read_words(torch.from_numpy(ids).to(device))
-    return net.encode(words, torch.from_numpy(lengths).long())
+    return net.encode(words, torch.from_numpy(lengths).to(device))
 
 
 def _cut(

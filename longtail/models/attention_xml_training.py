@@ -39,7 +39,7 @@ from longtail.plan import Plan
 from longtail.processes import choose_device
 from longtail.progress import Progress
 from longtail.rows import Rows, view_rows
-from longtail.tokens import TokenRows
+from longtail.tokens import UNKNOWN, TokenRows
 from longtail.topk import TopK
 from longtail.trainer import train
 from longtail.tree import LabelTree
@@ -113,11 +113,11 @@ class Training:
         return shares
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
-        """Return words, labels and candidates of the documents, the longest first."""
-        rows = rows[np.argsort(-self.lengths[rows], kind="stable")]
+        """Return words, labels and candidates of the documents."""
         ids, lengths = self.known.tokens.pad(rows)
+        ids[(rng.random(ids.shape) >= self.model.keep) & (ids > UNKNOWN)] = UNKNOWN
         touched, places = number_anew(ids, self.net.shape.n_words)
-        batch = {"touched": touched, "places": places, "lengths": lengths.astype(np.int64)}
+        batch = {"touched": touched, "places": places, "lengths": lengths}
         if self.candidates is None or self.children is None:
             batch["documents"], batch["labels"] = pairs_of(self.pairs, rows)
         else:
@@ -133,7 +133,7 @@ class Training:
         """Return the binary cross-entropy over all nodes, or over the candidates' children."""
         net, model = self.net, self.model
         words = net.read_words(batch["places"], batch["touched"])
-        read = net.encode(words, batch["lengths"].cpu(), model.word_dropout, model.dropout)
+        read = net.encode(words, batch["lengths"], model.word_dropout, model.dropout)
         n = len(words)
         if "nodes" not in batch:
             width = count_aligned(net.shape.n_nodes, words.device.type)

@@ -1,0 +1,526 @@
+"""The equations of the AttentionXML paper against literal versions, and what its model promises."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from planted import planted_dataset, planted_texts
+
+torch = pytest.importorskip("torch")
+
+from longtail import evaluate, load_model  # noqa: E402
+from longtail.errors import DataError, ModelFileError, ParameterError  # noqa: E402
+from longtail.models import attention_xml_network as network  # noqa: E402
+from longtail.models import attention_xml_training as training  # noqa: E402
+from longtail.models.attention_xml import AttentionXML  # noqa: E402
+from longtail.models.attention_xml_network import (  # noqa: E402
+    Network,
+    Shape,
+    bce,
+    bce_over_nodes,
+    from_arrays,
+    to_arrays,
+)
+from longtail.models.attention_xml_search import (  # noqa: E402
+    Member,
+    list_children,
+    mean_of,
+    read_documents,
+)
+from longtail.models.attention_xml_training import (  # noqa: E402
+    choose_candidates,
+    find_nodes,
+    mark_relevant,
+    number_anew,
+)
+from longtail.rows import view_rows  # noqa: E402
+from longtail.store import read_folder, write_folder  # noqa: E402
+from longtail.tokens import TokenRows  # noqa: E402
+from longtail.topk import NO_LABEL, TopK  # noqa: E402
+from longtail.tree import LabelTree  # noqa: E402
+
+CPU = torch.device("cpu")
+SMALL = {
+    "hidden": 8,
+    "head": 8,
+    "word_dim": 8,
+    "epochs": 2,
+    "batch_size": 32,
+    "learning_rate": 0.02,
+    "dropout": 0.2,
+    "device": "cpu",
+}
+TREE = {"levels": 1, "branching": 4, "candidates": 2}
+
+
+def make_network(**parts):
+    torch.manual_seed(0)
+    shape = {
+        "n_words": 20,
+        "word_dim": 5,
+        "encoder": "bilstm",
+        "hidden": 3,
+        "head": (4,),
+        "attention": True,
+        "direct": True,
+        "n_nodes": 7,
+    }
+    net = Network(Shape(**{**shape, **parts}))
+    with torch.no_grad():
+        net.labels.normal_()
+        for parameter in net.encoder.parameters():
+            parameter.normal_(0, 0.5)
+    return net.eval()
+
+
+def make_tokens(*lengths):
+    rng = np.random.default_rng(0)
+    start = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    return TokenRows(start, rng.integers(1, 20, start[-1]).astype(np.int32))
+
+
+@torch.no_grad()
+def read_alone(net, tokens, row):
+    return read_documents(net, tokens, np.array([row]), CPU)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+# -- equations ---------------------------------------------------------------------------------
+
+
+def literal_lstm(x, lstm, h, c):
+    """Return the states of one direction, gate by gate."""
+    W, U, b, d = (p.detach().numpy().astype(np.float64) for p in lstm.parameters())
+    states = []
+    for row in x:
+        i, f, g, o = np.split(W @ row + b + U @ h + d, 4)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        states.append(h)
+    return np.array(states)
+
+
+def test_the_encoder_reads_a_document_from_both_its_ends():
+    net = make_network()
+    tokens = make_tokens(4, 2)
+    with torch.no_grad():
+        read = read_documents(net, tokens, np.array([0, 1]), CPU)
+    start = net.encoder.start.detach().numpy()[..., 0, 0, :]
+    for row, size in ((0, 4), (1, 2)):
+        x = net.words.detach().numpy()[tokens.tokens[tokens.start[row] : tokens.start[row + 1]]]
+        ahead = literal_lstm(x, net.encoder.onwards, *start[0])
+        back = literal_lstm(x[::-1], net.encoder.backwards, *start[1])[::-1]
+        found = read.tokens[row, :size].numpy()
+        np.testing.assert_allclose(found, np.hstack([ahead, back]), atol=1e-6)
+
+
+def literal_score(net, h, row):
+    """Equation (2), then the fully connected layers, for one document and one label."""
+    parameters = {name: value.detach().numpy() for name, value in net.named_parameters()}
+    w, bias = row[:-1], row[-1]
+    weights = np.array([np.exp(h[i] @ w) for i in range(len(h))])
+    alpha = weights / sum(np.exp(h[t] @ w) for t in range(len(h)))
+    m = sum(alpha[i] * h[i] for i in range(len(h)))
+    hidden = m
+    for i in range(len(net.layers)):
+        weight, shift = parameters[f"layers.{i}.weight"], parameters[f"layers.{i}.bias"]
+        hidden = np.maximum(weight @ hidden + shift, 0)
+    score = (parameters["output.weight"] @ hidden)[0] + bias
+    return alpha, score + m @ w if net.shape.direct else score
+
+
+@pytest.mark.parametrize("parts", [{}, {"direct": False}, {"head": (4, 6)}])
+def test_attention_and_scores_are_those_of_the_paper(parts):
+    net, tokens = make_network(**parts), make_tokens(4, 2, 5)
+    rows = net.labels.detach().numpy()
+    with torch.no_grad():
+        together = read_documents(net, tokens, np.array([2, 0, 1]), CPU)  # two have padding
+        scores, attention = net.score(together, net.labels), net.attend(together, net.labels)
+    for place, size in enumerate((5, 4, 2)):
+        h = together.tokens[place, :size].numpy()
+        for label in range(7):
+            alpha, score = literal_score(net, h, rows[label])
+            np.testing.assert_allclose(attention[place, :size, label], alpha, rtol=1e-4)
+            np.testing.assert_allclose(scores[place, label], score, rtol=1e-4, atol=1e-5)
+        assert (attention[place, size:] == 0).all()
+
+
+def test_without_attention_each_unit_keeps_its_largest_value():
+    net, tokens = make_network(attention=False), make_tokens(4, 2)
+    with torch.no_grad():
+        read = read_documents(net, tokens, np.array([0, 1]), CPU)
+        scores = net.score(read, net.labels).numpy()
+    rows = net.labels.detach().numpy()
+    layer = net.layers[0]
+    for row, size in ((0, 4), (1, 2)):
+        pooled = read_alone(net, tokens, row).tokens[0, :size].numpy().max(0)
+        hidden = np.maximum(layer.weight.detach().numpy() @ pooled + layer.bias.detach().numpy(), 0)
+        np.testing.assert_allclose(scores[row], rows[:, :-1] @ hidden + rows[:, -1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("encoder", ["bilstm", "cnn"])
+@pytest.mark.parametrize("attention", [True, False])
+def test_padding_changes_nothing(encoder, attention):
+    net, tokens = make_network(encoder=encoder, attention=attention), make_tokens(3, 9, 1)
+    with torch.no_grad():
+        together = net.score(read_documents(net, tokens, np.array([1, 0, 2]), CPU), net.labels)
+        for place, row in enumerate((1, 0, 2)):
+            alone = net.score(read_alone(net, tokens, row), net.labels)
+            np.testing.assert_allclose(together[place], alone[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_loss_is_binary_cross_entropy():
+    rng = np.random.default_rng(0)
+    scores, relevant = rng.normal(size=(3, 5)), (rng.random((3, 5)) < 0.4).astype(np.float64)
+    counted = (rng.random((3, 5)) < 0.7).astype(np.float64)
+    p = sigmoid(scores)
+    literal = -(relevant * np.log(p) + (1 - relevant) * np.log(1 - p))
+    as_tensors = [torch.from_numpy(each) for each in (scores, relevant, counted)]
+    assert bce(*as_tensors[:2]).item() == pytest.approx(literal.sum())
+    assert bce(*as_tensors).item() == pytest.approx((literal * counted).sum())
+
+
+@pytest.mark.parametrize("parts", [{}, {"head": (4, 6)}, {"attention": False}])
+def test_pieces_give_the_loss_and_gradients_of_the_whole(parts, monkeypatch):
+    net, tokens = make_network(**parts), make_tokens(4, 2, 5)
+    rng = np.random.default_rng(0)
+    relevant = torch.from_numpy((rng.random((3, 8)) < 0.3).astype(np.float32))
+    relevant[:, 7:] = 0
+
+    def gradients(compute):
+        net.zero_grad()
+        net.words.requires_grad_(False)  # their gradient is sparse, and tested elsewhere
+        read = read_documents(net, tokens, np.array([2, 0, 1]), CPU)
+        loss = compute(read)
+        (loss * 3).backward()
+        return loss.item(), [None if p.grad is None else p.grad.clone() for p in net.parameters()]
+
+    whole = gradients(lambda read: bce(net.score(read, net.labels), relevant[:, :7]))
+    monkeypatch.setitem(network.ALIGN, "cpu", 2)  # 7 labels fill up to 8
+    monkeypatch.setitem(network.PIECE, "cpu", 30)  # so that there are several pieces
+    pieces = gradients(lambda read: bce_over_nodes(net, read, relevant))
+    assert pieces[0] == pytest.approx(whole[0], rel=1e-5)
+    for one, other in zip(whole[1], pieces[1], strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+# -- the tree ----------------------------------------------------------------------------------
+
+# Level 1: three nodes, of which the labels 4 0 | 3 1 2 | 5 are the children.
+PLANTED_TREE = LabelTree(
+    [np.array([0, 3], np.int32), np.array([0, 2, 5, 6], np.int32)],
+    np.array([4, 0, 3, 1, 2, 5], np.int32),
+)
+
+
+def test_a_node_is_right_where_a_label_below_it_is():
+    Y = sp.csr_matrix(np.array([[1, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 1], [0] * 6], np.float32))
+    above = find_nodes(Y, PLANTED_TREE, 1)
+    assert above.toarray().tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
+    places = find_nodes(Y, PLANTED_TREE, 2)  # of the leaves
+    assert [places[i].indices.tolist() for i in range(3)] == [[0, 1], [4, 5], []]
+
+
+def test_candidates_are_the_true_nodes_then_the_best():
+    parents = sp.csr_matrix(np.array([[0, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 0]], np.float32))
+    best = np.array([[3, 0, 2], [2, 1, -1], [3, 2, 1]], np.int32)
+    chosen = choose_candidates(parents, best, 3)
+    assert chosen.tolist() == [[1, 3, 0], [2, 1, -1], [0, 1, 2]]
+    assert choose_candidates(parents, best, 2).tolist() == [[1, 3], [2, 1], [0, 1]]
+
+
+def test_children_of_candidates():
+    starts = PLANTED_TREE.children[1]
+    nodes, owners = list_children(starts, np.array([[2, 0], [1, -1]], np.int32))
+    assert nodes.tolist() == [[5, 0, 1, *[-1] * 5], [2, 3, 4, *[-1] * 5]]
+    assert owners[0, :3].tolist() == [0, 1, 1]
+    pairs = sp.csr_matrix(np.array([[1, 0, 0, 0, 0, 1], [0, 0, 0, 1, 0, 0]], np.float32))
+    relevant = mark_relevant(view_rows(pairs), np.array([0, 1]), nodes)
+    assert relevant[:, :3].tolist() == [[1, 1, 0], [0, 1, 0]]
+    assert relevant[:, 3:].sum() == 0
+
+
+def test_ids_are_numbered_anew():
+    touched, places = number_anew(np.array([[5, 2, 5], [9, 0, 2]], np.int32), 10)
+    assert touched.tolist() == [0, 2, 5, 9]
+    assert places.tolist() == [[2, 1, 2], [3, 0, 1]]
+
+
+def test_a_label_is_as_probable_as_all_nodes_on_its_path():
+    """Equation (1), the chain rule, for a beam that holds all nodes."""
+    above, below = make_network(n_nodes=3), make_network(n_nodes=6)
+    tokens = make_tokens(4, 3)
+    top = Member(PLANTED_TREE, [above, below]).search(tokens, 6, 3, CPU)
+    for row in range(2):
+        with torch.no_grad():
+            one = above.score(read_alone(above, tokens, row), above.labels)[0].numpy()
+            two = below.score(read_alone(below, tokens, row), below.labels)[0].numpy()
+        literal = {
+            int(PLANTED_TREE.leaves[leaf]): sigmoid(one[parent]) * sigmoid(two[leaf])
+            for leaf, parent in enumerate(PLANTED_TREE.parents(2))
+        }
+        found = dict(zip(top.labels[row].tolist(), top.scores[row].tolist(), strict=True))
+        assert found == pytest.approx(literal, rel=1e-4)
+        assert top.labels[row].tolist() == sorted(literal, key=literal.get, reverse=True)
+
+
+def test_a_narrow_beam_leaves_labels_out_but_finds_as_many_as_wanted():
+    member = Member(PLANTED_TREE, [make_network(n_nodes=3), make_network(n_nodes=6)])
+    narrow = member.search(make_tokens(4), 1, 1, CPU)
+    assert narrow.labels.shape == (1, 1)
+    # One label may be all that a node has below it, so four labels need four nodes: all there are.
+    assert (member.search(make_tokens(4), 4, 1, CPU).labels >= 0).all()
+
+
+def test_the_mean_of_members():
+    one = TopK(np.array([[1, 2, 5]], np.int32), np.array([[0.9, 0.5, 0.1]], np.float32))
+    two = TopK(np.array([[2, 7, -1]], np.int32), np.array([[0.7, 0.2, 0.0]], np.float32))
+    mean = mean_of([one, two], 4)
+    assert mean.labels.tolist() == [[2, 1, 7, 5]]
+    np.testing.assert_allclose(mean.scores, [[0.6, 0.45, 0.1, 0.05]], rtol=1e-6)
+    assert mean_of([one, two], 6).labels.tolist() == [[2, 1, 7, 5, NO_LABEL, NO_LABEL]]
+
+
+# -- the model ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return planted_texts(120)
+
+
+def same_weights(one, other):
+    """Whether two models have the very same networks."""
+    nets = [[net for member in model.members_ for net in member.levels] for model in (one, other)]
+    return len(nets[0]) == len(nets[1]) and all(
+        np.array_equal(array, to_arrays(b)[name])
+        for a, b in zip(*nets, strict=True)
+        for name, array in to_arrays(a).items()
+    )
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"encoder": "cnn", "epochs": 20},
+        {"attention": False, "epochs": 30, "hidden": 16, "head": 16},
+        {"head": "8,4", "epochs": 25},
+        {"direct": False, "epochs": 40, "hidden": 16},
+        {"levels": 2, "branching": 2, "candidates": 3, "epochs": 15},
+    ],
+)
+def test_every_part_learns_what_was_planted(parts):
+    model = AttentionXML(**{**SMALL, "batch_size": 16, **parts}).fit(planted_texts())
+    test = planted_texts(100, seed=1)
+    assert evaluate(model.predict(test), test)["P@1"] > 90
+
+
+class Stop(Exception):
+    """Ends training as a kill would."""
+
+
+@pytest.mark.parametrize(("n_steps", "where"), [(3, "in the first level"), (11, "in the second")])
+def test_a_stopped_run_goes_on_to_the_same_weights(n_steps, where, texts, tmp_path, monkeypatch):
+    settings = {**SMALL, **TREE, "trees": 2, "epochs": 3, "valid": 0.1}
+    whole = AttentionXML(**settings).fit(texts)
+    stopped = AttentionXML(**settings)
+    stopped.run_dir = tmp_path / "run"
+    loss, count = training.Training.loss, iter(range(n_steps))
+
+    def loss_or_stop(self, batch):
+        if next(count, None) is None:
+            raise Stop
+        return loss(self, batch)
+
+    # A checkpoint after every step, as time is what usually decides.
+    train = training.train
+    monkeypatch.setattr(training, "train", lambda *a, **k: train(*a, **k, checkpoint_seconds=0))
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Training, "loss", loss_or_stop)
+        with pytest.raises(Stop):
+            stopped.fit(texts)
+    steps = []
+
+    def counted_loss(self, batch):
+        steps.append(1)
+        return loss(self, batch)
+
+    resumed = AttentionXML(**settings)
+    resumed.run_dir, resumed.resume = stopped.run_dir, True
+    monkeypatch.setattr(training.Training, "loss", counted_loss)
+    resumed.fit(texts)
+    assert same_weights(whole, resumed)
+    assert len(steps) == 2 * 2 * 3 * 4 - n_steps  # members, levels, epochs, batches
+
+
+def test_a_member_that_exists_is_not_trained_again(texts, tmp_path, monkeypatch):
+    one = AttentionXML(**SMALL)
+    one.run_dir = tmp_path
+    one.fit(texts)
+    two = AttentionXML(**SMALL, trees=2)
+    two.run_dir, two.resume = tmp_path, True
+    steps, loss = [], training.Training.loss
+    monkeypatch.setattr(
+        training.Training, "loss", lambda self, batch: steps.append(1) or loss(self, batch)
+    )
+    two.fit(texts)
+    assert len(steps) == 2 * 4
+    first, second = (member.levels[0] for member in two.members_)
+    assert np.array_equal(
+        to_arrays(first)["labels"], to_arrays(one.members_[0].levels[0])["labels"]
+    )
+    assert not np.array_equal(to_arrays(first)["labels"], to_arrays(second)["labels"])
+    assert not (tmp_path / "tokens").exists()
+
+
+def test_members_have_trees_of_their_own(texts):
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 1}, trees=3).fit(texts)
+    assert len({tuple(member.tree.leaves) for member in model.members_}) > 1
+    tops = [
+        member.search(model.tokens_.encode(texts.texts[:5]), 12, 12, CPU)
+        for member in model.members_
+    ]
+    mean, best = mean_of(tops, 3), model.predict(texts.texts[:5], k=3)
+    assert np.array_equal(mean.labels, best.labels)
+
+
+def test_a_level_begins_with_all_but_the_labels_of_the_one_above():
+    above, below = make_network(n_nodes=3), make_network(n_nodes=6)
+    with torch.no_grad():
+        below.words.add_(1)
+        labels = below.labels.clone()
+    below.start_from(above)
+    assert torch.equal(below.labels, labels)
+    for name, value in above.state_dict().items():
+        assert name == "labels" or torch.equal(value, below.state_dict()[name])
+
+
+def test_scores_begin_at_the_labels_odds(texts):
+    net = make_network()
+    shares = np.linspace(0.1, 0.7, 7)
+    net.begin_with(shares)
+    np.testing.assert_allclose(sigmoid(net.labels[:, -1].detach().numpy()), shares, rtol=1e-5)
+
+
+def test_word_vectors_from_a_file_are_kept_if_not_trained(texts, tmp_path):
+    (tmp_path / "vectors.txt").write_text("word1 1 2 3\nword2 4 5 6\n")
+    settings = {**SMALL, "word_dim": None, "vectors": str(tmp_path / "vectors.txt"), "epochs": 1}
+    model = AttentionXML(**settings, train_vectors=False).fit(texts)
+    words = model.members_[0].levels[0].words.numpy()
+    assert words[model.tokens_.words_.index("word2")].tolist() == [4, 5, 6]
+    trained = AttentionXML(**settings).fit(texts).members_[0].levels[0].words.numpy()
+    assert not np.array_equal(trained[model.tokens_.words_.index("word2")], [4, 5, 6])
+
+
+def test_the_attention_lies_on_the_words_of_the_label():
+    model = AttentionXML(**{**SMALL, "epochs": 20, "batch_size": 16}).fit(planted_texts())
+    text = "word0 word1 word50 word9 word10, Word0"  # labels 0 and 3, and noise
+    for label, own in (("label 0", {"word0", "word1"}), ("label 3", {"word9", "word10"})):
+        found = model.explain(text, label)
+        assert sum(term.weight for term in found.terms) == pytest.approx(1)
+        assert sum(term.weight for term in found.terms if term.name in own) > 0.8
+    word0 = next(term for term in model.explain(text).terms if term.name == "word0")
+    assert [text[begin:end] for begin, end in word0.spans] == ["word0", "Word0"]
+    why_not = model.explain(text, "label 7")  # it was not predicted
+    assert sum(term.weight for term in why_not.terms) == pytest.approx(1)
+    assert model.explain("?!", "label 7").terms == []
+    with pytest.raises(ParameterError, match="knows no label 'label 77'; did you mean 'label 7'"):
+        model.explain(text, "label 77")
+
+
+def test_a_model_without_attention_cannot_explain_itself(texts):
+    model = AttentionXML(**{**SMALL, "epochs": 1, "attention": False}).fit(texts)
+    with pytest.raises(ParameterError, match="trained with attention=false and cannot say"):
+        model.explain("word1", "label 0")
+
+
+def test_texts_that_say_nothing(texts):
+    model = AttentionXML(**{**SMALL, "epochs": 1}).fit(texts)
+    odd = ["", "\0\x01", "nothing that is known", "word1", "word1 " * 100_000, "\ud800 word1", "🎉"]
+    top = model.predict(odd, k=3)
+    frequent = np.argsort(-model.training_counts_.label_counts, kind="stable")[:3]
+    for row in (0, 1, 2, 6):
+        assert np.array_equal(top.labels[row], frequent)
+    assert top.labels.min() >= 0
+    with pytest.raises(DataError, match="there is not a single word in the 120 texts"):
+        AttentionXML(**SMALL).fit(["!"] * 120, texts.Y)
+
+
+def test_documents_without_words_are_passed_over_in_training(texts):
+    mixed = [*texts.texts[:60], *[""] * 60]
+    model = AttentionXML(**{**SMALL, "epochs": 1, "valid": 0.2}).fit(mixed, texts.Y)
+    assert model.training_counts_.n_documents == 120
+
+
+def test_one_label(texts):
+    model = AttentionXML(**{**SMALL, "epochs": 1}).fit(["a b", "c d"], [["x"], ["x"]])
+    assert model.predict(["a"]).labels.tolist() == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"hidden": 0}, "'hidden' parameter of AttentionXML must be at least 1. Got 0"),
+        ({"head": "8,x"}, "'head' parameter of AttentionXML must be a size of at least 1, or"),
+        ({"branching": 6}, "'branching' .* must be a power of 2, at least 2. Got 6"),
+        ({"beam": 0}, "'beam' .* must be at least 1, or none. Got 0"),
+        ({"levels": -1}, "'levels' .* must be 0 or more, or none. Got -1"),
+        ({"word_dropout": 1.0}, "'word_dropout' .* must be from 0 to below 1. Got 1.0"),
+        ({"clip": 0.0}, "'clip' .* must be a number above 0. Got 0.0"),
+        ({"train_vectors": False}, "'train_vectors' .* must be true if there are no vectors"),
+        ({"encoder": "gru"}, "'encoder' .* must be 'bilstm' or 'cnn'. Got 'gru'"),
+        (
+            {"levels": 3, "branching": 4},
+            "'levels' parameter of AttentionXML must be at most 1 for 12 labels with branching 4",
+        ),
+        ({"levels": 1}, "must be at most 0 for 12 labels with branching 64. Got 1 instead."),
+    ],
+)
+def test_parameters_out_of_range(parts, message, texts):
+    with pytest.raises(ParameterError, match=message):
+        AttentionXML(**{**SMALL, **parts}).fit(texts)
+
+
+def test_rows_are_refused_with_the_models_that_take_them():
+    with pytest.raises(DataError, match="attention-xml cannot be trained on feature rows; models "):
+        AttentionXML(**SMALL).fit(planted_dataset())
+
+
+def test_the_number_of_levels_follows_from_that_of_labels():
+    model = AttentionXML()
+    counts = (1_963, 25_018, 500_000, 3_000_000)
+    assert [model._n_levels(n_labels) for n_labels in counts] == [0, 0, 1, 2]
+    assert AttentionXML(levels=0)._n_levels(500_000) == 0
+
+
+def test_files_that_do_not_fit_together(texts, tmp_path):
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 1}).fit(texts)
+    model.save(tmp_path / "model")
+    assert same_weights(model, load_model(tmp_path / "model"))
+    for number, (name, change) in enumerate(
+        (
+            ("member0.leaves", lambda a: np.zeros_like(a)),
+            ("member0.level1.children", lambda a: a[::-1].copy()),
+            ("member0.level0.net.words", lambda a: a[1:]),
+            ("member0.level1.net.labels", lambda a: a[:-1]),
+        )
+    ):
+        files = read_folder(tmp_path / "model")
+        files.arrays[name] = change(files.arrays[name])
+        write_folder(tmp_path / f"broken{number}", files)
+        with pytest.raises(ModelFileError, match="do not fit together"):
+            load_model(tmp_path / f"broken{number}")
+
+
+def test_weights_survive_as_plain_arrays():
+    net = make_network(encoder="cnn", head=(4, 6))
+    again = from_arrays(net.shape, to_arrays(net))
+    assert all(
+        torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items()
+    )
+    with pytest.raises(ValueError, match="weights of another shape than expected: labels"):
+        from_arrays(net.shape.with_nodes(8), to_arrays(net))
