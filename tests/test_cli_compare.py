@@ -38,8 +38,8 @@ def test_two_models_side_by_side(data, tmp_path):
     assert results["data"]["origin"] == "the test part of the data"
     assert set(results["files"]) == {"train.jsonl", "test.jsonl"}
     assert results["command"].startswith("longtail ")
-    top = np.load(out / "runs" / "linear" / "seed-0" / "top.npz")
-    assert top["labels"].shape == (40, 4)
+    with np.load(out / "runs" / "linear" / "seed-0" / "top.npz") as top:
+        assert top["labels"].shape == (40, 4)
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     assert "| linear " in (out / "table.md").read_text()
     assert not (out / "scratch").exists()
