@@ -11,8 +11,8 @@ from planted import planted_dataset, planted_texts
 
 from longtail import KNN, Dataset, GLaS, evaluate, load_model
 from longtail.errors import DataError, ModelFileError, ParameterError
-from longtail.models.knn import USUAL, choose_votes, count_carriers
 from longtail.models.knn_search import SparseIndex
+from longtail.models.knn_votes import USUAL, choose_votes, count_carriers, weigh_words
 from longtail.parallel import set_threads
 from longtail.progress import Progress
 from longtail.rows import scale_to_unit
@@ -107,7 +107,7 @@ def test_threads_and_batches_change_nothing():
 def test_votes_are_shares_of_similarity():
     X = sp.csr_matrix(np.array([[1, 0], [0.6, 0.8], [0, 1]], np.float32))
     Y = sp.csr_matrix(np.array([[1, 0], [1, 1], [0, 1]], np.float32))
-    model = KNN(n_neighbours=2, temperature=0.5, idf=False).fit(X, Y)
+    model = KNN(n_neighbours=2, temperature=0.5, idf=False, rarity=0).fit(X, Y)
     top = model.predict(sp.csr_matrix(np.array([[1, 0]], np.float32)), k=2)
     second = np.exp((0.6 - 1) / 0.5)
     assert top.labels.tolist() == [[0, 1]]
@@ -120,11 +120,20 @@ def test_the_best_number_and_temperature_are_chosen():
     Y = sp.csr_matrix(np.eye(60, dtype=np.float32)[rng.integers(0, 60, 500)])
     ids = rng.integers(0, 500, (400, 60)).astype(np.int32)
     nearest = sp.csr_matrix(Y[ids[:, 0]])
-    n, temperature = choose_votes(ids, cosines, Y, nearest, None, None)
+    n, temperature, worth = choose_votes(ids, cosines, Y, nearest, None, None)
+    assert worth > 99
     assert n == 3 or temperature < 0.05  # the nearest knows it all
-    assert choose_votes(ids, cosines, Y, nearest, 7, None)[0] == 7
-    assert choose_votes(ids, cosines, Y, nearest, None, 0.3)[1] == 0.3
-    assert choose_votes(ids, cosines, Y, sp.csr_matrix(nearest.shape), None, None) == USUAL
+    assert choose_votes(ids, cosines, Y, nearest, 7, None).number == 7
+    assert choose_votes(ids, cosines, Y, nearest, None, 0.3).temperature == 0.3
+    assert choose_votes(ids, cosines, Y, sp.csr_matrix(nearest.shape), None, None)[:2] == USUAL
+
+
+def test_rare_words_count_more():
+    X = sp.csr_matrix(np.array([[1, 0.5], [1, 0], [1, 0]], np.float32))
+    rare = np.log(4 / np.array([4, 2])) + 1
+    np.testing.assert_allclose(weigh_words(X, True, 0.5), rare**0.5, rtol=1e-6)
+    np.testing.assert_allclose(weigh_words(X.ceil(), True, 0.5), rare**1.5, rtol=1e-6)
+    np.testing.assert_allclose(weigh_words(X, False, 0), [1, 1])
 
 
 def test_a_document_does_not_vote_on_itself():
@@ -264,6 +273,7 @@ def test_negative_values_need_a_space_of_embeddings():
     [
         ({"n_neighbours": 0}, "'n_neighbours' parameter of KNN must be at least 1, or none"),
         ({"temperature": 0.0}, "'temperature' parameter of KNN must be a number, 0.0001 or more"),
+        ({"rarity": 9.0}, "'rarity' parameter of KNN must be a number from -5 to 5, or none"),
         ({"keep_texts": -1}, "'keep_texts' parameter of KNN must be 0 or more. Got -1"),
         ({"space": "nowhere"}, "must be one of tfidf, .*folder of such a model. Got 'nowhere'"),
     ],

@@ -6,9 +6,10 @@ model's embeddings (`space=glas`, `mnn` or `dxml`, which is trained first; the f
 model; or in Python a trained one). A neighbour with cosine s counts e^(s/T), the nearest 1, and a
 label's score is the share of all counts that falls to those who carry it.
 
-How many neighbours vote, and T, are chosen by documents that do not vote on themselves: in tf-idf
-each is asked for its neighbours without itself. Embeddings have seen the labels of the documents
-that they were trained on; so a first training holds a tenth of them out, to choose by these.
+How many neighbours vote, T, and how much rare words count in tf-idf are chosen by documents that do
+not vote on themselves: in tf-idf each is asked for its neighbours without itself. Embeddings have
+seen the labels of the documents that they were trained on; so a first training holds a tenth of
+them out, to choose by these.
 
     n, T         n_neighbours, temperature
     voters_      the documents that vote: where they lie, their labels, how their texts begin
@@ -28,10 +29,18 @@ from longtail.errors import ParameterError
 from longtail.explanation import Explanation, Neighbour
 from longtail.features import Tfidf
 from longtail.index import aggregate, fill_labels, weigh_votes
-from longtail.metrics import evaluate
 from longtail.models.base import Documents, Model
 from longtail.models.knn_space import EmbeddingSpace, Nearest, Space, WordSpace, take_matrix
-from longtail.models.neural import weigh_features
+from longtail.models.knn_votes import (
+    NUMBERS,
+    RARITIES,
+    USUAL,
+    Votes,
+    choose_votes,
+    count_carriers,
+    leave_out,
+    weigh_words,
+)
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
 from longtail.topk import TopK
@@ -40,10 +49,6 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 
 TFIDF = "tfidf"
-NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120, 200)  # of neighbours, to choose from
-TEMPERATURES = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5)
-USUAL = (50, 0.05)  # where there is nothing to choose by
-ROUNDS = 2  # of choosing one, then the other
 HELD_OUT, MOST_ASKED = 0.1, 3000  # documents that choose
 SHOWN = 5  # neighbours in an explanation
 
@@ -76,6 +81,8 @@ class KNN(Model):
         n_neighbours: how many documents vote; none chooses by held-out documents.
         temperature: the smaller, the more the nearest count; none chooses by held-out documents.
         idf: weight the features of rows by how rare they are; texts have such weights already.
+        rarity: power of idf by which features are weighted once more (tfidf only); 0 leaves them,
+            none chooses by held-out documents.
         keep_texts: how many characters of each training text to keep, for explanations.
         seed: fixes which documents choose, and the training of a space.
         tfidf: how texts become rows.
@@ -97,6 +104,7 @@ class KNN(Model):
         n_neighbours: int | None = None,
         temperature: float | None = None,
         idf: bool = True,
+        rarity: float | None = None,
         keep_texts: int = 200,
         seed: int = 0,
         tfidf: Tfidf | None = None,
@@ -105,6 +113,7 @@ class KNN(Model):
         self.n_neighbours = n_neighbours
         self.temperature = temperature
         self.idf = idf
+        self.rarity = rarity
         self.keep_texts = keep_texts
         self.seed = seed
         self.tfidf = tfidf
@@ -120,6 +129,8 @@ class KNN(Model):
         self.require("n_neighbours", enough, "at least 1, or none")
         warm = self.temperature is None or 1e-4 <= self.temperature < np.inf
         self.require("temperature", warm, "a number, 0.0001 or more, or none")
+        mild = self.rarity is None or -5 <= self.rarity <= 5
+        self.require("rarity", mild, "a number from -5 to 5, or none")
         self.require("keep_texts", self.keep_texts >= 0, "0 or more")
         self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
         if isinstance(self.space, Model):
@@ -148,46 +159,62 @@ class KNN(Model):
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Place the rows by the words they share, then ask some for all others."""
-        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
-        space = WordSpace(weights)
-        progress.stage("choosing neighbours", 1)
-        voters = self._gather(space, X, Y)
-        if self._is_open():
-            order = np.random.default_rng(self.seed).permutation(len(voters.numbers))
-            asked = np.sort(order[:MOST_ASKED])
-            ids, cosines = voters.index.search(voters.places[asked], max(NUMBERS) + 1)
-            ids, cosines = _without_self(ids, cosines, asked)
-            self._choose(ids, cosines, voters.Y, voters.Y[asked], progress)
-        else:
-            self._take_given()
-        progress.advance(1)
-        self.space_, self.voters_ = space, voters
+        rarities = RARITIES if self.rarity is None else (self.rarity,)
+        progress.stage("choosing neighbours", len(rarities))
+
+        def attempt(rarity: float) -> tuple[Votes, Space, Voters]:
+            space = WordSpace(weigh_words(X, self.idf, rarity))
+            voters = self._gather(space, X, Y)
+            votes = self._ask(voters)
+            progress.advance(1)
+            return votes, space, voters
+
+        attempts = map(attempt, rarities)  # one at a time, as each takes as much memory as X
+        votes, self.space_, self.voters_ = max(attempts, key=lambda found: found[0].worth)
+        self._take(votes, progress)
+
+    def _ask(self, voters: Voters) -> Votes:
+        """Ask some documents for their neighbours without themselves, and choose by these."""
+        if not self._is_open() and self.rarity is not None:
+            return self._given()
+        order = np.random.default_rng(self.seed).permutation(len(voters.numbers))
+        asked = np.sort(order[:MOST_ASKED])
+        ids, cosines = voters.index.search(voters.places[asked], max(NUMBERS) + 1)
+        ids, cosines = leave_out(ids, cosines, asked)
+        wanted = voters.Y[asked]
+        return choose_votes(ids, cosines, voters.Y, wanted, self.n_neighbours, self.temperature)
 
     def _fit_embedded(self, dataset: Dataset, progress: Progress) -> None:
         """Take or train the model whose embedding is the space."""
         source = self.space if isinstance(self.space, Model) else None
         if isinstance(self.space, str) and self.space not in _embedding_models():
             source = _load(self.space)
+        votes = self._given()  # as a model that is trained already has seen all documents
         if source is None and self._is_open():
-            self._try(dataset, progress)
-        else:  # a model that is trained already has seen all documents
-            self._take_given()
+            votes = self._try(dataset, progress)
         source = source or self._train_space(dataset, progress)
         space = _embedding_of(source)
         self.voters_ = self._gather(space, _rows_of(source, dataset), dataset.Y)
         self.space_ = space
         self.features_, self.n_features_ = source.features_, source.n_features_
+        self._take(votes, progress)
 
     def _is_open(self) -> bool:
         """Whether there is anything to choose."""
         return None in (self.n_neighbours, self.temperature)
 
-    def _take_given(self) -> None:
-        """Vote as the parameters say, and as is usual where they say nothing."""
-        self.n_neighbours_ = self.n_neighbours or USUAL[0]
-        self.temperature_ = self.temperature or USUAL[1]
+    def _given(self) -> Votes:
+        """Return what the parameters say, and what is usual where they say nothing."""
+        return Votes(self.n_neighbours or USUAL[0], self.temperature or USUAL[1])
 
-    def _try(self, dataset: Dataset, progress: Progress) -> None:
+    def _take(self, votes: Votes, progress: Progress) -> None:
+        self.n_neighbours_, self.temperature_ = votes.number, votes.temperature
+        if self._is_open():
+            progress.say(
+                f"{votes.number} neighbours vote, at a temperature of {votes.temperature:g}"
+            )
+
+    def _try(self, dataset: Dataset, progress: Progress) -> Votes:
         """Train the space without some documents, and choose by these how neighbours vote."""
         kept, held = dataset, dataset
         if len(dataset) > 1:
@@ -198,7 +225,7 @@ class KNN(Model):
         space = _embedding_of(source)
         voters = self._gather(space, _rows_of(source, kept), kept.Y)
         ids, cosines = voters.index.search(space.place(_rows_of(source, held)), max(NUMBERS))
-        self._choose(ids, cosines, voters.Y, held.Y, progress)
+        return choose_votes(ids, cosines, voters.Y, held.Y, self.n_neighbours, self.temperature)
 
     def _train_space(self, dataset: Dataset, progress: Progress) -> Model:
         """Train the model that `space` names."""
@@ -214,14 +241,6 @@ class KNN(Model):
         places = space.place(X[labelled])
         index = space.build_index(places, max(NUMBERS), self.seed)
         return Voters(places, index, Y[labelled], labelled, ())
-
-    def _choose(
-        self, ids: Ids, cosines: Floats, Y: sp.csr_matrix, wanted: sp.csr_matrix, progress: Progress
-    ) -> None:
-        """Take the number and the temperature that rank the labels `wanted` best."""
-        best = choose_votes(ids, cosines, Y, wanted, self.n_neighbours, self.temperature)
-        self.n_neighbours_, self.temperature_ = best
-        progress.say(f"{best[0]} neighbours vote, at a temperature of {best[1]:g}")
 
     def keep_beginnings(self, texts: Sequence[str]) -> None:
         """Keep the beginnings of the texts that the rows it was trained on came from."""
@@ -377,59 +396,6 @@ class KNN(Model):
             raise ValueError(f"{self.n_neighbours_!r} neighbours cannot vote")
         index = self.space_.build_index(places, max(NUMBERS), self.seed)
         self.voters_ = Voters(places, index, Y, numbers, beginnings)
-
-
-def choose_votes(
-    ids: Ids,
-    cosines: Floats,
-    Y: sp.csr_matrix,
-    wanted: sp.csr_matrix,
-    number: int | None,
-    temperature: float | None,
-) -> tuple[int, float]:
-    """Return the number of neighbours and the temperature that rank the labels `wanted` best."""
-    best = (number or USUAL[0], temperature or USUAL[1])
-    if not wanted.nnz or not ids.shape[1]:
-        return best
-
-    def worth(choice: tuple[int, float]) -> float:
-        votes = weigh_votes(cosines, choice[1])[:, : choice[0]]
-        return evaluate(aggregate(ids[:, : choice[0]], votes, Y, 5), wanted)["nDCG@5"]
-
-    for _ in range(ROUNDS):  # one after the other, as both together take ten times as long
-        if number is None:
-            numbers = [n for n in NUMBERS if n <= ids.shape[1]] or [ids.shape[1]]
-            best = max(((n, best[1]) for n in numbers), key=worth)
-        if temperature is None:
-            best = max(((best[0], t) for t in TEMPERATURES), key=worth)
-    return best
-
-
-def count_carriers(ids: Ids, Y: sp.csr_matrix, labels: Ids) -> Ids:
-    """Return for each row how many of the documents `ids` carry each of its `labels` (n, k)."""
-    near = sp.csr_matrix(
-        (
-            np.ones(int((ids >= 0).sum()), np.float32),
-            ids[ids >= 0],
-            np.concatenate(([0], np.cumsum((ids >= 0).sum(axis=1)))),
-        ),
-        shape=(len(ids), Y.shape[0]),
-    )
-    counts = near @ Y
-    rows = np.broadcast_to(np.arange(len(ids))[:, None], labels.shape)
-    known = (labels >= 0) & (labels < Y.shape[1])
-    found = np.asarray(counts[rows.ravel(), np.where(known, labels, 0).ravel()]).reshape(
-        labels.shape
-    )
-    return np.where(known, found, 0).astype(np.int32)
-
-
-def _without_self(ids: Ids, cosines: Floats, own: NDArray[np.int64]) -> tuple[Ids, Floats]:
-    """Drop each document from its own neighbours, or the last where it is not among them."""
-    is_self = ids == own[:, None]
-    is_self[~is_self.any(axis=1), -1:] = True
-    shape = (len(ids), max(ids.shape[1] - 1, 0))
-    return ids[~is_self].reshape(shape), cosines[~is_self].reshape(shape)
 
 
 # -- the models whose embeddings can be a space ----------------------------------------------------
