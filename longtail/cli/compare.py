@@ -52,7 +52,7 @@ def compare(
     peers_from: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Look for peers in the environments DIR/PACKAGE; with --peers."
+            metavar="DIR", help="Look for peers in DIR/PACKAGE, each an environment of its own."
         ),
     ] = None,
     settings: Annotated[
@@ -107,9 +107,7 @@ def compare(
     _check_options(valid, timeout, propensity, PROPENSITIES)
     all_seeds, pairs = _parse_seeds(seeds), parse_pairs(settings or [])
     contenders = parse_models(models, pairs, {"device": device, "budget": budget})
-    entrants, missing = find_entrants(
-        contenders, peers=peers or peers_from is not None, environments=peers_from
-    )
+    entrants, missing = find_entrants(contenders, peers=peers, environments=peers_from)
     for each in missing:
         typer.echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
     set_threads(threads)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from longtail.errors import MissingExtraError, ParameterError, suggest
 from longtail.models import get_model_class, model_names
 from longtail.peers import OURS, PEERS, SLOW_PEERS, Contender
+from longtail.version import __version__
 
 MODULE = "longtail.comparison.ours"
 TEXT_SETTINGS = "tfidf"  # `--set tfidf.x=…` is for all who make rows of texts
@@ -150,7 +151,7 @@ def text_settings(pairs: Mapping[str, str]) -> dict[str, str]:
 def find_home(contender: Contender, environments: Path | None) -> Home | Missing:
     """Return where a contender is installed: here, or in the environment of its name."""
     if contender.ours:
-        return Home(Path(sys.executable), version(OURS))
+        return Home(Path(sys.executable), __version__)
     package = contender.package
     if environments is not None:
         python = environments / package / "bin" / "python"

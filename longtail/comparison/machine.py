@@ -7,7 +7,9 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("longtail", "numpy", "scipy", "scikit-learn", "numba", "torch", "accelerate")
+from longtail.version import __version__
+
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch", "accelerate")
 
 
 def describe(threads: int) -> dict[str, object]:
@@ -24,6 +26,7 @@ def describe(threads: int) -> dict[str, object]:
 
 
 def _versions() -> Iterator[tuple[str, str]]:
+    yield "longtail", __version__
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             yield name, version(name)

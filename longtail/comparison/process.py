@@ -19,6 +19,7 @@ from longtail.peers import Contender
 from longtail.peers.measure import EVENTS
 from longtail.progress import Progress
 
+ROOT = Path(peers.__file__).parent.parent.parent
 OUTPUT = "output.txt"
 PATIENCE = 0.2  # seconds between two looks at a silent process
 # Each thread of a numeric library beyond these would only be in the others' way.
@@ -98,8 +99,9 @@ def _started(job: Job, library: Path) -> Iterator[tuple[subprocess.Popen[bytes],
     reading, writing = os.pipe()
     environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
     environment[EVENTS] = str(writing)
-    if not job.contender.ours:
-        environment["PYTHONPATH"] = str(library)
+    # the process may start in another folder, and must find our package where we have found it
+    paths = [str(ROOT if job.contender.ours else library), os.environ.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with (job.out / OUTPUT).open("wb") as output:
         process = subprocess.Popen(
             job.command(),
