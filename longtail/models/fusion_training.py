@@ -168,7 +168,9 @@ class Training:
         if isinstance(model, Neural) and folder is not None:
             model.run_dir, model.resume = folder.with_name(folder.name + ".run"), self.resume
         name = part.name if fold == ALL else f"{part.name} {fold}/{len(self.splits)}"
-        limit = self.deadline + (OVERRUN - 1) * (self.plan.budget or 0)
+        limit = np.inf  # the first part is trained whatever it takes, or there is no model
+        if self.taken:
+            limit = self.deadline + (OVERRUN - 1) * (self.plan.budget or 0)
         model.fit(self._documents(model, kept), progress=Limited(self.progress, name, limit))
         if isinstance(model, KNN) and self.dataset.texts is not None:
             texts = self.dataset.texts

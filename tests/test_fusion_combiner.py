@@ -1,0 +1,205 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from longtail.metrics import TrainingCounts, evaluate
+from longtail.models.fusion_combiner import (
+    COMMON,
+    LEAST,
+    PER_PART,
+    Candidates,
+    Combiner,
+    Trees,
+    choose_combiner,
+    find_hits,
+    fit_logistic,
+    fit_mean,
+    gather,
+    grow_trees,
+    join,
+    possible_kinds,
+)
+from longtail.store import Files
+from longtail.topk import NO_LABEL, TopK
+
+SHARES = np.array([0.5, 0.25, 0.1, 0.0], np.float32)
+
+
+def top(labels, scores):
+    return TopK(np.array(labels, np.int32), np.array(scores, np.float32))
+
+
+def test_candidates_are_the_union_of_all_lists_with_what_each_part_says():
+    one = top([[0, 1]], [[0.8, 0.5]])
+    other = top([[1, 3]], [[0.9, 0.2]])
+    found = gather([one, other], SHARES)
+    assert found.start.tolist() == [0, 3]
+    assert found.labels.tolist() == [0, 1, 3]
+    rows = found.inputs
+    assert rows.shape == (3, 2 * PER_PART + COMMON)
+    # label 1: second in the first list, first in the second
+    expected = [np.log(0.5), -np.log(0.5), 1 / 2, np.log(0.9), -np.log(0.1), 1, 2, np.log(0.25)]
+    np.testing.assert_allclose(rows[1], expected, rtol=1e-5)
+    # label 3 is in the second list only; the first one gives it half of its last score
+    expected = [np.log(0.25), -np.log(0.75), 0, np.log(0.2), -np.log(0.8), 1 / 2, 1, np.log(1e-6)]
+    np.testing.assert_allclose(rows[2], expected, rtol=1e-5)
+
+
+def test_a_list_that_is_not_full_says_nothing_of_others():
+    short = top([[2, NO_LABEL]], [[1.0, 0.0]])
+    found = gather([short, top([[0, 2]], [[0.5, 0.4]])], SHARES)
+    assert found.labels.tolist() == [2, 0]
+    np.testing.assert_allclose(found.inputs[1, :3], [np.log(LEAST), 0, 0], atol=1e-4)
+
+
+def test_groups_of_documents_are_joined():
+    first = gather([top([[0, 1]], [[0.8, 0.5]])], SHARES)
+    second = gather([top([[2, 3], [1, 0]], [[0.8, 0.5], [0.7, 0.1]])], SHARES)
+    both = join([first, second])
+    assert both.start.tolist() == [0, 2, 4, 6]
+    assert both.labels.tolist() == [0, 1, 2, 3, 1, 0]
+    assert len(both.inputs) == 6
+
+
+def test_hits_are_pairs_of_the_label_matrix():
+    Y = sp.csr_matrix(np.array([[0, 1, 0, 1], [1, 0, 0, 0]], np.float32))
+    hits = find_hits(np.array([0, 0, 1, 1]), np.array([1, 2, 0, 3], np.int32), Y)
+    assert hits.tolist() == [True, False, True, False]
+
+
+def made_up(n=400, seed=0):
+    """Return candidates of two parts, the first right more often than the second, and Y."""
+    rng = np.random.default_rng(seed)
+    n_labels = 8
+    Y = (rng.random((n, n_labels)) < 0.2).astype(np.float32)
+    lists = []
+    for noise in (0.8, 1.0):
+        scores = 1 / (1 + np.exp(-(4 * Y - 2 + noise * 2 * rng.standard_normal(Y.shape))))
+        order = np.argsort(-scores, axis=1)
+        lists.append(top(order, np.take_along_axis(scores, order, 1)))
+    Y = sp.csr_matrix(Y)
+    counts = TrainingCounts(n, np.bincount(Y.indices, minlength=n_labels))
+    return lists, gather(lists, np.full(n_labels, 0.2, np.float32)), Y, counts
+
+
+def test_logistic_regression_finds_the_minimum_of_its_loss():
+    _, candidates, Y, _ = made_up()
+    documents = np.repeat(np.arange(Y.shape[0]), np.diff(candidates.start))
+    hits = find_hits(documents, candidates.labels, Y)
+    fitted = fit_logistic(candidates.inputs, hits)
+    assert (fitted.weights[:-COMMON] >= 0).all()
+    literal = candidates.inputs.astype(np.float64) @ fitted.weights + fitted.bias
+    np.testing.assert_allclose(fitted.margins(candidates.inputs), literal, rtol=1e-5)
+    # Without a penalty on the constant, the mean probability is the share of hits.
+    probability = 1 / (1 + np.exp(-literal))
+    assert probability.mean() == pytest.approx(hits.mean(), rel=0.01)
+
+    def loss(bias):
+        return np.logaddexp(0, literal + bias).sum() - (literal + bias)[hits].sum()
+
+    assert loss(0) < min(loss(0.05), loss(-0.05))
+
+
+def test_the_mean_weighs_all_parts_alike():
+    _, candidates, Y, _ = made_up()
+    documents = np.repeat(np.arange(Y.shape[0]), np.diff(candidates.start))
+    weights = fit_mean(candidates.inputs, find_hits(documents, candidates.labels, Y)).weights
+    np.testing.assert_allclose(weights[[0, 1, 3, 4]], weights[0])
+    assert weights[0] > 0
+    assert (weights[[2, 5, 6, 7]] == 0).all()
+
+
+def test_a_combination_beats_each_part_and_trees_are_no_worse():
+    lists, candidates, Y, counts = made_up(n=3000)
+    choice = choose_combiner(candidates, Y, counts, ["mean", "logistic", "boosted"], 5)
+    alone = [evaluate(each, Y)["P@1"] for each in lists]
+    assert choice.reports["logistic"]["P@1"] > max(alone) + 1
+    assert choice.reports["boosted"]["P@1"] > choice.reports["logistic"]["P@1"] - 1
+    assert evaluate(choice.unseen, Y)["P@1"] == choice.reports[choice.combiner.kind]["P@1"]
+
+
+def test_probabilities_of_unseen_documents_are_right():
+    _, candidates, Y, counts = made_up(n=3000)
+    choice = choose_combiner(candidates, Y, counts, ["logistic"], 8)
+    hits = np.take_along_axis(Y.toarray(), choice.unseen.labels.astype(np.int64), axis=1)
+    for low in (0.0, 0.25, 0.5, 0.75):
+        inside = (choice.unseen.scores >= low) & (choice.unseen.scores < low + 0.25)
+        assert hits[inside].mean() == pytest.approx(choice.unseen.scores[inside].mean(), abs=0.05)
+
+
+def test_trees_learn_what_no_weighted_sum_can():
+    rng = np.random.default_rng(0)
+    inputs = rng.random((5000, 3)).astype(np.float32)
+    hits = (inputs[:, 0] > 0.5) ^ (inputs[:, 1] > 0.5)  # one of the two, not both
+    margins = np.zeros(len(inputs))
+    trees = grow_trees(inputs, hits, margins)
+    literal = margins.copy()
+    for columns, places, values in zip(*trees, strict=True):
+        bits = (inputs[:, columns] > places).astype(int)
+        literal += values[bits @ [8, 4, 2, 1]]
+    assert ((literal > 0) == hits).mean() > 0.95
+    nothing = fit_logistic(inputs[:, :3], hits)._replace(weights=np.zeros(3, np.float32), bias=0.0)
+    combined = Combiner("boosted", nothing, trees).margins(inputs)
+    np.testing.assert_allclose(combined, literal, atol=1e-4)
+
+
+def test_hopeless_candidates_are_left_as_they_are():
+    inputs = np.ones((1, 3), np.float32)
+    trees = Trees(
+        np.zeros((1, 4), np.int32), np.zeros((1, 4), np.float32), np.full((1, 16), 5, np.float32)
+    )
+    for bias, expected in ((-6.0, -6.0), (-1.0, 4.0)):
+        logistic = fit_logistic(np.eye(3, dtype=np.float32), np.array([True, False, False]))
+        logistic = logistic._replace(weights=np.zeros(3, np.float32), bias=bias)
+        assert Combiner("boosted", logistic, trees).margins(inputs).tolist() == [expected]
+
+
+def test_a_saved_combiner_ranks_alike():
+    _, candidates, Y, counts = made_up(n=1500)
+    combiner = choose_combiner(candidates, Y, counts, ["boosted"], 5).combiner
+    files = Files()
+    combiner.add_to_files(files)
+    again = Combiner.from_files(files, 2)
+    before, after = combiner.rank(candidates, 3), again.rank(candidates, 3)
+    assert np.array_equal(before.labels, after.labels)
+    assert np.array_equal(before.scores, after.scores)
+
+
+def test_files_that_do_not_fit_are_refused():
+    _, candidates, Y, counts = made_up(n=1500)
+    files = Files()
+    choose_combiner(candidates, Y, counts, ["boosted"], 5).combiner.add_to_files(files)
+    with pytest.raises(ValueError, match="weights of the combiner for 11 inputs"):
+        Combiner.from_files(files, 3)
+    files.arrays["combiner.columns"] = files.arrays["combiner.columns"] + 50
+    with pytest.raises(ValueError, match="asks for an input beyond 8"):
+        Combiner.from_files(files, 2)
+
+
+def test_a_document_alone_gets_what_it_gets_among_others():
+    lists, candidates, Y, counts = made_up(n=1500)
+    combiner = choose_combiner(candidates, Y, counts, ["boosted"], 5).combiner
+    whole = combiner.rank(candidates, 4)
+    shares = np.full(8, 0.2, np.float32)
+    for i in (0, 7, 1499):
+        own = gather(
+            [TopK(each.labels[i : i + 1], each.scores[i : i + 1]) for each in lists], shares
+        )
+        alone = combiner.rank(own, 4)
+        assert np.array_equal(alone.labels[0], whole.labels[i])
+        assert np.array_equal(alone.scores[0], whole.scores[i])
+
+
+def test_fewer_candidates_than_wanted():
+    found = Candidates(
+        np.array([0, 1, 1], np.int64), np.array([2], np.int32), np.zeros((1, 5), np.float32)
+    )
+    logistic = fit_logistic(np.eye(5, dtype=np.float32), np.arange(5) == 0)
+    ranked = Combiner("logistic", logistic, Trees.none()).rank(found, 2)
+    assert ranked.labels.tolist() == [[2, NO_LABEL], [NO_LABEL, NO_LABEL]]
+    assert ranked.scores[1].tolist() == [0, 0]
+
+
+def test_trees_need_many_documents():
+    assert possible_kinds(999) == ["mean", "logistic"]
+    assert possible_kinds(1000)[-1] == "boosted"
