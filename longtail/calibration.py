@@ -245,10 +245,11 @@ def fit_shifts(
     group of few predictions stays near 0, an empty one at 0.
     """
     shifts = np.zeros(n_groups)
-    for _ in range(10):
+    for _ in range(25):  # Newton's method, in steps that cannot go astray
         p = sigmoid(places + shifts[groups])
         gradient = np.bincount(groups, hits - p, n_groups) - shifts / spread**2
-        shifts += gradient / (np.bincount(groups, p * (1 - p), n_groups) + 1 / spread**2)
+        curvature = np.bincount(groups, p * (1 - p), n_groups) + 1 / spread**2
+        shifts += np.clip(gradient / curvature, -1, 1)
     return shifts
 
 

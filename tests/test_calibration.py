@@ -113,6 +113,13 @@ def test_a_shift_is_the_most_likely_one():
     assert shifts[1] == 0
 
 
+def test_a_shift_of_many_surprises_is_found():
+    places, hits = np.full(4000, -9.0), np.ones(4000, bool)
+    shift = fit_shifts(places, hits, np.zeros(4000, int), 1, 1.0)[0]
+    pull = 4000 * (1 - sigmoid(np.array([shift - 9.0])))[0]
+    assert shift == pytest.approx(pull, rel=1e-3)
+
+
 def test_labels_that_score_too_low_move_up():
     bias = np.where(np.arange(30) < 15, 2.0, -2.0)
     top, Y, _ = planted_predictions(n=2000, bias=bias)
