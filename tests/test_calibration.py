@@ -5,9 +5,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from planted import planted_dataset, planted_texts
 from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
+from longtail import KNN, Linear
 from longtail.calibration import (
     FIRST,
     Calibration,
@@ -22,7 +24,7 @@ from longtail.calibration import (
     reliability,
     sigmoid,
 )
-from longtail.errors import DataError, ParameterError
+from longtail.errors import DataError, NotFittedError, ParameterError
 from longtail.metrics import TrainingCounts, evaluate
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK
@@ -312,3 +314,51 @@ def test_what_nothing_speaks_for_stays_at_0():
         assert np.array_equal(found.labels[:, 6:], top.labels[:, 6:])
         assert (found.scores[:, 6:] == 0).all()
         assert (found.scores[:, :6] > 0).all()
+
+
+# -------------------------------------------------------------------------------- through a model
+
+
+def test_a_model_refuses_what_says_nothing_about_it():
+    model = Linear()
+    with pytest.raises(NotFittedError, match="has not been trained yet; call fit first"):
+        model.calibrate(planted_dataset())
+    model.fit(planted_texts())
+    texts = planted_texts(n=30)
+    with pytest.raises(DataError, match="30 documents carries a label that the model knows; they"):
+        model.calibrate(texts.texts, [["other"]] * 30)
+    with pytest.raises(DataError, match="they have no labels at all"):
+        model.calibrate(texts.texts, [[]] * 30)
+    with pytest.raises(DataError, match="cannot read feature rows"):
+        model.calibrate(planted_dataset().X, [["label 1"]] * 300)
+    with pytest.raises(ParameterError, match="one of isotonic, logistic"):
+        model.calibrate(texts, method="magic")
+    assert model.calibration_ is None
+
+
+def test_labels_unknown_to_the_model_count_as_true():
+    """They lower the recall that a threshold can reach, and nothing else."""
+    data = planted_texts(seed=1)
+    labels = [[data.label_names[i] for i in row.indices] + ["unknown"] for row in data.Y]
+    model = Linear().fit(planted_texts()).calibrate(data.texts, labels)
+    assert len(model.predict(data.texts, threshold="auto")) == 300
+
+
+def test_new_documents_keep_the_calibration():
+    model = KNN(n_neighbours=5).fit(planted_texts()).calibrate(planted_texts(seed=2))
+    before = model.calibration_
+    model.partial_fit(["gadget word1", "gadget word2"], [["new"], ["new"]])
+    assert model.calibration_ is before
+    assert model.predict(["word1"], k=3).scores.max() <= 1
+
+
+@pytest.mark.parametrize("threshold", [1.5, -0.1, "often", True, float("nan"), None])
+def test_a_threshold_is_a_probability_or_a_word(threshold):
+    model = Linear().fit(planted_dataset())
+    if threshold is None:
+        with pytest.raises(ParameterError, match="a threshold needs probabilities, which this mod"):
+            model.predict(planted_dataset(), threshold=0.5)
+        return
+    model.calibrate(planted_dataset(seed=2))
+    with pytest.raises(ParameterError, match="must be a probability from 0 to 1, auto or auto-doc"):
+        model.predict(planted_dataset(), threshold=threshold)
