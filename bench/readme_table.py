@@ -23,6 +23,7 @@ from longtail.peers import PEERS
 
 WORK = Path(__file__).parent / ".work"
 MODELS = "fusion,linear,linear:preset=fast,glas,knn"
+SHOWN_PEERS = ("pecos xr-linear", "omikuji bonsai", "napkinxc plt")  # each package's best
 BUNDLED = "debian"
 CUTS = (1, 3, 5)
 
@@ -35,8 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sets = {path.resolve().name: path for path in args.data} | {BUNDLED: None}
     sets = {name: path for name, path in sets.items() if name not in args.leave_out}
     if not args.print:
-        if args.peers:
-            _install_peers()
+        args.models = ",".join([args.models, *(_install_peers() if args.peers else [])])
         for name, path in sets.items():
             _compare(path or _write_bundled(args.out), args.out / name, args)
     found = [_read(args.out / name) for name in sets]
@@ -62,12 +62,17 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _install_peers() -> None:
-    for package in dict.fromkeys(peer.package for peer in PEERS):
-        try:
-            python_of(package, WORK / "envs")
-        except PeerError as error:
-            print(f"left out {package}: {error}", file=sys.stderr, flush=True)
+def _install_peers() -> list[str]:
+    """Return the names of the peers to show that can be installed."""
+    installed = []
+    for peer in PEERS:
+        if peer.name in SHOWN_PEERS:
+            try:
+                python_of(peer.package, WORK / "envs")
+                installed.append(peer.name)
+            except PeerError as error:
+                print(f"left out {peer.name}: {error}", file=sys.stderr, flush=True)
+    return installed
 
 
 def _write_bundled(out: Path) -> Path:
@@ -82,7 +87,7 @@ def _write_bundled(out: Path) -> Path:
 def _compare(data: Path, out: Path, args: argparse.Namespace) -> None:
     command = [sys.executable, "-m", "longtail", "compare", str(data), "--models", args.models]
     command += ["--out", str(out), *(["--resume"] if out.exists() else []), *args.more]
-    command += ["--peers", "--peers-from", str(WORK / "envs")] if args.peers else []
+    command += ["--peers-from", str(WORK / "envs")]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode == 130:
         sys.exit("stopped; the same command goes on from there")
@@ -102,13 +107,14 @@ def _read(folder: Path) -> Results | None:
 
 
 def readme_tables(found: Sequence[Results]) -> str:
-    """Return P@k with times, PSP@k, and why some cells are empty."""
+    """Return P@k with times and PSP@k, a row for each method, and why some cells are empty."""
     names = list(dict.fromkeys(m["name"] for results in found for m in results["methods"]))
     if not names:
         return "There are no results yet."
-    headings = ["data set", *(f"`{name}`" if _is_ours(found, name) else name for name in names)]
-    rows = [[_title(results), *(_accuracy(results, name) for name in names)] for results in found]
-    tail = [[_title(results), *(_tail(results, name) for name in names)] for results in found]
+    headings = ["method", *map(_title, found)]
+    titles = {name: f"`{name}`" if _is_ours(found, name) else name for name in names}
+    rows = [[titles[name], *(_accuracy(results, name) for results in found)] for name in names]
+    tail = [[titles[name], *(_tail(results, name) for results in found)] for name in names]
     parts = ["P@1 / 3 / 5; training time · documents/s · median time for one document:", ""]
     parts += [markdown(headings, rows), "", "PSP@1 / 3 / 5:", "", markdown(headings, tail), ""]
     parts += [f"- {note}" for results in found for note in _notes(results)]
