@@ -23,7 +23,7 @@ from longtail.peers import PEERS
 
 WORK = Path(__file__).parent / ".work"
 MODELS = "fusion,linear,linear:preset=fast,glas,knn"
-SHOWN_PEERS = ("pecos xr-linear", "omikuji bonsai", "napkinxc plt")  # each package's best
+SHOWN_PEERS = ("pecos xr-linear", "omikuji bonsai", "napkinxc plt")  # one setting of each
 BUNDLED = "debian"
 CUTS = (1, 3, 5)
 
