@@ -51,6 +51,8 @@ def test_each_document_is_held_out_by_one_fold():
     assert sorted(np.concatenate([held for _, held in splits])) == list(range(100))
     for kept, held in splits:
         assert sorted([*kept, *held]) == list(range(100))
+    for kept, held in Scheme(3, 1 / 3, refit=True).split(20_000, seed=0):
+        assert (len(kept), len(held)) in {(13_333, 3333), (13_334, 3333)}
     ((kept, held),) = Scheme(1, 0.1, refit=True).split(100, seed=0)
     assert (len(kept), len(held)) == (90, 10)
 

@@ -3,8 +3,8 @@
 A part is a registered model with settings. What is learned from the parts' lists must come from
 documents that they were not trained on, so each part is trained several times:
 
-    up to 20,000 documents     three folds: each third is predicted by parts trained on the others,
-                               then the parts are trained on all documents
+    up to 20,000 documents     three folds: each third (at most 3,333 documents of it) is predicted
+                               by parts trained on the others, then they are trained on all
     up to 100,000              a tenth is held out, then the parts are trained on all documents
     beyond                     a fiftieth is held out, at most 10,000, and that is it
 
@@ -27,7 +27,7 @@ DEFAULT_BUDGET = "10m"
 USABLE = 0.85  # of the budget; the rest is for reading, combining and wrong estimates
 FEW, MANY = 20_000, 100_000  # documents
 FOLDS = 3
-HELD_OUT, SHARE = 10_000, 0.02  # of many documents, at most
+HELD_OUT, SHARE = 10_000, 0.02  # of many documents, at most; more teach nothing new
 LEAST_HELD_OUT = 20  # with fewer there is nothing to learn a combination from
 
 Place = Literal["cpu", "cuda"]
@@ -83,12 +83,13 @@ class Scheme(NamedTuple):
         return self.folds * (1 - self.share) + self.refit
 
     def split(self, n_documents: int, seed: int) -> list[Split]:
-        """Return for each fold the documents to train on and those held out."""
+        """Return for each fold the documents to train on and those held out, to be predicted."""
         if self.folds == 1:
             return [hold_out(n_documents, self.share, seed)]
         order = np.random.default_rng(seed).permutation(n_documents)
-        parts = [np.sort(order[fold :: self.folds]) for fold in range(self.folds)]
-        return [(np.setdiff1d(order, held), held) for held in parts]
+        parts = [order[fold :: self.folds] for fold in range(self.folds)]
+        enough = HELD_OUT // self.folds
+        return [(np.setdiff1d(order, held), np.sort(held[:enough])) for held in parts]
 
     def describe(self, n_documents: int) -> str:
         """Say in one line what happens to the documents."""
