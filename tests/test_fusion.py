@@ -57,7 +57,9 @@ def test_the_plan_comes_first_then_what_each_part_took():
     assert heard.said(
         "each part is trained 3 times to predict a third of the documents, then on all"
     )
-    assert heard.said("combined by logistic: P@1/3/5 ")
+    assert heard.said("On 300 held-out documents:")
+    assert heard.said("  knn alone: P@1/3/5 ")
+    assert heard.said("  combined (logistic): P@1/3/5 ")
     assert heard.lines[-1].startswith("Trained in ")
     assert heard.stages[:2] == ["linear 1/3: classifiers", "linear 2/3: classifiers"]
     assert "linear: classifiers" in heard.stages
@@ -200,6 +202,12 @@ def test_a_damaged_part_is_trained_again(tmp_path):
     heard = Listener()
     model.fit(planted_dataset(), progress=heard)
     assert [s for s in heard.stages if "classifiers" in s] == ["linear 1/3: classifiers"]
+
+
+def test_several_processes_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ParameterError, match="one process; start it without torchrun"):
+        Fusion(parts=PARTS).fit(planted_dataset())
 
 
 def test_parts_that_read_texts_only_need_texts():

@@ -11,6 +11,7 @@ combiner learns whom to believe (`fusion_combiner`), and how probable labels are
     held_out_     what is said of held-out documents, by combiners that had not seen them
 """
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -26,7 +27,7 @@ from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.explanation import Explanation, Neighbour, Term, Vote
 from longtail.features import Tfidf
-from longtail.metrics import TrainingCounts
+from longtail.metrics import TrainingCounts, evaluate
 from longtail.models.base import Documents, Model
 from longtail.models.fusion_combiner import (
     PER_PART,
@@ -151,6 +152,8 @@ class Fusion(Model):
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Plan, train the parts, learn to combine them, train them on all documents."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ParameterError("fusion is trained by one process; start it without torchrun")
         began = time.monotonic()
         features, X = None, dataset.X
         if X is None:
@@ -246,7 +249,13 @@ class Fusion(Model):
         choice = choose_combiner(candidates, Y, all_counts, kinds, choose_depth(Y))
         training.progress.advance(1)
         self.held_out_ = HeldOut(rows, choice.unseen)
-        _say_choice(choice.reports, choice.combiner.kind, training.progress)
+        training.progress.say(f"On {len(rows):,} held-out documents:")
+        for name, each in lists.items():
+            own = evaluate(_concatenate(each), Y, train=all_counts)
+            training.progress.say(f"  {name} alone: {_sum_up(own)}")
+        for kind, report in choice.reports.items():
+            mark = ", chosen" if kind == choice.combiner.kind else ""
+            training.progress.say(f"  combined ({kind}): {_sum_up(report)}{mark}")
         return choice.combiner
 
     def _finish(
@@ -422,11 +431,14 @@ def _count_labels(Y: sp.csr_matrix) -> Any:
     return np.bincount(Y.indices, minlength=Y.shape[1])
 
 
-def _say_choice(
-    reports: Mapping[Any, Mapping[str, float]], chosen: str, progress: Progress
-) -> None:
-    """Show how good each way to combine is on held-out documents."""
-    for kind, report in reports.items():
-        shown = " / ".join(f"{report[f'P@{k}']:.1f}" for k in (1, 3, 5))
-        mark = ", chosen" if kind == chosen else ""
-        progress.say(f"  combined by {kind}: P@1/3/5 {shown}, PSP@5 {report['PSP@5']:.1f}{mark}")
+def _concatenate(tops: Sequence[TopK]) -> TopK:
+    return TopK(
+        np.concatenate([top.labels for top in tops]), np.concatenate([top.scores for top in tops])
+    )
+
+
+def _sum_up(report: Mapping[str, float]) -> str:
+    """Return the metrics that matter most in a few words."""
+    frequent = " / ".join(f"{report[f'P@{k}']:.1f}" for k in (1, 3, 5))
+    rare = " / ".join(f"{report[f'PSP@{k}']:.1f}" for k in (1, 3, 5))
+    return f"P@1/3/5 {frequent}, PSP@1/3/5 {rare}"
