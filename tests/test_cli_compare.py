@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from test_cli import LONGTAIL, fail, run, succeed, write_sparse, write_texts
 
+from longtail.cli.compare import Whole
+
 
 @pytest.fixture
 def data(tmp_path):
@@ -141,3 +143,13 @@ def test_help_needs_no_heavy_package():
     code = "import sys; from longtail.cli import app; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_only_the_stage_at_hand_has_a_bar_below_that_of_the_whole():
+    with Whole(3) as bars:
+        bars.stage("1/3 a: training", 10)
+        bars.advance(5)
+        bars.finish_run()
+        bars.stage("2/3 b: training", 0)
+        shown = [(task.description, task.completed) for task in bars._bars.tasks]
+    assert shown == [("the whole comparison", 1), ("2/3 b: training", 0)]

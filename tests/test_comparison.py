@@ -373,7 +373,7 @@ def test_whatever_a_method_does_is_a_line(tmp_path, unruly):
     ways = ["work", "die", "crash", "raise", "memory"]
     plan = plan_of(make_split(40), [unruly(way) for way in ways])
     said = Said()
-    runs = run_all(plan, open_folder(tmp_path / "out"), said)
+    runs = list(run_all(plan, open_folder(tmp_path / "out"), said))
     errors = [run.error if isinstance(run, Failure) else None for run in runs]
     assert errors[:2] == [None, "killed (signal 9), most likely because memory ran out"]
     assert errors[2].startswith("crashed (SIGSEGV)")
@@ -394,17 +394,17 @@ def test_a_method_that_takes_too_long_is_stopped(tmp_path, unruly):
 def test_finished_runs_are_kept_and_failed_ones_repeated(tmp_path, unruly):
     split = make_split(40)
     plan = plan_of(split, [unruly("work"), unruly("raise")])
-    run_all(plan, open_folder(tmp_path / "out"), SILENT)
+    list(run_all(plan, open_folder(tmp_path / "out"), SILENT))
     said = Said()
     longer = plan_of(split, [unruly("work"), unruly("raise"), unruly("memory")])
-    run_all(longer, open_folder(tmp_path / "out", resume=True), said)
+    list(run_all(longer, open_folder(tmp_path / "out", resume=True), said))
     assert said.lines == [
         "1/3 work: kept from before",
         "2/3 raise: failed: ValueError: no good",
         "3/3 memory: failed: out of memory",
     ]
     said = Said()
-    run_all(plan_of(split, [unruly("work")], threads=2), ReportFolder(tmp_path / "out"), said)
+    list(run_all(plan_of(split, [unruly("work")], threads=2), ReportFolder(tmp_path / "out"), said))
     assert said.lines[0].startswith("1/1 work: trained in")
 
 
@@ -440,7 +440,7 @@ def _copy_library(folder, module, copy=None):
 
 def test_models_are_kept_if_asked_for(tmp_path, unruly):
     plan = plan_of(make_split(40), [unruly("work")], keep_models=True)
-    run_all(plan, open_folder(tmp_path / "out"), SILENT)
+    list(run_all(plan, open_folder(tmp_path / "out"), SILENT))
     assert (tmp_path / "out" / "models" / "work" / "seed-0" / "weights").exists()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from longtail.cli.exits import if_interrupted
-from longtail.cli.progress import show_progress
+from longtail.cli.progress import Bars, Lines
 from longtail.cli.settings import parse_pairs
 from longtail.errors import LongtailError, ParameterError, suggest
 
@@ -128,6 +128,24 @@ def compare(
     _conclude(results, out)
 
 
+class Whole(Bars):
+    """The bar of the comparison as a whole, and below it that of the stage at hand."""
+
+    def __init__(self, n_runs: int) -> None:
+        super().__init__()
+        self._whole = self._bars.add_task("the whole comparison", total=n_runs, note="")
+
+    def finish_run(self) -> None:
+        """Move the upper bar."""
+        self._bars.advance(self._whole)
+
+    def _finish(self) -> None:
+        """Remove the bar of a stage that is over: there are too many for all to stay."""
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+        self._task = None
+
+
 def _check_options(
     valid: float | None, timeout: float | None, propensity: str, propensities: Any
 ) -> None:
@@ -174,8 +192,13 @@ def _compare(
     from longtail.report.html import write_page
 
     began, started = time.perf_counter(), datetime.now(UTC)
-    with show_progress() as progress:
-        runs = run_all(plan, folder, progress)
+    n_runs = len(plan.entrants) * len(plan.seeds)
+    with Whole(n_runs) if sys.stderr.isatty() else Lines() as progress:
+        runs = []
+        for run in run_all(plan, folder, progress):
+            runs.append(run)
+            if isinstance(progress, Whole):
+                progress.finish_run()
         progress.stage("comparing", 0)
         results = assemble(runs, plan.split, propensity)
         results |= {

@@ -1,7 +1,7 @@
 """All runs of a comparison, one after the other; those that are finished are not repeated."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -79,15 +79,13 @@ class Failure:
     error: str
 
 
-def run_all(plan: Plan, folder: ReportFolder, progress: Progress) -> list[Run | Failure]:
-    """Run every entrant with every seed; a failure is a result like others."""
+def run_all(plan: Plan, folder: ReportFolder, progress: Progress) -> Iterator[Run | Failure]:
+    """Run every entrant with every seed, and yield each result; a failure is one like others."""
     runner = _Runner(plan, folder, progress)
     entries = [(entrant, seed) for seed in plan.seeds for entrant in plan.entrants]
     try:
-        return [
-            runner.attempt(entrant, seed, f"{i + 1}/{len(entries)}")
-            for i, (entrant, seed) in enumerate(entries)
-        ]
+        for i, (entrant, seed) in enumerate(entries):
+            yield runner.attempt(entrant, seed, f"{i + 1}/{len(entries)}")
     finally:
         shutil.rmtree(folder.scratch, ignore_errors=True)
 
