@@ -4,9 +4,10 @@
     python -m bench.glas_study gap DATA            # accuracy on seen and on unseen documents
 
 Both train on four fifths of DATA's training documents and measure on the rest; the test part is
-not touched; `--only loss,similarity` varies these parameters alone. Their base setting is the model's default one, or the paper's with `--set
-preset=paper`; `--set name=value` changes it further. What the paper says of the time that one
-document takes is measured by `python -m bench.latency --models glas --labels 25000,1000000`.
+not touched. Their base setting is the model's default one, or the paper's with `--set
+preset=paper`; `--set name=value` changes it further, and `--only loss,similarity` varies these
+parameters alone. What the paper says of the time that one document takes is measured by `python -m
+bench.latency --models glas --labels 25000,1000000`.
 EURLex-4K, on which the paper has P@1/3/5 of 77.5 / 65.0 / 54.4, takes the paper's own setting with
 its loss for many labels: put its files into a folder EURLex-4K, then
 
