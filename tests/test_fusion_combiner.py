@@ -9,16 +9,15 @@ from longtail.models.fusion_combiner import (
     PER_PART,
     Candidates,
     Combiner,
-    Trees,
     choose_combiner,
     find_hits,
     fit_logistic,
     fit_mean,
     gather,
-    grow_trees,
     join,
     possible_kinds,
 )
+from longtail.models.fusion_trees import Trees, grow_trees
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK
 

@@ -35,7 +35,6 @@ from longtail.models.fusion_combiner import (
     Combiner,
     Kind,
     Logistic,
-    Trees,
     choose_combiner,
     gather,
     join,
@@ -63,6 +62,7 @@ from longtail.models.fusion_parts import (
     parse_budget,
 )
 from longtail.models.fusion_training import Training, nest_parts
+from longtail.models.fusion_trees import Trees
 from longtail.models.neural import Device
 from longtail.progress import SILENT, Progress
 from longtail.store import Files

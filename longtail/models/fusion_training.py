@@ -20,7 +20,6 @@ from longtail.data import Dataset
 from longtail.errors import LongtailError, ModelFileError
 from longtail.models.base import Model
 from longtail.models.fusion_parts import Facts, Part, Plan, Split, format_seconds
-from longtail.models.knn import KNN
 from longtail.models.neural import Neural, fingerprint
 from longtail.progress import Progress
 from longtail.store import Files, read_folder, write_folder
@@ -172,7 +171,7 @@ class Training:
         if self.taken:
             limit = self.deadline + (OVERRUN - 1) * (self.plan.budget or 0)
         model.fit(self._documents(model, kept), progress=Limited(self.progress, name, limit))
-        if isinstance(model, KNN) and self.dataset.texts is not None:
+        if hasattr(model, "keep_beginnings") and self.dataset.texts is not None:
             texts = self.dataset.texts
             model.keep_beginnings(texts if kept is None else [texts[i] for i in kept.tolist()])
         if folder is not None:
