@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from longtail.calibration import Reliability, predict_unseen, reliability
 from longtail.comparison.bootstrap import (
@@ -45,6 +46,7 @@ MEASURES = (
     "rows_seconds",
 )
 JUDGED = 5  # labels of each document whose scores are held against the truth
+MOST_CALIBRATED = 20_000  # documents to learn a calibration from and judge it on
 LONGEST_CURVE = 200  # points of a training curve that are kept
 
 
@@ -133,17 +135,20 @@ def _thin_out(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _calibration(top: TopK, split: Split) -> dict[str, Any]:
     """Hold scores against the truth: as they are, and after what the other documents teach."""
-    given = _reliability(top, split)
+    first, Y = top.first(JUDGED), split.test.Y
+    given = _reliability(first, Y)
     found: dict[str, Any] = {"ece": given.error, "bins": _bins(given)}
-    if find_hits(top, split.test.Y).any():
-        found["ece_calibrated"] = _reliability(predict_unseen(top, split.test.Y), split).error
+    if len(first) > MOST_CALIBRATED:
+        rows = np.random.default_rng(0).choice(len(first), MOST_CALIBRATED, replace=False)
+        first, Y = TopK(first.labels[rows], first.scores[rows]), Y[rows]
+    if find_hits(first, Y).any():
+        found["ece_calibrated"] = _reliability(predict_unseen(first, Y), Y).error
     return found
 
 
-def _reliability(top: TopK, split: Split) -> Reliability:
-    first = top.first(JUDGED)
-    given = first.labels != NO_LABEL
-    return reliability(first.scores[given], find_hits(first, split.test.Y)[given])
+def _reliability(top: TopK, Y: sp.csr_matrix) -> Reliability:
+    given = top.labels != NO_LABEL
+    return reliability(top.scores[given], find_hits(top, Y)[given])
 
 
 def _bins(found: Reliability) -> list[dict[str, float]]:
