@@ -172,3 +172,17 @@ def test_what_calibrate_refuses(files, tmp_path):
     result = run("calibrate", files / "plain", other, "--method", "magic", code=2)
     assert "magic" in result.stderr
     run("calibrate", tmp_path / "nowhere", other, code=2)
+
+
+def test_an_embedding_that_may_have_seen_the_documents(files, tmp_path):
+    pytest.importorskip("torch")
+    fast = ("--set", "dim=8", "--set", "epochs=1", "--device", "cpu")
+    run("train", files / "train.jsonl", "--model", "glas", *fast, "--out", tmp_path / "glas")
+    space = ("--set", f"space={tmp_path / 'glas'}")
+    result = run(
+        "train", files / "train.jsonl", "--model", "knn", *space, "--out", tmp_path / "knn"
+    )
+    assert "Note: nothing is measured and no probabilities are learned, as the model that" in (
+        result.stderr
+    )
+    assert load_model(tmp_path / "knn").calibration_ is None

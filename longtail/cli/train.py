@@ -109,7 +109,7 @@ def train(
     set_threads(threads)
     with if_interrupted(lambda: run.say_what_is_kept(out)), _only_first_process_speaks():
         documents, test = load(data)
-        valid = _check_validation(valid, documents)
+        valid = _check_validation(valid, documents, new_model())
         began = time.perf_counter()
         report, learned = None, None
         if valid and not _measures_itself(new_model()):
@@ -169,8 +169,16 @@ def _model_maker(name: str, settings: dict[str, Any]) -> Any:
     return lambda: model_class.from_settings(settings)
 
 
-def _check_validation(valid: float, documents: "Dataset") -> float:
-    """Return `valid`, or 0 with a note where there are too few documents to hold some out."""
+def _check_validation(valid: float, documents: "Dataset", model: "Model") -> float:
+    """Return `valid`, or 0 with a note where documents that are held out would say nothing."""
+    if valid and model.may_know_documents:
+        typer.echo(
+            "Note: nothing is measured and no probabilities are learned, as the model that this one "
+            "builds on may have been trained on the same documents; longtail calibrate and evaluate "
+            "do both, with others.",
+            err=True,
+        )
+        return 0.0
     if valid and len(documents) < FEWEST_TO_VALIDATE:
         typer.echo(
             f"Note: {len(documents)} documents are too few to hold some out for measuring "

@@ -414,6 +414,11 @@ class Model(ABC):
         return self.features_.transform(documents)
 
     @property
+    def may_know_documents(self) -> bool:
+        """Whether it builds on a model that may have been trained on the documents to come."""
+        return False
+
+    @property
     def is_fitted(self) -> bool:
         """Whether the model has been trained."""
         return hasattr(self, "label_names_")

@@ -140,6 +140,11 @@ class KNN(Model):
             names = ", ".join([TFIDF, *_embedding_models()])
             self.require("space", there, f"one of {names}, or the folder of such a model")
 
+    @property
+    def may_know_documents(self) -> bool:
+        """Whether the space is a trained model."""
+        return self.space != TFIDF and self.space not in _embedding_models()
+
     # -- learning -----------------------------------------------------------------------------
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
