@@ -173,9 +173,9 @@ def _check_validation(valid: float, documents: "Dataset", model: "Model") -> flo
     """Return `valid`, or 0 with a note where documents that are held out would say nothing."""
     if valid and model.may_know_documents:
         typer.echo(
-            "Note: nothing is measured and no probabilities are learned, as the model that this one "
-            "builds on may have been trained on the same documents; longtail calibrate and evaluate "
-            "do both, with others.",
+            "Note: nothing is measured and no probabilities are learned, as the model that this "
+            "one builds on may have been trained on the same documents; longtail evaluate and "
+            "calibrate do both, with others.",
             err=True,
         )
         return 0.0
