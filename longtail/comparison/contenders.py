@@ -85,7 +85,7 @@ def _add_setting(name: str, settings: dict[str, str], setting: str) -> None:
     key, equals, value = (part.strip() for part in setting.partition("="))
     if not equals or not key:
         raise ParameterError(
-            f"--models needs key=value behind '{name}:', such as {name}:seed=1. "
+            f"--models needs key=value behind '{name}:', such as {name}:preset=fast. "
             f"Got '{setting}' instead."
         )
     if key in settings:
@@ -116,6 +116,8 @@ def _make(
         elif model == name:
             given[key] = value
     given |= settings
+    if "seed" in given:
+        raise ParameterError(f"--seeds gives the seed to all methods; leave out that of {name}")
     model_class.from_settings(given).check_parameters()
     return Contender(shown, OURS, MODULE, {"model": name, **given})
 
