@@ -94,7 +94,7 @@ class Scheme(NamedTuple):
     def describe(self, n_documents: int) -> str:
         """Say in one line what happens to the documents."""
         if not self.folds:
-            return "no documents are held out: there are too few, or too little time"
+            return f"no documents are held out: {n_documents} are too few, so all parts count alike"
         if self.folds > 1:
             return (
                 f"each part is trained {self.folds} times to predict a {_ORDINALS[self.folds]} of "
@@ -142,6 +142,9 @@ class Plan(NamedTuple):
             took = format_seconds(part.seconds * self.scheme.trainings)
             lines.append(f"  {part.name:{width}}  about {took}: {part.why}")
         lines += [f"  {name:{width}}  not: {why}" for name, why in self.left_out.items()]
+        if self.left_out and not self.scheme.folds and facts.n_documents >= LEAST_HELD_OUT:
+            (only,) = self.parts
+            return [*lines, f"  the budget is too short for more than {only.name}, the quickest"]
         return [*lines, f"  {self.scheme.describe(facts.n_documents)}"]
 
 
