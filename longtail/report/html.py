@@ -60,13 +60,15 @@ def build_page(title: str, body: str) -> str:
     )
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], *, sortable: bool = True) -> str:
-    """Return a table that scrolls by itself where it is too wide."""
+def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], kind: str = "sortable") -> str:
+    """Return a table that scrolls by itself where it is too wide.
+
+    `kind` is "sortable", "matrix", or "text" for cells that are no numbers.
+    """
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    kind = ' class="sortable"' if sortable else ""
     return (
-        f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 

@@ -32,8 +32,8 @@ def write_head(results: Results) -> str:
     """Say what was compared, and what came of it in a few sentences."""
     data, names = results["data"], [method["name"] for method in results["methods"]]
     facts = (
-        f"{len(names)} methods on {data['n_test']:,} test documents, after training on "
-        f"{data['n_train']:,}, with {data['n_labels']:,} labels "
+        f"{len(names)} method{'s' * (len(names) > 1)} on {data['n_test']:,} test documents, after "
+        f"training on {data['n_train']:,}, with {data['n_labels']:,} labels "
         f"({data['labels_per_document']:.1f} on a document). {results['date']}."
     )
     sentences = [line for metric in TOLD for line in summarise(results, metric)]
@@ -169,7 +169,7 @@ def _difference_table(results: Results, metric: str, names: Sequence[str]) -> st
         [method_cell(one, i), *(_difference_cell(known.get((one, other))) for other in names)]
         for i, one in enumerate(names)
     ]
-    return table(["", *names], rows, sortable=False)
+    return table(["", *names], rows, "matrix")
 
 
 def _difference_cell(each: Mapping[str, Any] | None) -> Cell:
@@ -371,7 +371,7 @@ def write_agreement(results: Results) -> Section | None:
         + [Cell(f"{found['only_right'][i]:.1f}", found["only_right"][i])]
         for i, name in enumerate(names)
     ]
-    body = paragraph(intro, "soft") + table(["", *names, "alone right"], rows, sortable=False)
+    body = paragraph(intro, "soft") + table(["", *names, "alone right"], rows, "matrix")
     return Section("agreement", "Where methods agree", body)
 
 
@@ -424,31 +424,28 @@ def write_provenance(results: Results) -> Section | None:
         f"Test documents: {data['origin']}.",
         f"Seeds: {', '.join(map(str, results['seeds']))}; PS metrics with the "
         f"{results['propensity']} constants.",
-        f"Machine: {machine['processor'] or 'unknown processor'}, {machine['cores']} cores "
-        f"({machine['threads']} threads used), {machine['memory_gb']} GB, {machine['system']}, "
+        f"Machine: {machine['processor'] or 'unknown processor'}, {machine['threads']} of "
+        f"{machine['cores']} cores used, {machine['memory_gb']} GB, {machine['system']}, "
         f"Python {machine['python']}.",
         *(f"GPU: {gpu}." for gpu in sorted({m["gpu"] for m in results["methods"] if m["gpu"]})),
         "Packages: " + ", ".join(f"{n} {v}" for n, v in machine["packages"].items()) + ".",
         f"The comparison took {results['seconds']:,.0f} s in its last go.",
     ]
-    sums = [
-        [Cell(escape(name)), Cell(value, kind="left")] for name, value in results["files"].items()
-    ]
+    sums = [[Cell(escape(name)), Cell(value)] for name, value in results["files"].items()]
     sums += [
-        [Cell(f"the {part} part as read"), Cell(value, kind="left")]
-        for part, value in data["sha256"].items()
+        [Cell(f"the {part} part as read"), Cell(value)] for part, value in data["sha256"].items()
     ]
     rows = [
         [
             Cell(escape(m["name"])),
-            Cell(escape(f"{m['package']} {m['version']}"), kind="left"),
-            Cell(escape(_spell(m["setting"])), kind="left"),
+            Cell(escape(f"{m['package']} {m['version']}")),
+            Cell(escape(_spell(m["setting"]))),
         ]
         for m in results["methods"]
     ]
     body = f"<pre>{escape(results['command'])}</pre>{bullets(facts)}"
-    body += table(["method", "package", "settings"], rows, sortable=False)
-    body += details("Checksums (SHA-256)", table(["file", "SHA-256"], sums, sortable=False))
+    body += table(["method", "package", "settings"], rows, "text")
+    body += details("Checksums (SHA-256)", table(["file", "SHA-256"], sums, "text"))
     return Section("provenance", "How to repeat this", body)
 
 

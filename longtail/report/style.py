@@ -37,15 +37,15 @@ p, ul {{ max-width: 46rem; }}
 table {{ border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .3rem .6rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--rule); }}
-th {{ font-weight: 600; vertical-align: bottom; white-space: normal; }}
-th:first-child, td:first-child, td.left, th.left {{ text-align: left; }}
+th {{ font-weight: 600; vertical-align: bottom; white-space: normal; overflow-wrap: normal; }}
+th:first-child, td:first-child, .text th, .text td {{ text-align: left; }}
 td:first-child {{ position: sticky; left: 0; background: var(--paper); min-width: 9.5rem;
   max-width: 15rem; white-space: normal; }}
 th button {{ all: unset; cursor: pointer; font-weight: 600; }}
 th button:focus-visible {{ outline: 2px solid var(--c0); }}
-th button::after {{ content: " ↕"; color: var(--soft); font-size: .75em; }}
-th[aria-sort=ascending] button::after {{ content: " ↑"; }}
-th[aria-sort=descending] button::after {{ content: " ↓"; }}
+th button::after {{ content: "\\00a0↕"; color: var(--soft); font-size: .75em; }}
+th[aria-sort=ascending] button::after {{ content: "\\00a0↑"; }}
+th[aria-sort=descending] button::after {{ content: "\\00a0↓"; }}
 td small {{ color: var(--soft); }}
 .best {{ font-weight: 700; }}
 .good {{ background: var(--good); }}
