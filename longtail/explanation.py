@@ -87,6 +87,7 @@ class Explanation:
         parts: for a model made of several, how much of the score each of them gave.
         neighbours: for a model that asks training documents, the nearest of them, nearest first.
         votes: for a fusion, what each of its parts says of each label.
+        own: for a fusion, the words that parts look at themselves, for those that can tell.
     """
 
     text: str | None
@@ -95,6 +96,7 @@ class Explanation:
     parts: Mapping[str, float] = field(default_factory=dict)
     neighbours: Sequence[Neighbour] = ()
     votes: Sequence[Vote] = ()
+    own: Mapping[str, Sequence[Term]] = field(default_factory=dict)
 
     def shades(self) -> list[tuple[str, float]]:
         """Cut the text into pieces, each with its shade from −1 to 1; 1 is the heaviest word."""
@@ -109,18 +111,24 @@ class Explanation:
         pieces = groupby(zip(self.text, shades, strict=True), key=lambda pair: pair[1])
         return [("".join(char for char, _ in run), shade) for shade, run in pieces]
 
+    def own_lines(self) -> list[str]:
+        """Return a line for each part that tells which words it looks at."""
+        return [
+            f"{part} by itself: "
+            + ", ".join(f"{term.name} {term.weight:.2f}" for term in terms[:8])
+            for part, terms in self.own.items()
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
         return {
             "text": self.text,
             "label": self.label,
-            "terms": [
-                {"term": term.name, "weight": round(term.weight, 6), "spans": term.spans}
-                for term in self.terms
-            ],
+            "terms": _as_dicts(self.terms),
             "parts": dict(self.parts),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
             "votes": [asdict(vote) for vote in self.votes],
+            "own": {part: _as_dicts(terms) for part, terms in self.own.items()},
         }
 
     def to_html(self, labels: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -139,8 +147,15 @@ class Explanation:
             text="".join(_mark(piece, shade) for piece, shade in self.shades()),
             votes=_vote_rows(self.votes),
             words=_word_rows(self.terms[:20]),
+            own="".join(f"<p>{escape(line)}</p>" for line in self.own_lines()),
             neighbours=_neighbour_rows(self.neighbours),
         )
+
+
+def _as_dicts(terms: Sequence[Term]) -> list[dict[str, Any]]:
+    return [
+        {"term": term.name, "weight": round(term.weight, 6), "spans": term.spans} for term in terms
+    ]
 
 
 def explain_terms(
@@ -236,6 +251,7 @@ td, th {{ padding: .1em 1.2em .1em 0; text-align: left; vertical-align: top; }}
 <div class="text">{text}</div>
 {votes}
 {words}
+{own}
 {neighbours}
 </html>
 """

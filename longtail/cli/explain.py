@@ -74,6 +74,8 @@ def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
         show("", vote_table(found.votes), VOTES)
     if found.terms:
         show("", term_table(found.terms[:SHOWN], found.label))
+    if found.own:
+        show(*map(clean, found.own_lines()))
     if found.neighbours:
         show("", neighbour_table(found.neighbours))
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from longtail.calibration import Calibration, choose_depth
 from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
-from longtail.explanation import Explanation, Neighbour, Term, Vote
+from longtail.explanation import Explanation, Neighbour, Term, Vote, explain_terms
 from longtail.features import Tfidf
 from longtail.metrics import TrainingCounts, evaluate
 from longtail.models.base import Documents, Model
@@ -334,8 +334,30 @@ class Fusion(Model):
         votes = count_votes(
             self.combiner_, self._ask(documents, X, 1), shares, asked, self.label_names_.__getitem__
         )
-        terms = self._weigh_terms(text, documents, X, asked)
-        return Explanation(text, label, terms, _share_out(votes), self._near(X, label), votes)
+        return Explanation(
+            text,
+            label,
+            self._weigh_terms(text, documents, X, asked),
+            parts=_share_out(votes),
+            neighbours=self._near(X, label),
+            votes=votes,
+            own=self._explain_parts(text, label, X),
+        )
+
+    def _explain_parts(
+        self, text: str | None, label: str | None, X: sp.csr_matrix
+    ) -> dict[str, Sequence[Term]]:
+        """Return the words that each part looks at by itself, for parts that can tell."""
+        wanted = None if label is None else self._find_label(label)
+        found: dict[str, Sequence[Term]] = {}
+        for name, part in self.parts_.items():
+            if part.trained_on == "texts" and text is not None:
+                found[name] = part.explain(text, label).terms
+            elif type(part).explain_row is not Model.explain_row and X.nnz:
+                weights = part.explain_row(X, wanted)
+                own = explain_terms(text, label, self.features_, X.indices, weights)
+                found[name] = own.terms
+        return found
 
     def _weigh_terms(
         self, text: str | None, documents: Any, X: sp.csr_matrix, asked: Sequence[int]
