@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planted import planted_dataset, planted_texts
 
 from longtail import KNN, Dataset, GLaS, evaluate, load_model
-from longtail.errors import DataError, ModelFileError, ParameterError
+from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError
 from longtail.models.knn_search import SparseIndex
 from longtail.models.knn_votes import USUAL, choose_votes, count_carriers, weigh_words
 from longtail.parallel import set_threads
@@ -184,6 +184,13 @@ def test_an_explanation_names_documents_and_words():
     label = first.labels[0]
     of_label = model.explain(data.texts[7], label)
     assert all(label in each.labels for each in of_label.neighbours)
+
+
+def test_explaining_before_fitting():
+    with pytest.raises(NotFittedError):
+        KNN().explain("a text")
+    with pytest.raises(NotFittedError):
+        KNN().find_neighbours(["a text"])
 
 
 def test_rows_are_named_by_number_and_texts_may_be_left_out():

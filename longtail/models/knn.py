@@ -296,6 +296,7 @@ class KNN(Model):
 
         The words that a document shares with its neighbours are known in tf-idf only.
         """
+        self._check_fitted()
         if isinstance(self.space_, WordSpace):
             found = super().explain(document, label)
         else:
