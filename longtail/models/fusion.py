@@ -14,6 +14,8 @@ combiner learns whom to believe (`fusion_combiner`), and how probable labels are
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -64,6 +66,7 @@ from longtail.models.fusion_parts import (
 from longtail.models.fusion_training import Training, nest_parts
 from longtail.models.fusion_trees import Trees
 from longtail.models.neural import Device
+from longtail.parallel import n_threads
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK
@@ -306,12 +309,15 @@ class Fusion(Model):
     def _ask(
         self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int
     ) -> dict[str, TopK]:
-        """Return the list of each part."""
+        """Return the list of each part; for one document, parts think side by side."""
         width = min(max(WIDTH, k), len(self.label_names_))
-        return {
-            name: part.predict_documents(X if part.trained_on == "rows" else documents, width)
-            for name, part in self.parts_.items()
-        }
+
+        def ask(part: Model) -> TopK:
+            return part.predict_documents(X if part.trained_on == "rows" else documents, width)
+
+        threads = min(n_threads(), len(self.parts_))
+        together = _pool(threads).map if X.shape[0] == 1 and threads > 1 else map
+        return dict(zip(self.parts_, together(ask, self.parts_.values()), strict=True))
 
     def explain(
         self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
@@ -401,6 +407,12 @@ class Fusion(Model):
             if part.trained_on == "rows" and part.n_features_ != self.n_features_:
                 raise ValueError(f"the part {name} was trained on other features")
         self.combiner_ = Combiner.from_files(files, len(names))
+
+
+@cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    """Return threads that stay: starting them takes as long as asking a part."""
+    return ThreadPoolExecutor(n_threads)
 
 
 def _share_out(votes: Sequence[Vote]) -> dict[str, float]:

@@ -192,7 +192,7 @@ def _linear(facts: Facts) -> float:
     """Flat up to 1,000 labels: every cell meets every label; else three trees."""
     if facts.n_labels <= 1000:
         return 0.2 + 4e-9 * facts.n_cells * facts.n_labels
-    return 0.2 + 2.2e-6 * facts.n_cells + 0.0025 * facts.n_labels
+    return 0.2 + 2.2e-6 * facts.n_cells + 0.0025 * min(facts.n_labels, facts.n_documents)
 
 
 def _glas(facts: Facts) -> float:
