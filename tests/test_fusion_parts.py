@@ -85,6 +85,9 @@ def test_ten_minutes_without_a_gpu_leave_out_what_is_too_slow_and_say_so():
 def test_a_gpu_makes_room_for_more():
     plan = make_plan(LARGE._replace(kind="cuda"), ALL, None, 600)
     assert {"glas", "mnn", "dxml"} <= {part.name for part in plan.parts}
+    assert {part.name: part.preset for part in plan.parts}["glas"] == "large"
+    small = make_plan(SMALL._replace(kind="cuda"), ALL, None, 600)
+    assert all(part.preset is None for part in small.parts)
 
 
 def test_a_short_budget_holds_out_less_rather_than_dropping_the_core():

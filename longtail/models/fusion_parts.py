@@ -27,6 +27,7 @@ DEFAULT_BUDGET = "10m"
 USABLE = 0.85  # of the budget; the rest is for reading, combining and wrong estimates
 FEW, MANY = 20_000, 100_000  # documents
 FOLDS = 3
+MANY_LABELS = 5_000
 HELD_OUT, SHARE = 10_000, 0.02  # of many documents, at most; more teach nothing new
 LEAST_HELD_OUT = 20  # with fewer there is nothing to learn a combination from
 
@@ -63,11 +64,13 @@ class Part(NamedTuple):
         name: of the registered model.
         why: it is there, in a few words.
         seconds: that one training on all documents will take, about.
+        preset: of the model, in place of its defaults.
     """
 
     name: str
     why: str
     seconds: float
+    preset: str | None = None
 
 
 class Scheme(NamedTuple):
@@ -196,9 +199,11 @@ def _linear(facts: Facts) -> float:
 
 
 def _glas(facts: Facts) -> float:
-    epochs = np.clip(2 + 75_000 / facts.n_documents, 3, 8)
-    inner = facts.n_cells / facts.n_documents + 1024 + facts.n_labels
-    flops = 6 * 1024 * epochs * facts.n_documents * inner
+    epochs, dim = np.clip(2 + 75_000 / facts.n_documents, 3, 8), 1024
+    if choose_preset("glas", facts) == "large":
+        epochs, dim = 4, 2048
+    inner = facts.n_cells / facts.n_documents + dim + facts.n_labels
+    flops = 6 * dim * epochs * facts.n_documents * inner
     if facts.kind == "cuda":
         return float(3 + flops / 6e13)
     return float(2 + 0.02 * 128 * epochs + flops / 4.5e10)
@@ -286,7 +291,14 @@ CORE = {"linear", "knn", "glas"}  # worth more together than folds are
 
 
 def _part(name: str, facts: Facts) -> Part:
-    return Part(name, REASONS.get(name, "you asked for it"), estimate(name, facts))
+    why = REASONS.get(name, "you asked for it")
+    return Part(name, why, estimate(name, facts), choose_preset(name, facts))
+
+
+def choose_preset(name: str, facts: Facts) -> str | None:
+    """Return which preset of a model suits; a large glas pays with many labels, on a GPU."""
+    large = name == "glas" and facts.kind == "cuda" and facts.n_labels > MANY_LABELS
+    return "large" if large else None
 
 
 def _affordable(schemes: Sequence[Scheme], parts: Sequence[Part], budget: float | None) -> Scheme:

@@ -183,9 +183,11 @@ class Training:
 
         model_class = get_model_class(part.name)
         settings: dict[str, Any] = {"seed": self.seed}
+        if part.preset is not None:
+            settings["preset"] = part.preset
         if issubclass(model_class, Neural):
             settings["device"] = self.device
-        return model_class(**settings)
+        return model_class.from_settings(settings)
 
     def _documents(self, model: Model, kept: NDArray[np.int64] | None) -> Dataset:
         """Return the documents as the model reads them: rows, wherever it can."""
