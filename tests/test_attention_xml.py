@@ -13,6 +13,7 @@ from longtail.models import attention_xml_network as network  # noqa: E402
 from longtail.models import attention_xml_training as training  # noqa: E402
 from longtail.models.attention_xml import AttentionXML  # noqa: E402
 from longtail.models.attention_xml_network import (  # noqa: E402
+    GAIN,
     Network,
     Shape,
     bce,
@@ -109,7 +110,10 @@ def test_the_encoder_reads_a_document_from_both_its_ends():
         read = read_documents(net, tokens, np.array([0, 1]), CPU)
     start = net.encoder.start.detach().numpy()[..., 0, 0, :]
     for row, size in ((0, 4), (1, 2)):
-        x = net.words.detach().numpy()[tokens.tokens[tokens.start[row] : tokens.start[row + 1]]]
+        x = (
+            GAIN
+            * net.words.detach().numpy()[tokens.tokens[tokens.start[row] : tokens.start[row + 1]]]
+        )
         ahead = literal_lstm(x, net.encoder.onwards, *start[0])
         back = literal_lstm(x[::-1], net.encoder.backwards, *start[1])[::-1]
         found = read.tokens[row, :size].numpy()

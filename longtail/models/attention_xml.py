@@ -89,8 +89,8 @@ class AttentionXML(Neural):
         dropout: share of the encoder's outputs that are dropped in training.
         epochs: passes over the documents, for each level; none makes 8 of many documents and up
             to 40 of few.
-        batch_size: documents in a step; none makes about 64 steps of an epoch, but takes 1,024 at
-            most.
+        batch_size: documents in a step; none makes about 128 steps of an epoch, but takes 1,024
+            at most.
         learning_rate: of Adam, at its highest.
         schedule: how the learning rate falls.
         clip: the largest norm of a step's gradients.
@@ -115,6 +115,7 @@ class AttentionXML(Neural):
         },
         "paper": {
             "word_dim": 300,
+            "head": 256,
             "epochs": 30,
             "batch_size": 40,
             "learning_rate": 0.001,
@@ -132,7 +133,7 @@ class AttentionXML(Neural):
         *,
         encoder: Literal["bilstm", "cnn"] = "bilstm",
         hidden: int = 256,
-        head: int | str = 256,
+        head: int | str = 64,
         attention: bool = True,
         direct: bool = True,
         levels: int | None = None,
@@ -151,7 +152,7 @@ class AttentionXML(Neural):
         dropout: float = 0.5,
         epochs: int | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 0.003,
+        learning_rate: float = 0.005,
         schedule: Schedule = "linear",
         clip: float = 5.0,
         averaging: bool = True,
@@ -469,14 +470,14 @@ class AttentionXML(Neural):
 
 
 def _choose_batch_size(n_documents: int) -> int:
-    """Return what makes about 64 steps of an epoch, more of one with very many documents."""
+    """Return what makes about 128 steps of an epoch, more of one with very many documents."""
     least = min(64, max(1, n_documents // 16))
-    return int(np.clip(16 * round(n_documents / 64 / 16), least, 1024))
+    return int(np.clip(16 * round(n_documents / 128 / 16), least, 1024))
 
 
 def _choose_epochs(n_documents: int) -> int:
     """Return how many passes were about the best on held-out documents of sets of that size."""
-    return int(np.clip(8 + 150_000 / n_documents, 8, 40))
+    return int(np.clip(8 + 75_000 / n_documents, 8, 40))
 
 
 def find_known(tokens: TokenRows) -> NDArray[np.int64]:

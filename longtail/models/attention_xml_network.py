@@ -25,9 +25,11 @@ from longtail.layers import read_once, take_rows
 # Numbers in the largest tensors of one piece: what a cache holds, or enough to keep a GPU busy.
 PIECE = {"cpu": 1 << 21, "cuda": 1 << 28}
 ALIGN = {"cpu": 1, "cuda": 64}  # tensor cores are slow with rows of other lengths
-SPREAD = 0.5  # of the first values of words without a vector of their own
+# Word vectors begin with values up to SPREAD and are multiplied by GAIN when read: an LSTM wants
+# inputs of about this size, and each word, which comes up rarely, moves faster that way.
+SPREAD, GAIN = 0.5, 6.0
 NEVER = -1e4  # what padding matches a label; finite, as it is multiplied by 0
-LABEL_SPREAD = 0.05  # of the first values of labels' attention
+LABEL_SPREAD = 0.2  # of the first values of labels' attention
 
 
 # -- token encoders: (B, T, word_dim) → (B, T, width), behind a document's end anything -------
@@ -146,7 +148,7 @@ class Network(nn.Module):
         self.words = read_once(nn.Parameter(words))
         self.encoder = ENCODERS[shape.encoder](shape.word_dim, shape.hidden)
         sizes = [self.encoder.width, *shape.head]
-        self.layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(sizes))
+        self.layers = nn.ModuleList(_linear(n_in, n_out) for n_in, n_out in pairwise(sizes))
         # A label's row is its attention, or without attention its output weights, and a bias.
         width = self.encoder.width if shape.attention else shape.head[-1]
         self.labels = nn.Parameter(torch.randn(shape.n_nodes, width + 1) * LABEL_SPREAD)
@@ -166,7 +168,7 @@ class Network(nn.Module):
     def read_words(self, places: Tensor, touched: Tensor | None = None) -> Tensor:
         """Return the vectors (B, T, word_dim) of the words; `touched` lists those of the batch."""
         table = self.words if touched is None else take_rows(self.words, touched)
-        return table.index_select(0, places.flatten()).view(*places.shape, -1)
+        return GAIN * table.index_select(0, places.flatten()).view(*places.shape, -1)
 
     def encode(
         self, words: Tensor, lengths: Tensor, word_dropout: float = 0.0, dropout: float = 0.0
@@ -232,6 +234,14 @@ class Network(nn.Module):
         """Return the scores (B, n_nodes) of all labels, without gradients."""
         pieces = torch.split(self.labels, piece_size(read, self.shape))
         return torch.cat([self.score(read, rows) for rows in pieces], 1)
+
+
+def _linear(n_in: int, n_out: int) -> nn.Linear:
+    """Return a layer before a ReLU, whose outputs begin as large as its inputs."""
+    layer = nn.Linear(n_in, n_out)
+    nn.init.kaiming_normal_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def piece_size(read: Encoded, shape: Shape) -> int:
