@@ -8,6 +8,7 @@ combiner learns whom to believe (`fusion_combiner`), and how probable labels are
 
     parts_        the trained parts by name; texts become rows once, for all of them that read rows
     combiner_     gives each label in any part's list its probability
+    shares_       (n_labels,) the labels' shares of the training documents
     held_out_     what is said of held-out documents, by combiners that had not seen them
 """
 
@@ -113,6 +114,7 @@ class Fusion(Model):
 
     parts_: Mapping[str, Model]
     combiner_: Combiner
+    shares_: NDArray[np.float32]
     held_out_: HeldOut | None = None
 
     def __init__(
@@ -180,6 +182,7 @@ class Fusion(Model):
         learned = self._combine(training, dataset)
         self._finish(training, *learned)
         self.features_, self.n_features_ = features, int(X.shape[1])
+        self.shares_ = _shares(TrainingCounts.of(dataset))
         took = ", ".join(f"{name} {format_seconds(s)}" for name, s in training.taken.items())
         progress.say(f"Trained in {format_seconds(time.monotonic() - began)}: {took}")
 
@@ -304,7 +307,7 @@ class Fusion(Model):
     def _gather(self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int) -> Candidates:
         """Return all that the parts propose."""
         lists = self._ask(documents, X, k)
-        return gather(list(lists.values()), _shares(self.training_counts_))
+        return gather(list(lists.values()), self.shares_)
 
     def _ask(
         self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int
@@ -336,10 +339,8 @@ class Fusion(Model):
             raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
         asked = [int(each) for each in self.predict(documents).labels[0] if each != NO_LABEL]
         asked = asked if label is None else [self._find_label(label)]
-        shares = _shares(self.training_counts_)
-        votes = count_votes(
-            self.combiner_, self._ask(documents, X, 1), shares, asked, self.label_names_.__getitem__
-        )
+        lists, names = self._ask(documents, X, 1), self.label_names_.__getitem__
+        votes = count_votes(self.combiner_, lists, self.shares_, asked, names)
         return Explanation(
             text,
             label,
@@ -407,6 +408,7 @@ class Fusion(Model):
             if part.trained_on == "rows" and part.n_features_ != self.n_features_:
                 raise ValueError(f"the part {name} was trained on other features")
         self.combiner_ = Combiner.from_files(files, len(names))
+        self.shares_ = _shares(self.training_counts_)
 
 
 @cache
@@ -457,7 +459,7 @@ def _plain_mean(n_parts: int) -> Combiner:
     return Combiner("mean", Logistic(weights, 0.0), Trees.none())
 
 
-def _shares(counts: TrainingCounts) -> Any:
+def _shares(counts: TrainingCounts) -> NDArray[np.float32]:
     return (counts.label_counts / counts.n_documents).astype(np.float32)
 
 
