@@ -161,6 +161,18 @@ def test_a_few_documents_are_enough():
     assert model.calibration_ is None
 
 
+def test_a_single_labelled_document_cannot_be_held_out():
+    X, Y = planted_rows(n=40)
+    Y = Y.tolil()
+    Y[1:] = 0
+    heard = Listener()
+    model = Fusion(parts=PARTS).fit(X, Y.tocsr(), progress=heard)
+    assert heard.said("linear is left out: none of the 2")
+    assert heard.said("Nothing could be held out: all parts count alike")
+    assert list(model.parts_) == ["linear", "knn"]
+    assert model.predict(X[:1]).labels[0, 0] in Y[0].nonzero()[1]
+
+
 def test_what_is_done_is_kept_for_a_run_that_goes_on(monkeypatch, tmp_path):
     data = planted_dataset()
     whole = Fusion(parts=PARTS).fit(data)

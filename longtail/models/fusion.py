@@ -231,8 +231,9 @@ class Fusion(Model):
             if found is not None:
                 trained[part.name], lists[part.name] = found
         parts = [part for part in training.plan.parts if part.name in trained]
-        if not parts:
-            raise TrainingError("no part of the fusion could be trained; the lines above say why")
+        if not parts:  # such as with one labelled document, which a fold must do without
+            training.progress.say("Nothing could be held out: all parts count alike")
+            return list(training.plan.parts), {}, _plain_mean(len(training.plan.parts))
         return parts, trained, self._learn_to_combine(training, dataset, lists)
 
     def _learn_to_combine(
@@ -273,7 +274,7 @@ class Fusion(Model):
     ) -> None:
         """Train the parts on all documents if the plan says so, and keep them."""
         done = dict(trained)
-        if training.plan.scheme.refit:
+        if training.plan.scheme.refit or not trained:
             for part in parts:
                 model = training.refit(part, trained.get(part.name))
                 if model is not None:
