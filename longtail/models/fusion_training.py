@@ -222,7 +222,8 @@ class Training:
             write_folder(folder, files, overwrite=True)
         except (LongtailError, OSError) as error:
             self.progress.say(f"Note: {model.name} cannot be kept for --resume: {error}")
-        rmtree(folder.with_name(folder.name + ".run"), ignore_errors=True)
+        for checkpoints in folder.parent.glob(f"{folder.name}.run*"):
+            rmtree(checkpoints, ignore_errors=True)
 
     def _find(self, part: Part, fold: str, facts: dict[str, Any]) -> Model | None:
         """Return the part that an earlier run trained, None if there is no such."""
