@@ -45,12 +45,18 @@ def test_the_python_code_runs(folder, capsys):
 
 
 def test_the_commands_run_in_the_order_shown(folder):
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 5
+    printed = {}
     for command in COMMANDS:
+        name = command.partition("longtail ")[2].split()[0]
         command = command.replace("longtail ", f"{shlex.quote(sys.executable)} -m longtail ", 1)
+        command = command.replace(" --out model", " --out model --budget 5s")  # to be quick here
+        command = command.replace("How do I brew a stout at home?", planted_texts(n=1).texts[0])
         done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)
-    assert set(json.loads(done.stdout)["labels"][0]) == {"label", "score"}
+        printed[name] = done.stdout
+    assert set(json.loads(printed["predict"])["labels"][0]) == {"label", "score"}
+    assert "label" in printed["explain"]
 
 
 def test_the_table_of_commands_names_them_all():
