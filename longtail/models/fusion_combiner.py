@@ -27,6 +27,7 @@ from scipy.optimize import minimize
 
 from longtail.metrics import TrainingCounts, evaluate
 from longtail.models.fusion_trees import Floats, Hits, Trees, add_trees, grow_trees
+from longtail.parallel import run_tasks
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK
 
@@ -292,9 +293,12 @@ def _rank_unseen(
     n = len(candidates.start) - 1
     fold = np.random.default_rng(0).permutation(n)[documents] % FOLDS
     margins = np.empty(len(hits))
-    for own in range(FOLDS):
+
+    def judge(own: int) -> None:
         learned = Combiner.fit(kind, candidates.inputs[fold != own], hits[fold != own])
         margins[fold == own] = learned.margins(candidates.inputs[fold == own])
+
+    run_tasks(judge, [(own,) for own in range(FOLDS)], [1.0] * FOLDS)
     return TopK(*_rank(candidates.start, candidates.labels, margins, k))
 
 
