@@ -59,6 +59,7 @@ def make_network(**parts):
     shape = {
         "n_words": 20,
         "word_dim": 5,
+        "gain": GAIN,
         "encoder": "bilstm",
         "hidden": 3,
         "head": (4,),

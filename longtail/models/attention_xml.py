@@ -113,6 +113,7 @@ class AttentionXML(Neural):
             "hidden": 64,
             "head": 64,
             "max_length": 100,
+            "learning_rate": 0.005,
         },
         "paper": {
             "word_dim": 300,
@@ -155,7 +156,7 @@ class AttentionXML(Neural):
         dropout: float = 0.2,
         epochs: int | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 0.005,
+        learning_rate: float = 0.003,
         schedule: Schedule = "linear",
         clip: float = 5.0,
         averaging: bool = True,
@@ -304,11 +305,12 @@ class AttentionXML(Neural):
         )
 
     def _shape(self, n_words: int, vectors: NDArray[np.float32] | None, n_nodes: int) -> "Shape":
-        from longtail.models.attention_xml_network import Shape
+        from longtail.models.attention_xml_network import GAIN, GIVEN_GAIN, Shape
 
         return Shape(
             n_words=n_words,
             word_dim=self.word_dim or WORD_DIM if vectors is None else vectors.shape[1],
+            gain=GAIN if self.vectors is None else GIVEN_GAIN,
             encoder=self.encoder,
             hidden=self.hidden,
             head=tuple(int(size) for size in str(self.head).split(",")),
