@@ -313,9 +313,9 @@ def same_weights(one, other):
 @pytest.mark.parametrize(
     "parts",
     [
-        {"encoder": "cnn", "epochs": 20},
-        {"attention": False, "epochs": 30, "hidden": 16, "head": 16},
-        {"head": "8,4", "epochs": 25},
+        {"encoder": "cnn", "epochs": 10},
+        {"attention": False, "epochs": 20, "hidden": 16, "head": 16},
+        {"head": "8,4", "epochs": 15},
         {"direct": False, "epochs": 40, "hidden": 16},
         {"levels": 2, "branching": 2, "candidates": 3, "epochs": 15},
     ],
