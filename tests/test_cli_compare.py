@@ -27,9 +27,11 @@ def read_results(out):
     return json.loads((out / "results.json").read_text())
 
 
-def test_two_models_side_by_side(data, tmp_path):
+def test_two_models_side_by_side(data, tmp_path, monkeypatch):
     out = tmp_path / "report"
-    shown = succeed("compare", data, "--models", "linear,linear:preset=fast", "--out", out)
+    arguments = ["compare", str(data), "--models", "linear,linear:preset=fast", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/longtail", *arguments])
+    shown = succeed(*arguments)
     assert "1/2 linear: trained in" in shown.stderr
     assert f"The report is {out}/report.html" in shown.stdout
     assert "P@1: linear and linear:preset=fast are highest" in shown.stdout
@@ -39,7 +41,7 @@ def test_two_models_side_by_side(data, tmp_path):
     assert results["data"]["n_test"] == 40
     assert results["data"]["origin"] == "the test part of the data"
     assert set(results["files"]) == {"train.jsonl", "test.jsonl"}
-    assert results["command"].startswith("longtail ")
+    assert results["command"] == " ".join(["longtail", *arguments])
     with np.load(out / "runs" / "linear" / "seed-0" / "top.npz") as top:
         assert top["labels"].shape == (40, 4)
     assert (out / "report.html").read_text().startswith("<!doctype html>")
