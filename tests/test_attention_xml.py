@@ -14,7 +14,6 @@ from longtail.models import attention_xml_training as training  # noqa: E402
 from longtail.models.attention_xml import AttentionXML  # noqa: E402
 from longtail.models.attention_xml_network import (  # noqa: E402
     GAIN,
-    LABEL_GAIN,
     Network,
     Shape,
     bce,
@@ -125,7 +124,7 @@ def test_the_encoder_reads_a_document_from_both_its_ends():
 def literal_score(net, h, row):
     """Equation (2), then the fully connected layers, for one document and one label."""
     parameters = {name: value.detach().numpy() for name, value in net.named_parameters()}
-    w, bias = LABEL_GAIN * row[:-1], row[-1]
+    w, bias = row[:-1], row[-1]
     weights = np.array([np.exp(h[i] @ w) for i in range(len(h))])
     alpha = weights / sum(np.exp(h[t] @ w) for t in range(len(h)))
     m = sum(alpha[i] * h[i] for i in range(len(h)))
@@ -159,7 +158,7 @@ def test_without_attention_each_unit_keeps_its_largest_value():
         read = read_documents(net, tokens, np.array([0, 1]), CPU)
         scores = net.score(read, net.labels).numpy()
     rows = net.labels.detach().numpy()
-    own = LABEL_GAIN * rows[:, :-1]
+    own = rows[:, :-1]
     layer = net.layers[0]
     for row, size in ((0, 4), (1, 2)):
         pooled = read_alone(net, tokens, row).tokens[0, :size].numpy().max(0)

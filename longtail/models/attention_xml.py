@@ -17,7 +17,7 @@ among the children of the nodes that the level above has chosen.
 Departures: the first layer is applied before the attention's average and not behind it, which is
 the same sum and far cheaper (`attention_xml_network`). With `direct`, m̂_j·ŵ_j is a part of the
 score, without which labels take very long to tell apart. Each label has a bias, which begins at
-its odds; words and labels have a gain, so that rare ones learn faster. Where a document has fewer
+its odds; words have a gain, so that rare ones learn faster. Where a document has fewer
 candidates, the rest is left out and not filled up at random. In an ensemble each member's first
 100 labels are compared. Words seen once are learned as unknown ones in large sets, so that the
 unknown word has a vector. Prediction needs torch, unlike that of other models.
@@ -105,7 +105,7 @@ class AttentionXML(Neural):
 
     name: ClassVar[str] = "attention-xml"
     summary: ClassVar[str] = "reads texts word by word; each label looks at the words it needs"
-    choose_when: ClassVar[str] = "texts have sentences, accuracy counts most, and there is a GPU"
+    choose_when: ClassVar[str] = "each label shall show the words it looks at, and there is a GPU"
     reads = ("texts",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "small": {
