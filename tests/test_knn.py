@@ -81,6 +81,18 @@ def test_search_among_many_rows_closes_long_lists():
     check_search(random_rows(4000, 300, 0.05, 0), random_rows(50, 300, 0.05, 1), 10)
 
 
+def test_stored_zeros_meet_no_document_twice():
+    zeros = np.zeros(40, np.float32)
+    columns = np.tile(np.arange(8, dtype=np.int32), 5)
+    X = sp.csr_matrix((zeros, columns, np.arange(0, 41, 8)), shape=(5, 9))
+    X.data[3] = 1
+    query = sp.csr_matrix((np.ones(8, np.float32), columns[:8], [0, 8]), shape=(1, 9))
+    ids, products = SparseIndex(X).search(query, 5)
+    assert sorted(ids[0].tolist()) == [0, 1, 2, 3, 4]
+    assert ids[0, 0] == 0
+    assert products[0].tolist() == [1, 0, 0, 0, 0]
+
+
 def test_of_equal_rows_the_first_win():
     X = sp.csr_matrix(np.ones((9, 2), np.float32))
     assert SparseIndex(X).search(X[:1], 4)[0].tolist() == [[0, 1, 2, 3]]

@@ -15,8 +15,6 @@ combiner learns whom to believe (`fusion_combiner`), and how probable labels are
 import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -30,6 +28,7 @@ from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.explanation import Explanation, Neighbour, Term, Vote, explain_terms
 from longtail.features import Tfidf
+from longtail.index import in_threads
 from longtail.metrics import TrainingCounts, evaluate
 from longtail.models.base import Documents, Model
 from longtail.models.fusion_combiner import (
@@ -67,13 +66,14 @@ from longtail.models.fusion_parts import (
 from longtail.models.fusion_training import Training, nest_parts
 from longtail.models.fusion_trees import Trees
 from longtail.models.neural import Device
-from longtail.parallel import n_threads
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK
 
 # In the order in which they are worth their time.
 USEFUL = ("linear", "knn", "glas", "attention-xml", "mnn", "dxml", "rank-ae")
+# In the order of how long they think about one document.
+SLOWEST = ("attention-xml", "dxml", "knn", "mnn", "rank-ae", "glas", "linear")
 CPU: Place = "cpu"
 WIDTH = 50  # labels that each part proposes
 
@@ -319,9 +319,11 @@ class Fusion(Model):
         def ask(part: Model) -> TopK:
             return part.predict_documents(X if part.trained_on == "rows" else documents, width)
 
-        threads = min(n_threads(), len(self.parts_))
-        together = _pool(threads).map if X.shape[0] == 1 and threads > 1 else map
-        return dict(zip(self.parts_, together(ask, self.parts_.values()), strict=True))
+        if X.shape[0] > 1:  # then each part has work for all threads
+            return {name: ask(part) for name, part in self.parts_.items()}
+        names = sorted(self.parts_, key=_slowest_first)
+        found = dict(zip(names, in_threads(ask, [(self.parts_[n],) for n in names]), strict=True))
+        return {name: found[name] for name in self.parts_}
 
     def explain(
         self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
@@ -412,10 +414,9 @@ class Fusion(Model):
         self.shares_ = _shares(self.training_counts_)
 
 
-@cache
-def _pool(n_threads: int) -> ThreadPoolExecutor:
-    """Return threads that stay: starting them takes as long as asking a part."""
-    return ThreadPoolExecutor(n_threads)
+def _slowest_first(name: str) -> int:
+    """Sort parts so that no thread is left alone with a slow one at the end."""
+    return SLOWEST.index(name) if name in SLOWEST else 0
 
 
 def _share_out(votes: Sequence[Vote]) -> dict[str, float]:

@@ -2,9 +2,10 @@
 
 Every feature has a list of the documents that hold it. A query's features are taken in order of
 how much they can give a document at most, which puts rare words first, and what they give is
-added up for the documents in their lists. As soon as all features left together could not lift a
-new document among the n best, the other lists, long as those of frequent words are, stay closed:
-only documents met so far, and near enough, are multiplied with the query as a whole.
+added up for the documents in their lists. Once all features left together could not lift a new
+document among the n best, only documents met so far, and near enough, come into question. As soon
+as these are so few that multiplying each with the query as a whole takes less time than reading
+one more list, the other lists, long as those of frequent words are, stay closed.
 
 So the result is the exact one, and it depends on nothing but the query and the rows: the products
 that decide are summed in float64 in the order of the features, and of equal ones the lower id wins.
@@ -23,7 +24,9 @@ from longtail.parallel import n_threads
 from longtail.rows import Rows, view_rows
 
 QUERIES_A_TASK = 64
+CELLS_A_PRODUCT = 32  # cells of a list that are read in the time of one whole product
 ROUNDING = 1e-5  # how far sums of float32 may be off, as a share and at least
+TINY = np.float32(1e-30)  # of what a feature gives at least, so that no document is met twice
 
 
 class Lists(NamedTuple):
@@ -40,6 +43,20 @@ class Lists(NamedTuple):
     largest: Floats
 
 
+class Scratch(NamedTuple):
+    """What a search needs besides; `query` and `sums` hold zeros before and after.
+
+    Attributes:
+        query: (n_features,) the query.
+        sums: (n,) what the features taken so far give to each document.
+        met: (n,) the documents met, in front.
+    """
+
+    query: Floats
+    sums: Floats
+    met: Ids
+
+
 class SparseIndex:
     """Finds the nearest of many sparse rows, exactly."""
 
@@ -52,7 +69,7 @@ class SparseIndex:
             largest[held] = np.maximum.reduceat(by_feature.data, by_feature.indptr[held])
         self.X = X
         self.lists = Lists(view_rows(X), view_rows(by_feature), largest)
-        self._spare: list[tuple[Floats, Ids]] = []  # what threads need, one for each at a time
+        self._spare: list[Scratch] = []  # one for each thread at a time
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -72,26 +89,33 @@ class SparseIndex:
 
     def _search(self, queries: Rows, first: int, last: int, n: int) -> tuple[Ids, Floats]:
         try:
-            sums, met = self._spare.pop()
+            scratch = self._spare.pop()
         except IndexError:
-            sums, met = np.zeros(len(self), np.float32), np.empty(len(self), np.int32)
-        found = search(self.lists, queries, first, last, n, sums, met)
-        self._spare.append((sums, met))
+            n_rows, n_features = self.X.shape
+            scratch = Scratch(
+                np.zeros(n_features, np.float32),
+                np.zeros(n_rows, np.float32),
+                np.empty(n_rows + 1, np.int32),
+            )
+        found = search(self.lists, queries, first, last, n, scratch)
+        self._spare.append(scratch)
         return found
 
 
 @njit(nogil=True, cache=True)
 def search(
-    held: Lists, queries: Rows, first: int, last: int, n: int, sums: Floats, met: Ids
+    held: Lists, queries: Rows, first: int, last: int, n: int, scratch: Scratch
 ) -> tuple[Ids, Floats]:
-    """Search for the queries first ≤ i < last; `sums` holds zeros, and does so again afterwards."""
+    """Search for the queries first ≤ i < last."""
     ids = np.full((last - first, n), NOTHING, np.int32)
     products = np.full((last - first, n), np.float32(-np.inf))
     for i in range(first, last):
         begin, end = queries.start[i], queries.start[i + 1]
         columns, values = queries.columns[begin:end], queries.values[begin:end]
         best = Best(ids[i - first], products[i - first])
-        _search_one(held, columns, values, best, sums, met)
+        scratch.query[columns] = values
+        _search_one(held, columns, values, best, scratch)
+        scratch.query[columns] = 0
         for place in range(n):
             if best.ids[place] == NOTHING:
                 best.ids[place], best.scores[place] = -1, 0
@@ -99,61 +123,73 @@ def search(
 
 
 @njit(nogil=True, cache=True)
-def _search_one(
-    held: Lists, columns: Ids, values: Floats, best: Best, sums: Floats, met: Ids
-) -> None:
+def _search_one(held: Lists, columns: Ids, values: Floats, best: Best, scratch: Scratch) -> None:
+    query, sums, met = scratch
     most = values * held.largest[columns]
     order = np.argsort(-most, kind="mergesort")
     left = 0.0  # what all features not yet taken could give together
     for j in order:
         left += most[j]
-    n_met, worst = 0, np.float32(0)
-    for place in range(len(order)):
-        j = order[place]
+    n_met, n_read, worst = 0, 0, 0.0
+    for j in order:
         begin, end = held.lists.start[columns[j]], held.lists.start[columns[j] + 1]
-        if end - begin > n_met >= len(best.ids):  # looking at those met costs less
-            worst = _worst_of_best(sums, met[:n_met], len(best.ids))
-            if left * (1 + ROUNDING) + ROUNDING < worst:
+        if worst <= left and n_read > n_met:  # so that looking costs no more than reading did
+            worst, n_read = _worst_of_best(sums, met[:n_met], len(best.ids)), 0
+        if left * (1 + ROUNDING) + ROUNDING < worst:
+            enough, few = _enough(worst, left), (end - begin) // CELLS_A_PRODUCT
+            if not _are_more(sums, met[:n_met], enough, few):
                 break
         for cell in range(begin, end):
             document = held.lists.columns[cell]
-            if sums[document] == 0:
-                met[n_met] = document
-                n_met += 1
-            sums[document] += values[j] * held.lists.values[cell]
+            met[n_met] = document
+            n_met += sums[document] == 0  # no branch, as none could foretell this
+            sums[document] += max(values[j] * held.lists.values[cell], TINY)
+        n_read += end - begin
         left -= most[j]
-        if place == len(order) - 1:
-            left = 0.0
-            worst = _worst_of_best(sums, met[:n_met], len(best.ids))
-    enough = worst * (1 - ROUNDING) - ROUNDING - left
+    else:
+        left = 0.0
+        worst = _worst_of_best(sums, met[:n_met], len(best.ids))
+    enough = _enough(worst, left)
     for document in met[:n_met]:
         if sums[document] >= enough:
-            offer(best, document, _multiply(held.rows, document, columns, values))
+            offer(best, document, _multiply(held.rows, document, query))
         sums[document] = 0
     sort_best(best)
 
 
 @njit(nogil=True, cache=True)
-def _worst_of_best(sums: Floats, met: Ids, n: int) -> np.float32:
-    """Return the n-th highest sum so far, 0 if fewer documents were met."""
-    if len(met) < n:
-        return np.float32(0)
-    best = Best(np.full(n, NOTHING, np.int32), np.full(n, np.float32(-np.inf)))
-    for document in met:
-        offer(best, document, sums[document])
-    return np.float32(best.scores[0])
+def _enough(worst: float, left: float) -> float:
+    """Return the sum from which on a document may be among the best."""
+    return worst * (1 - ROUNDING) - ROUNDING - left
 
 
 @njit(nogil=True, cache=True)
-def _multiply(rows: Rows, document: int, columns: Ids, values: Floats) -> np.float32:
-    """Return the product of a row and a query, both with features in rising order."""
-    total, j = 0.0, 0
+def _are_more(sums: Floats, met: Ids, enough: float, few: int) -> bool:
+    """Whether more than a few documents may be among the best."""
+    n = 0
+    for document in met:
+        n += sums[document] >= enough
+        if n > few:
+            return True
+    return False
+
+
+@njit(nogil=True, cache=True)
+def _worst_of_best(sums: Floats, met: Ids, n: int) -> float:
+    """Return the n-th highest sum so far, 0 if fewer documents were met."""
+    if len(met) < n:
+        return 0.0
+    best = Best(np.full(n, NOTHING, np.int32), np.full(n, np.float32(-np.inf)))
+    for document in met:
+        if sums[document] > best.scores[0]:  # equals would only change places
+            offer(best, document, sums[document])
+    return float(best.scores[0])
+
+
+@njit(nogil=True, cache=True)
+def _multiply(rows: Rows, document: int, query: Floats) -> np.float32:
+    """Return the product of a row and a query; the zeros of features not shared change no bit."""
+    total = 0.0
     for cell in range(rows.start[document], rows.start[document + 1]):
-        column = rows.columns[cell]
-        while j < len(columns) and columns[j] < column:
-            j += 1
-        if j == len(columns):
-            break
-        if columns[j] == column:
-            total += np.float64(rows.values[cell]) * np.float64(values[j])
+        total += np.float64(rows.values[cell]) * np.float64(query[rows.columns[cell]])
     return np.float32(total)

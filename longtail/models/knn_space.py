@@ -11,7 +11,7 @@ from longtail.embedder import Embedder, embed_rows
 from longtail.errors import DataError
 from longtail.index import Index, build_index
 from longtail.models.knn_search import SparseIndex
-from longtail.rows import scale_to_unit, view_rows
+from longtail.rows import scale_rows, view_rows
 from longtail.store import Files
 
 Floats = NDArray[np.float32]
@@ -61,8 +61,9 @@ class WordSpace:
                 "knn looks for features that documents share, so no value may be negative; "
                 f"X holds {X.data.min():g}. A space of embeddings takes them, such as space=glas"
             )
-        weighted = sp.csr_matrix((X.data * self.weights[X.indices], X.indices, X.indptr), X.shape)
-        return scale_to_unit(weighted)
+        rows = view_rows(X)
+        unit = scale_rows(rows._replace(values=rows.values * self.weights[rows.columns]))
+        return sp.csr_matrix((unit.values, X.indices, X.indptr), X.shape)
 
     def build_index(self, places: sp.csr_matrix, n: int, seed: int) -> SparseIndex:
         """List the documents of each feature."""
