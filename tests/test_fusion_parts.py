@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from longtail.errors import ParameterError
+from longtail.models import get_model_class
 from longtail.models.fusion_parts import (
+    CHEAPER,
     NOTHING_HELD_OUT,
     Facts,
     Scheme,
@@ -73,6 +75,8 @@ def test_ten_minutes_without_a_gpu_leave_out_what_is_too_slow_and_say_so():
     plan = make_plan(LARGE, ALL, None, 600)
     assert [part.name for part in plan.parts] == ["linear", "knn"]
     assert plan.left_out["glas"].startswith("would take about ")
+    assert plan.left_out["glas"].endswith(" even with preset=fast")
+    assert "even with" not in plan.left_out["mnn"]
     lines = plan.lines(LARGE)
     assert lines[0].startswith("Plan for 475,974 documents and 25,018 labels on the CPU, about ")
     assert lines[0].endswith("(budget: 10 min):")
@@ -80,6 +84,37 @@ def test_ten_minutes_without_a_gpu_leave_out_what_is_too_slow_and_say_so():
     assert "strong everywhere, and the quickest" in lines[1]
     assert any(line.startswith("  glas           not: would take about") for line in lines)
     assert lines[-1] == "  9,519 of 475,974 documents are held out to learn from"
+
+
+def test_a_cheaper_form_is_taken_where_the_whole_does_not_fit():
+    hour = make_plan(LARGE, ALL, None, 3600)
+    glas = {part.name: part for part in hour.parts}["glas"]
+    assert (glas.preset, glas.reduced) == ("fast", True)
+    assert glas.seconds == estimate("glas", LARGE, "fast") < estimate("glas", LARGE) / 2
+    whole = format_seconds(hour.scheme.trainings * estimate("glas", LARGE))
+    expected = (
+        f"learns which labels go together (preset=fast, as the whole would take about {whole})"
+    )
+    assert any(line.endswith(expected) for line in hour.lines(LARGE))
+    assert "glas" not in hour.left_out
+    assert hour.seconds <= 0.85 * 3600
+    day = make_plan(LARGE, ALL, None, 24 * 3600)
+    glas = {part.name: part for part in day.parts}["glas"]
+    assert (glas.preset, glas.reduced) == (None, False)
+
+
+def test_cheaper_forms_are_presets_of_their_models():
+    for name, presets in CHEAPER.items():
+        assert set(presets) <= set(get_model_class(name).presets)
+
+
+def test_a_short_budget_holds_out_less_rather_than_taking_a_cheaper_form():
+    facts = SMALL._replace(n_labels=3000)
+    both = make_plan(facts, ALL[:3], None, 150)
+    assert [(part.name, part.reduced) for part in both.parts][-1] == ("glas", False)
+    assert both.scheme.folds == 1
+    cheap = make_plan(facts, ALL[:3], None, 50)
+    assert [(part.name, part.reduced) for part in cheap.parts][-1] == ("glas", True)
 
 
 def test_a_gpu_makes_room_for_more():

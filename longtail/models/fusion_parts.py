@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import ParameterError, suggest
+from longtail.models.glas import GLaS
 from longtail.models.neural import hold_out
 
 DEFAULT_BUDGET = "10m"
@@ -65,12 +66,14 @@ class Part(NamedTuple):
         why: it is there, in a few words.
         seconds: that one training on all documents will take, about.
         preset: of the model, in place of its defaults.
+        reduced: whether that is a cheaper form than would be best.
     """
 
     name: str
     why: str
     seconds: float
     preset: str | None = None
+    reduced: bool = False
 
 
 class Scheme(NamedTuple):
@@ -198,15 +201,16 @@ def _linear(facts: Facts) -> float:
     return 0.2 + 2.2e-6 * facts.n_cells + 0.0025 * min(facts.n_labels, facts.n_documents)
 
 
-def _glas(facts: Facts) -> float:
-    epochs, dim = np.clip(2 + 75_000 / facts.n_documents, 3, 8), 1024
-    if choose_preset("glas", facts) == "large":
-        epochs, dim = 4, 2048
-    inner = facts.n_cells / facts.n_documents + dim + facts.n_labels
-    flops = 6 * dim * epochs * facts.n_documents * inner
+def _glas(facts: Facts, preset: str | None = None) -> float:
+    """Three products of matrices a pass, and on a CPU what is done to each score besides."""
+    model = GLaS.from_settings({} if preset is None else {"preset": preset})
+    epochs = model.epochs or np.clip(2 + 75_000 / facts.n_documents, 3, 8)
+    inner = facts.n_cells / facts.n_documents + model.dim + facts.n_labels
+    flops = 6 * model.dim * epochs * facts.n_documents * inner
     if facts.kind == "cuda":
         return float(3 + flops / 6e13)
-    return float(2 + 0.02 * 128 * epochs + flops / 4.5e10)
+    n_scores = epochs * facts.n_documents * facts.n_labels
+    return float(2 + 0.02 * 128 * epochs + flops / 5.2e10 + 2e-8 * n_scores)
 
 
 def _attention_xml(facts: Facts) -> float:
@@ -229,7 +233,6 @@ def _by_document(cpu: tuple[float, float], cuda: tuple[float, float]) -> Callabl
 ESTIMATES: Mapping[str, Callable[[Facts], float]] = {
     "linear": _linear,
     "knn": _by_document((2, 0.05), (2, 0.05)),
-    "glas": _glas,
     "attention-xml": _attention_xml,
     "mnn": _by_document((3, 2.0), (8, 0.02)),
     "dxml": _by_document((17, 2.2), (10, 0.12)),
@@ -247,9 +250,12 @@ REASONS = {
 NEED_TORCH = ("glas", "attention-xml", "mnn", "dxml", "rank-ae")
 
 
-def estimate(name: str, facts: Facts) -> float:
+def estimate(name: str, facts: Facts, preset: str | None = None) -> float:
     """Return about how many seconds one training on all documents takes."""
-    seconds = ESTIMATES.get(name, _by_document((10, 5.0), (10, 1.0)))(facts)
+    if name == "glas":
+        seconds = _glas(facts, preset)
+    else:
+        seconds = ESTIMATES.get(name, _by_document((10, 5.0), (10, 1.0)))(facts)
     on_gpu = facts.kind == "cuda" and name in NEED_TORCH
     return seconds if on_gpu else seconds / facts.speed
 
@@ -287,19 +293,34 @@ def make_plan(
         parts = [_part(name, facts) for name in named]
         return Plan(parts, {}, _affordable(schemes, parts, budget), budget)
     plans = [_fill(facts, usable, scheme, budget) for scheme in schemes]
-    most = len(CORE & {part.name for part in plans[-1].parts})
-    for plan in plans:
-        if len(CORE & {part.name for part in plan.parts}) == most:
-            return plan
-    return plans[-1]
+    return max(plans, key=_worth)  # of equal ones the first
 
 
 CORE = {"linear", "knn", "glas"}  # worth more together than folds are
+CHEAPER: Mapping[str, Sequence[str]] = {"glas": ("fast",)}  # presets, the best first
+
+
+def _worth(plan: Plan) -> float:
+    """Return how much of the core there is; a cheaper form counts half."""
+    return sum(0.5 if part.reduced else 1.0 for part in plan.parts if part.name in CORE)
 
 
 def _part(name: str, facts: Facts) -> Part:
+    """Return the part as it suits best."""
+    preset = choose_preset(name, facts)
     why = REASONS.get(name, "you asked for it")
-    return Part(name, why, estimate(name, facts), choose_preset(name, facts))
+    return Part(name, why, estimate(name, facts, preset), preset)
+
+
+def _forms(name: str, facts: Facts, scheme: Scheme) -> list[Part]:
+    """Return the part as it suits best, then its cheaper forms, which say what they stand for."""
+    best = _part(name, facts)
+    whole = format_seconds(best.seconds * scheme.trainings)
+    forms = [best]
+    for preset in CHEAPER.get(name, ()):
+        why = f"{best.why} (preset={preset}, as the whole would take about {whole})"
+        forms.append(Part(name, why, estimate(name, facts, preset), preset, reduced=True))
+    return forms
 
 
 def choose_preset(name: str, facts: Facts) -> str | None:
@@ -318,20 +339,22 @@ def _affordable(schemes: Sequence[Scheme], parts: Sequence[Part], budget: float 
 
 
 def _fill(facts: Facts, usable: Sequence[str], scheme: Scheme, budget: float | None) -> Plan:
-    """Take the models one after the other, as long as there is time for them."""
+    """Take the models one after the other, each in the best form that there is time for."""
     parts: list[Part] = []
     left_out = {}
     spent = 0.0
     for name in usable:
-        part = _part(name, facts)
-        takes = scheme.trainings * part.seconds
-        if budget is None or spent + takes <= USABLE * budget:
-            parts.append(part)
-            spent += takes
+        for part in _forms(name, facts, scheme):
+            takes = scheme.trainings * part.seconds
+            if budget is None or spent + takes <= USABLE * budget:
+                parts.append(part)
+                spent += takes
+                break
         else:
-            left_out[name] = f"would take about {format_seconds(takes)}"
+            even = f" even with preset={part.preset}" if part.reduced else ""
+            left_out[name] = f"would take about {format_seconds(takes)}{even}"
     if not parts:  # too short for anything: the quickest alone
-        quickest = min(usable, key=lambda name: estimate(name, facts))
+        quickest = min(usable, key=lambda name: _part(name, facts).seconds)
         left_out.pop(quickest)
         return Plan([_part(quickest, facts)], left_out, NOTHING_HELD_OUT, budget)
     return Plan(parts, left_out, scheme, budget)
