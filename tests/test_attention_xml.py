@@ -13,7 +13,6 @@ from longtail.models import attention_xml_network as network  # noqa: E402
 from longtail.models import attention_xml_training as training  # noqa: E402
 from longtail.models.attention_xml import AttentionXML  # noqa: E402
 from longtail.models.attention_xml_network import (  # noqa: E402
-    GAIN,
     Network,
     Shape,
     bce,
@@ -58,12 +57,10 @@ def make_network(**parts):
     shape = {
         "n_words": 20,
         "word_dim": 5,
-        "gain": GAIN,
         "encoder": "bilstm",
         "hidden": 3,
         "head": (4,),
         "attention": True,
-        "direct": True,
         "n_nodes": 7,
     }
     net = Network(Shape(**{**shape, **parts}))
@@ -111,10 +108,8 @@ def test_the_encoder_reads_a_document_from_both_its_ends():
         read = read_documents(net, tokens, np.array([0, 1]), CPU)
     start = net.encoder.start.detach().numpy()[..., 0, 0, :]
     for row, size in ((0, 4), (1, 2)):
-        x = (
-            GAIN
-            * net.words.detach().numpy()[tokens.tokens[tokens.start[row] : tokens.start[row + 1]]]
-        )
+        words = tokens.tokens[tokens.start[row] : tokens.start[row + 1]]
+        x = net.words.detach().numpy()[words]
         ahead = literal_lstm(x, net.encoder.onwards, *start[0])
         back = literal_lstm(x[::-1], net.encoder.backwards, *start[1])[::-1]
         found = read.tokens[row, :size].numpy()
@@ -124,7 +119,7 @@ def test_the_encoder_reads_a_document_from_both_its_ends():
 def literal_score(net, h, row):
     """Equation (2), then the fully connected layers, for one document and one label."""
     parameters = {name: value.detach().numpy() for name, value in net.named_parameters()}
-    w, bias = row[:-1], row[-1]
+    w = row
     weights = np.array([np.exp(h[i] @ w) for i in range(len(h))])
     alpha = weights / sum(np.exp(h[t] @ w) for t in range(len(h)))
     m = sum(alpha[i] * h[i] for i in range(len(h)))
@@ -132,11 +127,10 @@ def literal_score(net, h, row):
     for i in range(len(net.layers)):
         weight, shift = parameters[f"layers.{i}.weight"], parameters[f"layers.{i}.bias"]
         hidden = np.maximum(weight @ hidden + shift, 0)
-    score = (parameters["output.weight"] @ hidden)[0] + bias
-    return alpha, score + m @ w if net.shape.direct else score
+    return alpha, (parameters["output.weight"] @ hidden + parameters["output.bias"])[0]
 
 
-@pytest.mark.parametrize("parts", [{}, {"direct": False}, {"head": (4, 6)}])
+@pytest.mark.parametrize("parts", [{}, {"head": (4, 6)}])
 def test_attention_and_scores_are_those_of_the_paper(parts):
     net, tokens = make_network(**parts), make_tokens(4, 2, 5)
     rows = net.labels.detach().numpy()
@@ -312,10 +306,10 @@ def same_weights(one, other):
 @pytest.mark.parametrize(
     "parts",
     [
-        {"encoder": "cnn", "epochs": 10},
+        {"encoder": "cnn", "epochs": 20},
         {"attention": False, "epochs": 20, "hidden": 16, "head": 16},
-        {"head": "8,4", "epochs": 15},
-        {"direct": False, "epochs": 40, "hidden": 16},
+        {"head": "16,8", "hidden": 16, "epochs": 20},
+        {"pretrain": False, "epochs": 40, "hidden": 16},
         {"levels": 2, "branching": 2, "candidates": 3, "epochs": 15},
     ],
 )
@@ -405,11 +399,12 @@ def test_a_level_begins_with_all_but_the_labels_of_the_one_above():
         assert name == "labels" or torch.equal(value, below.state_dict()[name])
 
 
-def test_scores_begin_at_the_labels_odds(texts):
-    net = make_network()
-    shares = np.linspace(0.1, 0.7, 7)
-    net.begin_with(shares)
-    np.testing.assert_allclose(sigmoid(net.labels[:, -1].detach().numpy()), shares, rtol=1e-5)
+def test_scores_begin_at_the_odds_of_all_labels_together(texts):
+    net, flat = make_network(), make_network(attention=False)
+    net.begin_at(0.1)
+    flat.begin_at(0.1)
+    assert sigmoid(net.output.bias.item()) == pytest.approx(0.1)
+    np.testing.assert_allclose(sigmoid(flat.labels[:, -1].detach().numpy()), 0.1, rtol=1e-5)
 
 
 def test_word_vectors_from_a_file_are_kept_if_not_trained(texts, tmp_path):
@@ -423,7 +418,8 @@ def test_word_vectors_from_a_file_are_kept_if_not_trained(texts, tmp_path):
 
 
 def test_the_attention_lies_on_the_words_of_the_label():
-    model = AttentionXML(**{**SMALL, "epochs": 20, "batch_size": 16}).fit(planted_texts())
+    settings = {**SMALL, "epochs": 30, "hidden": 16, "batch_size": 16, "pretrain": False}
+    model = AttentionXML(**settings).fit(planted_texts())
     text = "word0 word1 word50 word9 word10, Word0"  # labels 0 and 3, and noise
     for label, own in (("label 0", {"word0", "word1"}), ("label 3", {"word9", "word10"})):
         found = model.explain(text, label)
@@ -477,7 +473,10 @@ def test_one_label(texts):
         ({"levels": -1}, "'levels' .* must be 0 or more, or none. Got -1"),
         ({"word_dropout": 1.0}, "'word_dropout' .* must be from 0 to below 1. Got 1.0"),
         ({"clip": 0.0}, "'clip' .* must be a number above 0. Got 0.0"),
-        ({"train_vectors": False}, "'train_vectors' .* must be true if there are no vectors"),
+        (
+            {"train_vectors": False, "pretrain": False},
+            "'train_vectors' .* must be true if there are no vectors",
+        ),
         ({"encoder": "gru"}, "'encoder' .* must be 'bilstm' or 'cnn'. Got 'gru'"),
         (
             {"levels": 3, "branching": 4},

@@ -15,12 +15,11 @@ among the children of the nodes that the level above has chosen.
     C            candidates                     nodes of a level whose children are tried
 
 Departures: the first layer is applied before the attention's average and not behind it, which is
-the same sum and far cheaper (`attention_xml_network`). With `direct`, m̂_j·ŵ_j is a part of the
-score, without which labels take very long to tell apart. Each label has a bias, which begins at
-its odds; words have a gain, so that rare ones learn faster. Where a document has fewer
-candidates, the rest is left out and not filled up at random. In an ensemble each member's first
-100 labels are compared. Words seen once are learned as unknown ones in large sets, so that the
-unknown word has a vector. Prediction needs torch, unlike that of other models.
+the same sum and far cheaper (`attention_xml_network`). Without a file of word vectors, those that
+co-occurrence in the training texts gives are begun with. Where a document has fewer candidates,
+the rest is left out and not filled up at random. In an ensemble each member's first 100 labels are
+compared. Words seen once are learned as unknown ones in large sets, so that the unknown word has a
+vector. Prediction needs torch, unlike that of other models.
 """
 
 import shutil
@@ -71,7 +70,6 @@ class AttentionXML(Neural):
         head: units of the fully connected layers (N̂_fc), several as "512,256".
         attention: weigh words for each label; false takes the largest of each unit instead (the
             paper's ablation).
-        direct: add each label's inner product m̂_j·ŵ_j to its score; false is the paper's score.
         levels: inner levels of the label tree (H); 0 is without a tree; none has as many as are
             needed to begin with at most 30,000 nodes.
         branching: children of a node (K = M), a power of 2.
@@ -80,6 +78,8 @@ class AttentionXML(Neural):
         trees: how many members, with trees and weights of their own, vote.
         word_dim: length of the word vectors; none takes that of `vectors`, else 300.
         vectors: a GloVe or word2vec text file that word vectors begin with.
+        pretrain: without such a file, begin with vectors that the words' neighbours in the
+            training texts give; false begins at random.
         train_vectors: learn word vectors, too; false leaves them as they are in `vectors`.
         max_words: how many words to know, those of the most documents.
         min_documents: know words that so many documents hold; none takes 1 for up to 5,000
@@ -90,7 +90,7 @@ class AttentionXML(Neural):
         dropout: share of the encoder's outputs that are dropped in training.
         epochs: passes over the documents, for each level; none makes 8 of many documents and up
             to 40 of few.
-        batch_size: documents in a step; none makes about 128 steps of an epoch, but takes 1,024
+        batch_size: documents in a step; none makes about 128 steps of an epoch, but takes 512
             at most.
         learning_rate: of Adam, at its highest.
         schedule: how the learning rate falls.
@@ -124,7 +124,7 @@ class AttentionXML(Neural):
             "learning_rate": 0.001,
             "schedule": "constant",
             "min_documents": 1,
-            "direct": False,
+            "pretrain": False,
         },
     }
 
@@ -138,7 +138,6 @@ class AttentionXML(Neural):
         hidden: int = 256,
         head: int | str = 64,
         attention: bool = True,
-        direct: bool = True,
         levels: int | None = None,
         branching: int = 64,
         candidates: int = 15,
@@ -146,6 +145,7 @@ class AttentionXML(Neural):
         trees: int = 1,
         word_dim: int | None = None,
         vectors: str | None = None,
+        pretrain: bool = True,
         train_vectors: bool = True,
         max_words: int = 500_000,
         min_documents: int | None = None,
@@ -155,7 +155,7 @@ class AttentionXML(Neural):
         dropout: float = 0.5,
         epochs: int | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 0.005,
+        learning_rate: float = 0.004,
         schedule: Schedule = "linear",
         clip: float = 5.0,
         averaging: bool = True,
@@ -169,7 +169,6 @@ class AttentionXML(Neural):
         self.hidden = hidden
         self.head = head
         self.attention = attention
-        self.direct = direct
         self.levels = levels
         self.branching = branching
         self.candidates = candidates
@@ -177,6 +176,7 @@ class AttentionXML(Neural):
         self.trees = trees
         self.word_dim = word_dim
         self.vectors = vectors
+        self.pretrain = pretrain
         self.train_vectors = train_vectors
         self.max_words = max_words
         self.min_documents = min_documents
@@ -211,7 +211,7 @@ class AttentionXML(Neural):
         self.require("branching", power, "a power of 2, at least 2")
         self.require("word_dropout", 0 <= self.word_dropout < 1, "from 0 to below 1")
         self.require("clip", 0 < self.clip < np.inf, "a number above 0")
-        known = self.train_vectors or self.vectors is not None
+        known = self.train_vectors or self.pretrain or self.vectors is not None
         self.require("train_vectors", known, "true if there are no vectors to begin with")
         self.check_training()
 
@@ -234,7 +234,7 @@ class AttentionXML(Neural):
         rows = tokens.fit_encode(texts, folder)
         progress.advance(1)
         label_trees = self._build_trees(dataset, progress)
-        vectors = self._read_vectors(tokens, progress)
+        vectors = self._first_vectors(tokens, rows, progress)
         shape = self._shape(tokens.n_words_, vectors, dataset.n_labels)
         kind = choose_device(self.device).type
         batch_size = self.batch_size or _choose_batch_size(len(dataset))
@@ -295,26 +295,36 @@ class AttentionXML(Neural):
             levels, n_nodes = levels + 1, -(-n_nodes // self.branching)
         return levels
 
-    def _read_vectors(self, tokens: Tokens, progress: Progress) -> NDArray[np.float32] | None:
-        if self.vectors is None:
+    def _first_vectors(
+        self, tokens: Tokens, rows: TokenRows, progress: Progress
+    ) -> NDArray[np.float32] | None:
+        """Return the word vectors to begin with: the file's, or what the texts give."""
+        if self.vectors is not None:
+            rng = np.random.default_rng(self.seed)
+            return read_word_vectors(
+                self.vectors, tokens.words_, rng, dim=self.word_dim, progress=progress
+            )
+        if not self.pretrain:
             return None
-        rng = np.random.default_rng(self.seed)
-        return read_word_vectors(
-            self.vectors, tokens.words_, rng, dim=self.word_dim, progress=progress
-        )
+        from longtail.cooccurrence import learn_word_vectors
+        from longtail.models.attention_xml_network import WORD_SPREAD
+
+        progress.stage("comparing words", 1)
+        dim = self.word_dim or WORD_DIM
+        vectors = learn_word_vectors(rows, tokens.n_words_, dim, WORD_SPREAD, self.seed)
+        progress.advance(1)
+        return vectors
 
     def _shape(self, n_words: int, vectors: NDArray[np.float32] | None, n_nodes: int) -> "Shape":
-        from longtail.models.attention_xml_network import GAIN, GIVEN_GAIN, Shape
+        from longtail.models.attention_xml_network import Shape
 
         return Shape(
             n_words=n_words,
             word_dim=self.word_dim or WORD_DIM if vectors is None else vectors.shape[1],
-            gain=GAIN if self.vectors is None else GIVEN_GAIN,
             encoder=self.encoder,
             hidden=self.hidden,
             head=tuple(int(size) for size in str(self.head).split(",")),
             attention=self.attention,
-            direct=self.direct,
             n_nodes=n_nodes,
         )
 
@@ -476,12 +486,12 @@ class AttentionXML(Neural):
 def _choose_batch_size(n_documents: int) -> int:
     """Return what makes about 128 steps of an epoch, more of one with very many documents."""
     least = min(64, max(1, n_documents // 16))
-    return int(np.clip(16 * round(n_documents / 128 / 16), least, 1024))
+    return int(np.clip(16 * round(n_documents / 128 / 16), least, 512))
 
 
 def _choose_epochs(n_documents: int) -> int:
     """Return how many passes were about the best on held-out documents of sets of that size."""
-    return int(np.clip(8 + 75_000 / n_documents, 8, 40))
+    return int(np.clip(8 + 200_000 / n_documents, 8, 40))
 
 
 def find_known(tokens: TokenRows) -> NDArray[np.int64]:

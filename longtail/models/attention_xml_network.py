@@ -11,6 +11,7 @@ the largest tensors, (B, T, L) and (B, L, N_fc), exist one piece at a time.
 """
 
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -25,14 +26,9 @@ from longtail.layers import read_once, take_rows
 # Numbers in the largest tensors of one piece: what a cache holds, or enough to keep a GPU busy.
 PIECE = {"cpu": 1 << 21, "cuda": 1 << 28}
 ALIGN = {"cpu": 1, "cuda": 64}  # tensor cores are slow with rows of other lengths
-NEVER = -1e4  # what padding matches a label; finite, as it is multiplied by 0
 
-# Words begin with values up to SPREAD and are multiplied by a GAIN when used. An LSTM wants inputs
-# of about this size, and rare words, which Adam moves by one rate like all others, move faster that
-# way: on 4,700 documents of stackexchange held-out P@1 was 19 after twelve epochs without, and 47
-# after three with it. More of it (15) helps there and not on all of stackexchange.
-SPREAD, GAIN, GIVEN_GAIN = 0.5, 6.0, 5.0
-LABEL_SPREAD = 0.2  # of the first values of labels' attention
+WORD_SPREAD = 0.7  # of the first values of words, if nothing is known of them
+LABEL_SPREAD = 0.04  # of the first values of labels' attention
 
 
 # -- token encoders: (B, T, word_dim) → (B, T, width), behind a document's end anything -------
@@ -60,14 +56,34 @@ class BiLSTM(nn.Module):
         places = torch.arange(words.shape[1], device=words.device)
         ends = lengths[:, None]
         mirrored = torch.where(places < ends, ends - 1 - places, places)  # (B, T)
-        ahead = self._read(self.onwards, words, 0)
-        back = self._read(self.backwards, _take_places(words, mirrored), 1)
+        starts = self.start.expand(-1, -1, -1, len(words), -1).contiguous()
+        inputs = words, starts[0], _take_places(words, mirrored), starts[1]
+        ahead, back = (self._read_on_gpu if words.is_cuda else self._read)(*inputs)
         return torch.cat([ahead, _take_places(back, mirrored)], 2)  # (B, T, 2·hidden)
 
-    def _read(self, lstm: nn.LSTM, words: Tensor, direction: int) -> Tensor:
-        h, c = self.start[direction].expand(-1, -1, len(words), -1)
-        found: Tensor = lstm(words, (h.contiguous(), c.contiguous()))[0]
-        return found
+    def _read(
+        self, words: Tensor, start: Tensor, turned: Tensor, end: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return self.onwards(words, (*start,))[0], self.backwards(turned, (*end,))[0]
+
+    def _read_on_gpu(
+        self, words: Tensor, start: Tensor, turned: Tensor, end: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Read in both directions at once: the steps of one are too small for a GPU."""
+        here, beside = torch.cuda.current_stream(words.device), _stream_beside(words.device)
+        beside.wait_stream(here)
+        with torch.cuda.stream(beside):
+            back: Tensor = self.backwards(turned, (*end,))[0]
+        ahead: Tensor = self.onwards(words, (*start,))[0]
+        here.wait_stream(beside)
+        for each, user in ((turned, beside), (end, beside), (back, here)):
+            each.record_stream(user)  # so that its memory is not given away too early
+        return ahead, back
+
+
+@cache
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _take_places(rows: Tensor, places: Tensor) -> Tensor:
@@ -115,12 +131,10 @@ class Shape:
 
     n_words: int
     word_dim: int
-    gain: float
     encoder: str
     hidden: int
     head: tuple[int, ...]
     attention: bool
-    direct: bool
     n_nodes: int
 
     def with_nodes(self, n_nodes: int) -> "Shape":
@@ -148,21 +162,28 @@ class Network(nn.Module):
     def __init__(self, shape: Shape):
         super().__init__()
         self.shape = shape
-        words = torch.empty(shape.n_words, shape.word_dim).uniform_(-SPREAD, SPREAD)
+        words = torch.randn(shape.n_words, shape.word_dim) * WORD_SPREAD
         self.words = read_once(nn.Parameter(words))
         self.encoder = ENCODERS[shape.encoder](shape.word_dim, shape.hidden)
         sizes = [self.encoder.width, *shape.head]
         self.layers = nn.ModuleList(_linear(n_in, n_out) for n_in, n_out in pairwise(sizes))
-        # A label's row is its attention, or without attention its output weights, and a bias.
-        width = self.encoder.width if shape.attention else shape.head[-1]
-        self.labels = nn.Parameter(torch.randn(shape.n_nodes, width + 1) * LABEL_SPREAD)
-        self.output = nn.Linear(shape.head[-1], 1, bias=False) if shape.attention else None
+        # A label's row is its attention; without attention its output weights and a bias.
+        width = self.encoder.width if shape.attention else shape.head[-1] + 1
+        self.labels = nn.Parameter(torch.randn(shape.n_nodes, width) * LABEL_SPREAD)
+        self.output = nn.Linear(shape.head[-1], 1) if shape.attention else None
 
     @torch.no_grad()
-    def begin_with(self, shares: NDArray[np.float64]) -> None:
-        """Let scores begin at the log odds of each label's share of the documents."""
-        odds = np.log(shares) - np.log1p(-shares)
-        self.labels[:, -1] = torch.from_numpy(odds).to(self.labels)
+    def begin_at(self, share: float) -> None:
+        """Let all scores begin near the log odds of this share of relevant labels.
+
+        They are the same for all labels: with odds of their own, labels would lower the loss for
+        a long time without a look at the text.
+        """
+        odds = float(np.log(share) - np.log1p(-share))
+        if self.output is None:
+            self.labels[:, -1] = odds
+        else:
+            self.output.bias.fill_(odds)
 
     def start_from(self, other: "Network") -> None:
         """Section 2.5: take all weights of the level above, but for the labels'."""
@@ -172,7 +193,7 @@ class Network(nn.Module):
     def read_words(self, places: Tensor, touched: Tensor | None = None) -> Tensor:
         """Return the vectors (B, T, word_dim) of the words; `touched` lists those of the batch."""
         table = self.words if touched is None else take_rows(self.words, touched)
-        return self.shape.gain * table.index_select(0, places.flatten()).view(*places.shape, -1)
+        return table.index_select(0, places.flatten()).view(*places.shape, -1)
 
     def encode(
         self, words: Tensor, lengths: Tensor, word_dropout: float = 0.0, dropout: float = 0.0
@@ -192,37 +213,28 @@ class Network(nn.Module):
         hidden = F.relu(self.layers[0](tokens.amax(1)))  # (B, N_fc)
         for layer in self.layers[1:]:
             hidden = F.relu(layer(hidden))
-        return Encoded(tokens, hidden, padding)
-
-    def match(self, read: Encoded, rows: Tensor) -> Tensor:
-        """Return h_i·w_j (B, T, C), for rows (C, ·) or (B, C, ·) of labels."""
-        own = rows[..., :-1].to(read.tokens.dtype)
-        found = read.tokens @ own.transpose(-1, -2)
-        if read.padding is not None:
-            found = found.masked_fill_(read.padding[..., None], NEVER)
-        return found
+        return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding)
 
     def attend(self, read: Encoded, rows: Tensor) -> Tensor:
-        """Return α of equation (2), (B, T, C)."""
-        return self.match(read, rows).softmax(1)
+        """Return α of equation (2), (B, T, C), for rows (C, ·) or (B, C, ·) of labels."""
+        matches = read.tokens @ rows.to(read.tokens.dtype).transpose(-1, -2)  # h_i·w_j
+        if read.padding is not None:
+            matches = matches.masked_fill_(read.padding[..., None], -torch.inf)
+        return matches.softmax(1)
 
     def score(self, read: Encoded, rows: Tensor) -> Tensor:
         """Return the scores (B, C) of labels, whose rows are (C, ·) or (B, C, ·)."""
         low = read.values.dtype
         with torch.autocast(rows.device.type, enabled=False):
             if self.output is None:
-                return self._compare(read.values, rows[..., :-1].to(low)).float() + rows[..., -1]
-            matches = self.match(read, rows)
-            weights = matches.softmax(1)  # α (B, T, C)
+                return self._compare(read.values, rows.to(low)).float()
+            weights = self.attend(read, rows)  # α (B, T, C)
             # Labels stay the last dimension: tensor cores want it even, and T is often odd.
             hidden = (read.values.transpose(1, 2) @ weights).relu_()  # (B, N_fc, C)
-            *inner, weight = (parameter.to(low) for parameter in self.shared())
+            *inner, weight, bias = (parameter.to(low) for parameter in self.shared())
             for i in range(0, len(inner), 2):
                 hidden = (inner[i] @ hidden + inner[i + 1][:, None]).relu_()
-            scores = (weight @ hidden)[:, 0].float() + rows[..., -1]
-            if self.shape.direct:
-                scores = scores + (weights * matches).sum(1, dtype=torch.float32)  # m_j·w_j
-            return scores
+            return (weight @ hidden)[:, 0].float() + bias
 
     @staticmethod
     def _compare(hidden: Tensor, rows: Tensor) -> Tensor:
@@ -233,7 +245,7 @@ class Network(nn.Module):
         """Return the parameters that `score` uses beside the labels'."""
         if self.output is None:
             return []
-        return [*self.layers[1:].parameters(), self.output.weight]
+        return [*self.layers[1:].parameters(), *self.output.parameters()]
 
     def score_all(self, read: Encoded) -> Tensor:
         """Return the scores (B, n_nodes) of all labels, without gradients."""
@@ -306,12 +318,14 @@ class _OverNodes(torch.autograd.Function):
         wanted = [tokens, values, *shared] if net.shape.attention else [values]
         sums = [torch.zeros_like(each, dtype=torch.float32) for each in wanted]
         table = F.pad(labels, (0, 0, 0, relevant.shape[1] - len(labels)))
-        table[len(labels) :, -1] = NEVER  # the score of rows that only fill up
         d_table, loss = torch.empty_like(table), labels.new_zeros(())
         for first in range(0, len(table), size):
             rows = table[first : first + size].detach().requires_grad_()
             with torch.enable_grad():
-                part = bce(net.score(read, rows), relevant[:, first : first + size])
+                # Rows that only fill up do not count.
+                real = min(size, len(labels) - first)
+                scores = net.score(read, rows)[:, :real]
+                part = bce(scores, relevant[:, first : first + real])
             d_rows, *gradients = torch.autograd.grad(part, [rows, *wanted])
             d_table[first : first + size] = d_rows
             for total, gradient in zip(sums, gradients, strict=True):

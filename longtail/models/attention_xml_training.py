@@ -101,16 +101,12 @@ class Training:
         self.lengths = self.known.tokens.lengths
         self.pairs = view_rows(self.known.nodes)
 
-    def shares(self) -> NDArray[np.float64]:
-        """Return how often each node is right where it is met, a little away from 0 and 1."""
-        carried = np.bincount(self.pairs.columns, minlength=self.net.shape.n_nodes)
-        met = np.full(len(carried), self.n_documents)
+    def share(self) -> float:
+        """Return which share of the nodes that documents meet is right, a little above 0."""
+        met = self.n_documents * self.net.shape.n_nodes
         if self.candidates is not None and self.children is not None:
-            chosen = self.candidates[self.candidates >= 0]
-            counts = np.bincount(chosen, minlength=len(self.children) - 1)
-            met = np.repeat(counts, np.diff(self.children))
-        shares: NDArray[np.float64] = (np.minimum(carried, met) + 0.1) / (met + 0.2)
-        return shares
+            met = int(np.diff(self.children)[self.candidates[self.candidates >= 0]].sum())
+        return (self.known.nodes.nnz + 1) / (met + 2)
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return words, labels and candidates of the documents."""
@@ -284,7 +280,7 @@ class Trainer:
                 task.candidates = choose_candidates(
                     parents, known.above.nodes, self.model.candidates
                 )
-            net.begin_with(task.shares())
+            net.begin_at(task.share())
             self._train(task, number, level, progress)
             if level < tree.depth:
                 known = self._rank(net, tree, level, known)
