@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from longtail.models.attention_xml_search import Member
 
 MOST_NODES = 30_000  # that a network meets all at once
-WORD_DIM = 300  # where no vectors say otherwise
+WORD_DIM = 200  # where no vectors say otherwise
+AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
 
@@ -76,7 +77,7 @@ class AttentionXML(Neural):
         candidates: how many nodes of a level are followed in training (C).
         beam: how many are followed in prediction; none takes `candidates`.
         trees: how many members, with trees and weights of their own, vote.
-        word_dim: length of the word vectors; none takes that of `vectors`, else 300.
+        word_dim: length of the word vectors; none takes that of `vectors`, else 200.
         vectors: a GloVe or word2vec text file that word vectors begin with.
         pretrain: without such a file, begin with vectors that the words' neighbours in the
             training texts give; false begins at random.
@@ -244,6 +245,7 @@ class AttentionXML(Neural):
             batch_size,
             clip=self.clip,
             averaging="mean" if self.averaging else None,
+            averaging_start=AVERAGING_START,
         )
         kept, held = hold_out(len(dataset), self.valid, self.seed)
         known, held_out = (Documents.of(rows, dataset.Y, part) for part in (kept, held))
