@@ -13,6 +13,7 @@ from longtail.models import attention_xml_network as network  # noqa: E402
 from longtail.models import attention_xml_training as training  # noqa: E402
 from longtail.models.attention_xml import AttentionXML  # noqa: E402
 from longtail.models.attention_xml_network import (  # noqa: E402
+    START,
     Network,
     Shape,
     bce,
@@ -399,12 +400,13 @@ def test_a_level_begins_with_all_but_the_labels_of_the_one_above():
         assert name == "labels" or torch.equal(value, below.state_dict()[name])
 
 
-def test_scores_begin_at_the_odds_of_all_labels_together(texts):
+def test_scores_begin_towards_the_odds_of_all_labels_together(texts):
     net, flat = make_network(), make_network(attention=False)
     net.begin_at(0.1)
     flat.begin_at(0.1)
-    assert sigmoid(net.output.bias.item()) == pytest.approx(0.1)
-    np.testing.assert_allclose(sigmoid(flat.labels[:, -1].detach().numpy()), 0.1, rtol=1e-5)
+    odds = START * np.log(0.1 / 0.9)
+    assert net.output.bias.item() == pytest.approx(odds)
+    np.testing.assert_allclose(flat.labels[:, -1].detach().numpy(), odds, rtol=1e-5)
 
 
 def test_word_vectors_from_a_file_are_kept_if_not_trained(texts, tmp_path):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.errors import LongtailError, ModelFileError
 from longtail.models.base import Model
-from longtail.models.fusion_parts import Facts, Part, Plan, Split, format_seconds
+from longtail.models.fusion_parts import NEED_TORCH, Facts, Part, Plan, Split, format_seconds
 from longtail.models.neural import Neural, fingerprint
 from longtail.progress import Progress
 from longtail.store import Files, read_folder, write_folder
@@ -88,7 +88,7 @@ class Training:
         if plan.scheme.folds:
             self.splits = plan.scheme.split(facts.n_documents, seed)
         self.taken: dict[str, float] = {}  # seconds by part
-        self.pace = 1.0  # how much longer parts take than was estimated
+        self.paces: dict[str, float] = {}  # how much longer parts take than estimated, by place
         if self.folder is not None and not resume:
             rmtree(self.folder, ignore_errors=True)
 
@@ -97,7 +97,7 @@ class Training:
 
         None if the part failed or there is no time for it.
         """
-        expected = part.seconds * self.pace * self.plan.scheme.trainings
+        expected = part.seconds * self._pace(part) * self.plan.scheme.trainings
         if self.taken and time.monotonic() + expected > self.deadline:
             self.progress.say(
                 f"{part.name} is left out: it would take about {format_seconds(expected)}, and "
@@ -120,7 +120,7 @@ class Training:
 
     def refit(self, part: Part, fallback: Model | None) -> Model | None:
         """Return the part trained on all documents, or what there is if that fails."""
-        expected = part.seconds * self.pace
+        expected = part.seconds * self._pace(part)
         if fallback is not None and time.monotonic() + expected > self.deadline:
             self.progress.say(
                 f"{part.name} stays as trained on a part of the documents: training it on all "
@@ -152,7 +152,15 @@ class Training:
         self.taken[part.name] = self.taken.get(part.name, 0.0) + seconds
         expected = part.seconds * trainings
         if expected > 1:
-            self.pace = float(np.clip(seconds / expected, 0.3, 5))
+            self.paces[self._place(part)] = float(np.clip(seconds / expected, 0.3, 5))
+
+    def _pace(self, part: Part) -> float:
+        """Return how much longer the part will take than estimated, by the last one like it."""
+        return self.paces.get(self._place(part), 1.0)
+
+    def _place(self, part: Part) -> str:
+        """Return where the part is trained: a busy CPU says nothing about a GPU."""
+        return self.facts.kind if part.name in NEED_TORCH else "cpu"
 
     # -- one training -----------------------------------------------------------------------------
 
