@@ -420,8 +420,8 @@ def test_word_vectors_from_a_file_are_kept_if_not_trained(texts, tmp_path):
 
 
 def test_the_attention_lies_on_the_words_of_the_label():
-    settings = {**SMALL, "epochs": 30, "hidden": 16, "batch_size": 16, "pretrain": False}
-    model = AttentionXML(**settings).fit(planted_texts())
+    settings = {**SMALL, "epochs": 40, "hidden": 24, "word_dim": 16, "batch_size": 16}
+    model = AttentionXML(**settings, pretrain=False).fit(planted_texts())
     text = "word0 word1 word50 word9 word10, Word0"  # labels 0 and 3, and noise
     for label, own in (("label 0", {"word0", "word1"}), ("label 3", {"word9", "word10"})):
         found = model.explain(text, label)

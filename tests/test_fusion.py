@@ -10,7 +10,7 @@ from planted import planted_dataset, planted_rows, planted_texts
 from longtail import Fusion, evaluate, load_model
 from longtail.errors import DataError, ModelFileError, ParameterError, TrainingError
 from longtail.models import fusion_training
-from longtail.models.fusion_parts import Scheme
+from longtail.models.fusion_parts import Part, Scheme
 from longtail.models.knn import KNN
 from longtail.models.linear import Linear
 from longtail.store import read_folder, write_folder
@@ -126,6 +126,19 @@ def test_a_budget_that_runs_out_drops_what_is_left(monkeypatch):
     model = Fusion(parts=PARTS, budget="1s").fit(planted_dataset(), progress=heard)
     assert heard.said("knn is left out: it would take about ")
     assert list(model.parts_) == ["linear"]
+
+
+def test_estimates_follow_the_parts_that_were_trained_in_the_same_place():
+    paces = fusion_training.Paces("cuda")
+    linear, knn, glas, reader = (
+        Part(name, "", seconds)
+        for name, seconds in (("linear", 80), ("knn", 10), ("glas", 5), ("attention-xml", 60))
+    )
+    paces.record(linear, seconds=380, trainings=2)  # 400 s with starting, not 180
+    assert paces.expect(knn) == pytest.approx(10 * 400 / 180)
+    assert paces.expect(reader) == 60
+    paces.record(glas, seconds=10, trainings=1)  # hardly more than starting
+    assert paces.expect(reader) == pytest.approx(60 * 30 / 25)
 
 
 def test_a_part_is_stopped_when_the_budget_is_spent():

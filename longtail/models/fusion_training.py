@@ -61,6 +61,31 @@ class Limited:
         """Leave out what a part says of itself: the plan has said enough."""
 
 
+class Paces:
+    """How much longer parts take than estimated, by the last one that was trained in a place.
+
+    A busy CPU says nothing about a GPU, and what a part needs to start nothing about the next.
+    """
+
+    STARTING = 20.0  # seconds, such as for compiling
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind  # where torch trains
+        self._paces: dict[str, float] = {}
+
+    def record(self, part: Part, seconds: float, trainings: float) -> None:
+        """Remember what so many trainings have taken."""
+        pace = (seconds + self.STARTING) / (part.seconds * trainings + self.STARTING)
+        self._paces[self._place(part)] = float(np.clip(pace, 0.3, 5))
+
+    def expect(self, part: Part) -> float:
+        """Return the seconds that one training will take."""
+        return part.seconds * self._paces.get(self._place(part), 1.0)
+
+    def _place(self, part: Part) -> str:
+        return self.kind if part.name in NEED_TORCH else "cpu"
+
+
 class Training:
     """Trains the parts of a plan on documents that are rows, or texts and rows at once."""
 
@@ -88,7 +113,7 @@ class Training:
         if plan.scheme.folds:
             self.splits = plan.scheme.split(facts.n_documents, seed)
         self.taken: dict[str, float] = {}  # seconds by part
-        self.paces: dict[str, float] = {}  # how much longer parts take than estimated, by place
+        self.paces = Paces(facts.kind)
         if self.folder is not None and not resume:
             rmtree(self.folder, ignore_errors=True)
 
@@ -97,7 +122,7 @@ class Training:
 
         None if the part failed or there is no time for it.
         """
-        expected = part.seconds * self._pace(part) * self.plan.scheme.trainings
+        expected = self.paces.expect(part) * self.plan.scheme.trainings
         if self.taken and time.monotonic() + expected > self.deadline:
             self.progress.say(
                 f"{part.name} is left out: it would take about {format_seconds(expected)}, and "
@@ -120,7 +145,7 @@ class Training:
 
     def refit(self, part: Part, fallback: Model | None) -> Model | None:
         """Return the part trained on all documents, or what there is if that fails."""
-        expected = part.seconds * self._pace(part)
+        expected = self.paces.expect(part)
         if fallback is not None and time.monotonic() + expected > self.deadline:
             self.progress.say(
                 f"{part.name} stays as trained on a part of the documents: training it on all "
@@ -150,17 +175,7 @@ class Training:
     def _count(self, part: Part, seconds: float, trainings: float) -> None:
         """Remember what a part took, and how that compares with the estimates."""
         self.taken[part.name] = self.taken.get(part.name, 0.0) + seconds
-        expected = part.seconds * trainings
-        if expected > 1:
-            self.paces[self._place(part)] = float(np.clip(seconds / expected, 0.3, 5))
-
-    def _pace(self, part: Part) -> float:
-        """Return how much longer the part will take than estimated, by the last one like it."""
-        return self.paces.get(self._place(part), 1.0)
-
-    def _place(self, part: Part) -> str:
-        """Return where the part is trained: a busy CPU says nothing about a GPU."""
-        return self.facts.kind if part.name in NEED_TORCH else "cpu"
+        self.paces.record(part, seconds, trainings)
 
     # -- one training -----------------------------------------------------------------------------
 
