@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, path in sets.items():
             _compare(path or _write_bundled(args.out), args.out / name, args)
     found = [_read(args.out / name) for name in sets]
-    print(readme_tables([results for results in found if results is not None]))
+    print(readme_tables([results for results in found if results is not None], args.times))
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -50,6 +50,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=WORK / "readme")
     parser.add_argument("--leave-out", type=_names, default=[], help="data sets: a,b")
     parser.add_argument("--no-peers", dest="peers", action="store_false")
+    parser.add_argument("--no-times", dest="times", action="store_false", help="show accuracy only")
     parser.add_argument("--print", action="store_true", help="run nothing, print what is there")
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index("--") if "--" in given else len(given)
@@ -106,16 +107,19 @@ def _read(folder: Path) -> Results | None:
 # ----------------------------------------------------------------------------------------- tables
 
 
-def readme_tables(found: Sequence[Results]) -> str:
+def readme_tables(found: Sequence[Results], times: bool = True) -> str:
     """Return P@k with times and PSP@k, a row for each method, and why some cells are empty."""
     names = list(dict.fromkeys(m["name"] for results in found for m in results["methods"]))
     if not names:
         return "There are no results yet."
     headings = ["method", *map(_title, found)]
     titles = {name: f"`{name}`" if _is_ours(found, name) else name for name in names}
-    rows = [[titles[name], *(_accuracy(results, name) for results in found)] for name in names]
+    rows = [
+        [titles[name], *(_accuracy(results, name, times) for results in found)] for name in names
+    ]
     tail = [[titles[name], *(_tail(results, name) for results in found)] for name in names]
-    parts = ["P@1 / 3 / 5; training time · documents/s · median time for one document:", ""]
+    measured = "; training time · documents/s · median time for one document" if times else ""
+    parts = [f"P@1 / 3 / 5{measured}:", ""]
     parts += [markdown(headings, rows), "", "PSP@1 / 3 / 5:", "", markdown(headings, tail), ""]
     parts += [f"- {note}" for results in found for note in _notes(results)]
     return "\n".join(parts)
@@ -133,14 +137,18 @@ def _find(results: Results, name: str) -> Results | None:
     return next((method for method in finished(results) if method["name"] == name), None)
 
 
-def _accuracy(results: Results, name: str) -> str:
+def _accuracy(results: Results, name: str, times: bool) -> str:
     method = _find(results, name)
     if method is None:
         return "–"
-    times = method["measured"]
+    values = _values(results, method, "P")
+    return f"{values}<br>{_times(method['measured'])}" if times else values
+
+
+def _times(measured: Results) -> str:
     return (
-        f"{_values(results, method, 'P')}<br>{times['train_seconds']:.1f} s · "
-        f"{times['documents_per_second']:,.0f}/s · {times['single_p50_ms']:.2f} ms"
+        f"{measured['train_seconds']:.1f} s · {measured['documents_per_second']:,.0f}/s · "
+        f"{measured['single_p50_ms']:.2f} ms"
     )
 
 

@@ -30,6 +30,7 @@ def test_the_best_is_bold_and_a_failure_has_a_note():
     assert cells[2][1].endswith("1.0 s · 10/s · 1.00 ms")
     assert cells[4][1:] == ["–", "–"]
     assert "- one: text only: cannot read rows" in table
+    assert "ms" not in readme_tables([results("one")], times=False).partition("PSP")[0]
 
 
 def test_what_is_there_is_printed_without_running(tmp_path, capsys):
