@@ -114,8 +114,7 @@ class AttentionXML(Neural):
             "hidden": 64,
             "head": 64,
             "max_length": 100,
-            "word_dropout": 0.4,
-            "dropout": 0.2,
+            "dropout": 0.3,
         },
         "paper": {
             "word_dim": 300,
