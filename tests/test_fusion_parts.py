@@ -108,6 +108,13 @@ def test_cheaper_forms_are_presets_of_their_models():
         assert set(presets) <= set(get_model_class(name).presets)
 
 
+def test_without_a_gpu_an_hour_is_enough_for_a_small_text_reader():
+    facts = SMALL._replace(n_documents=20_000, n_cells=20_000 * 60, has_texts=True)
+    forms = {part.name: part.preset for part in make_plan(facts, ALL, None, 3600).parts}
+    assert forms["attention-xml"] == "small"
+    assert "attention-xml" in make_plan(facts, ALL, None, 600).left_out
+
+
 def test_a_short_budget_holds_out_less_rather_than_taking_a_cheaper_form():
     facts = SMALL._replace(n_labels=3000)
     both = make_plan(facts, ALL[:3], None, 150)

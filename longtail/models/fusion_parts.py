@@ -194,14 +194,17 @@ REFERENCE_FLOPS = 1.1e11  # of the two cores that the estimates come from
 SLOWEST = 0.2  # multiplying says little about other work, so it must not change estimates more
 
 
-def _linear(facts: Facts) -> float:
+Estimate = Callable[[Facts, str | None], float]  # for a model with a preset, or its defaults
+
+
+def _linear(facts: Facts, _: str | None) -> float:
     """Flat up to 1,000 labels: every cell meets every label; else three trees."""
     if facts.n_labels <= 1000:
         return 0.2 + 4e-9 * facts.n_cells * facts.n_labels
     return 0.2 + 2.2e-6 * facts.n_cells + 0.0025 * min(facts.n_labels, facts.n_documents)
 
 
-def _glas(facts: Facts, preset: str | None = None) -> float:
+def _glas(facts: Facts, preset: str | None) -> float:
     """Three products of matrices a pass, and on a CPU what is done to each score besides."""
     model = GLaS.from_settings({} if preset is None else {"preset": preset})
     epochs = model.epochs or np.clip(2 + 75_000 / facts.n_documents, 3, 8)
@@ -213,25 +216,28 @@ def _glas(facts: Facts, preset: str | None = None) -> float:
     return float(2 + 0.02 * 128 * epochs + flops / 5.2e10 + 2e-8 * n_scores)
 
 
-def _attention_xml(facts: Facts) -> float:
+def _attention_xml(facts: Facts, preset: str | None) -> float:
     """Reading takes as long as a text is, of which its different words give an idea."""
     words = facts.n_cells / facts.n_documents
     seconds = 10 + (0.3 + 0.017 * words) * facts.n_documents / 1000
-    return seconds if facts.kind == "cuda" else 100 * seconds
+    if facts.kind == "cuda":
+        return seconds
+    return 18 * seconds if preset == "small" else 100 * seconds
 
 
-def _by_document(cpu: tuple[float, float], cuda: tuple[float, float]) -> Callable[[Facts], float]:
+def _by_document(cpu: tuple[float, float], cuda: tuple[float, float]) -> Estimate:
     """Return an estimate that grows with the documents, from a constant, in milliseconds each."""
 
-    def estimate(facts: Facts) -> float:
+    def estimate(facts: Facts, _: str | None) -> float:
         constant, each = cpu if facts.kind == "cpu" else cuda
         return constant + each * facts.n_documents / 1000
 
     return estimate
 
 
-ESTIMATES: Mapping[str, Callable[[Facts], float]] = {
+ESTIMATES: Mapping[str, Estimate] = {
     "linear": _linear,
+    "glas": _glas,
     "knn": _by_document((2, 0.05), (2, 0.05)),
     "attention-xml": _attention_xml,
     "mnn": _by_document((3, 2.0), (8, 0.02)),
@@ -252,10 +258,7 @@ NEED_TORCH = ("glas", "attention-xml", "mnn", "dxml", "rank-ae")
 
 def estimate(name: str, facts: Facts, preset: str | None = None) -> float:
     """Return about how many seconds one training on all documents takes."""
-    if name == "glas":
-        seconds = _glas(facts, preset)
-    else:
-        seconds = ESTIMATES.get(name, _by_document((10, 5.0), (10, 1.0)))(facts)
+    seconds = ESTIMATES.get(name, _by_document((10, 5.0), (10, 1.0)))(facts, preset)
     on_gpu = facts.kind == "cuda" and name in NEED_TORCH
     return seconds if on_gpu else seconds / facts.speed
 
@@ -297,7 +300,8 @@ def make_plan(
 
 
 CORE = {"linear", "knn", "glas"}  # worth more together than folds are
-CHEAPER: Mapping[str, Sequence[str]] = {"glas": ("fast",)}  # presets, the best first
+# Presets, the best first.
+CHEAPER: Mapping[str, Sequence[str]] = {"glas": ("fast",), "attention-xml": ("small",)}
 
 
 def _worth(plan: Plan) -> float:
