@@ -1,8 +1,12 @@
 """How the command line shows where training stands."""
 
+import signal
+from contextlib import suppress
+
 import pytest
 
 from longtail.cli import progress
+from longtail.cli.ctrl_c import remember_ctrl_c
 from longtail.cli.progress import Bars, Lines
 
 
@@ -36,3 +40,25 @@ def test_bars_take_notes(capsys):
         bars.note("loss [0.5]")
         bars._bars.refresh()
         assert bars._bars.tasks[0].fields["note"] == "loss [0.5]"
+
+
+@pytest.mark.parametrize("kind", [Bars, Lines])
+def test_ctrl_c_that_was_swallowed_stops_the_next_step(kind):
+    shown = kind()
+    with remember_ctrl_c():
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        for step in (lambda: shown.stage("training", 2), lambda: shown.advance(1)):
+            with pytest.raises(KeyboardInterrupt):
+                step()
+    shown.stage("training", 2)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_another_meaning_of_ctrl_c_stays():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with remember_ctrl_c():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

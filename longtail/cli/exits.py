@@ -17,6 +17,7 @@ from typing import Any, NoReturn, cast
 import typer
 from typer.core import TyperGroup
 
+from longtail.cli.ctrl_c import remember_ctrl_c
 from longtail.errors import LongtailError, ParameterError, suggest
 
 BUG, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
@@ -59,7 +60,8 @@ class Commands(TyperGroup):
         if ctx.parent is not None:
             return super().invoke(ctx)
         try:
-            super().invoke(ctx)
+            with remember_ctrl_c():
+                super().invoke(ctx)
             sys.stdout.flush()
         except (LongtailError, OSError, MemoryError, Interrupted, KeyboardInterrupt) as error:
             raise typer.Exit(_end(error, debug=ctx.params["debug"])) from error

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import typer
 
+from longtail.cli.ctrl_c import stop_if_pressed
+
 KEPT_AFTER = 1.0  # seconds that a stage must take for its bar to stay when it is over
 SHOWN_AFTER = 2.0  # seconds that a stage must take to deserve a line in a log file
 NOTED_EVERY = 30.0  # seconds between two notes in a log file
@@ -50,11 +52,13 @@ class Bars:
 
     def stage(self, name: str, total: float) -> None:
         """Begin the stage `name` under a bar of its own."""
+        stop_if_pressed()
         self._finish()
         self._task = self._bars.add_task(name, total=total or None, note="")
 
     def advance(self, amount: float) -> None:
         """Move the current bar."""
+        stop_if_pressed()
         if self._task is not None:
             self._bars.advance(self._task, amount)
 
@@ -105,12 +109,14 @@ class Lines:
 
     def stage(self, name: str, total: float) -> None:
         """Report the stage before and begin the stage `name`."""
+        stop_if_pressed()
         self._finish()
         self._name, self._total, self._done = name, total, 0.0
         self._began = self._noted = time.monotonic()
 
     def advance(self, amount: float) -> None:
         """Count, and show nothing: a log file needs no steps."""
+        stop_if_pressed()
         self._done += amount
 
     def note(self, text: str) -> None:
