@@ -29,8 +29,8 @@ ALIGN = {"cpu": 1, "cuda": 64}  # tensor cores are slow with rows of other lengt
 
 WORD_SPREAD = 0.7  # of the first values of words, if nothing is known of them
 LABEL_SPREAD = 0.04  # of the first values of labels' attention
-# Of the way to the labels' log odds at which scores begin. From 0, thousands of rare labels take
-# epochs to come down; at the end of it, nothing moves the shared layers for as long.
+# Of the way to the labels' log odds at which scores begin. On titles with thousands of rare labels
+# learning starts epochs later from 0; on longer texts it does from the log odds themselves.
 START = 0.6
 
 
@@ -179,8 +179,7 @@ class Network(nn.Module):
     def begin_at(self, share: float) -> None:
         """Let all scores begin below 0, towards the log odds of this share of relevant labels.
 
-        They are the same for all labels: with odds of their own, labels would lower the loss for
-        a long time without a look at the text.
+        They are the same for all labels: with odds of their own, they learned far more slowly.
         """
         odds = START * float(np.log(share) - np.log1p(-share))
         if self.output is None:

@@ -322,8 +322,10 @@ def _forms(name: str, facts: Facts, scheme: Scheme) -> list[Part]:
     whole = format_seconds(best.seconds * scheme.trainings)
     forms = [best]
     for preset in CHEAPER.get(name, ()):
-        why = f"{best.why} (preset={preset}, as the whole would take about {whole})"
-        forms.append(Part(name, why, estimate(name, facts, preset), preset, reduced=True))
+        seconds = estimate(name, facts, preset)
+        if seconds < best.seconds:
+            why = f"{best.why} (preset={preset}, as the whole would take about {whole})"
+            forms.append(Part(name, why, seconds, preset, reduced=True))
     return forms
 
 
