@@ -33,10 +33,11 @@ CUTS = (1, 3, 5)
 
 # Table 4; each row adds to the one above it.
 PARTS: dict[str, dict[str, Any]] = {
-    "XML-CNN": {"encoder": "cnn", "attention": False, "averaging": False},
-    "BiLSTM, max-pooling": {"attention": False, "averaging": False},
-    "BiLSTM + attention": {"averaging": False},
-    "BiLSTM + attention + averaging": {},
+    "XML-CNN": {"encoder": "cnn", "attention": False, "direct": False, "averaging": False},
+    "BiLSTM, max-pooling": {"attention": False, "direct": False, "averaging": False},
+    "BiLSTM, attention": {"direct": False, "averaging": False},
+    "… + matches (direct)": {"averaging": False},
+    "… + averaging": {},
 }
 
 Settings = Mapping[str, Any]

@@ -62,6 +62,7 @@ def make_network(**parts):
         "hidden": 3,
         "head": (4,),
         "attention": True,
+        "direct": True,
         "n_nodes": 7,
     }
     net = Network(Shape(**{**shape, **parts}))
@@ -128,10 +129,11 @@ def literal_score(net, h, row):
     for i in range(len(net.layers)):
         weight, shift = parameters[f"layers.{i}.weight"], parameters[f"layers.{i}.bias"]
         hidden = np.maximum(weight @ hidden + shift, 0)
-    return alpha, (parameters["output.weight"] @ hidden + parameters["output.bias"])[0]
+    score = (parameters["output.weight"] @ hidden + parameters["output.bias"])[0]
+    return alpha, score + m @ w if net.shape.direct else score
 
 
-@pytest.mark.parametrize("parts", [{}, {"head": (4, 6)}])
+@pytest.mark.parametrize("parts", [{"direct": False}, {"head": (4, 6), "direct": False}, {}])
 def test_attention_and_scores_are_those_of_the_paper(parts):
     net, tokens = make_network(**parts), make_tokens(4, 2, 5)
     rows = net.labels.detach().numpy()
@@ -183,7 +185,7 @@ def test_the_loss_is_binary_cross_entropy():
     assert bce(*as_tensors).item() == pytest.approx((literal * counted).sum())
 
 
-@pytest.mark.parametrize("parts", [{}, {"head": (4, 6)}, {"attention": False}])
+@pytest.mark.parametrize("parts", [{}, {"direct": False, "head": (4, 6)}, {"attention": False}])
 def test_pieces_give_the_loss_and_gradients_of_the_whole(parts, monkeypatch):
     net, tokens = make_network(**parts), make_tokens(4, 2, 5)
     rng = np.random.default_rng(0)
@@ -468,7 +470,7 @@ def test_one_label(texts):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"hidden": 0}, "'hidden' parameter of AttentionXML must be at least 1. Got 0"),
+        ({"hidden": 0}, "'hidden' parameter of AttentionXML must be at least 1, or none. Got 0"),
         ({"head": "8,x"}, "'head' parameter of AttentionXML must be a size of at least 1, or"),
         ({"branching": 6}, "'branching' .* must be a power of 2, at least 2. Got 6"),
         ({"beam": 0}, "'beam' .* must be at least 1, or none. Got 0"),

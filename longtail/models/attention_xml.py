@@ -15,11 +15,12 @@ among the children of the nodes that the level above has chosen.
     C            candidates                     nodes of a level whose children are tried
 
 Departures: the first layer is applied before the attention's average and not behind it, which is
-the same sum and far cheaper (`attention_xml_network`). Without a file of word vectors, those that
-co-occurrence in the training texts gives are begun with. Where a document has fewer candidates,
-the rest is left out and not filled up at random. In an ensemble each member's first 100 labels are
-compared. Words seen once are learned as unknown ones in large sets, so that the unknown word has a
-vector. Prediction needs torch, unlike that of other models.
+the same sum and far cheaper, and m_j·w_j is added to a label's score (`attention_xml_network`).
+Without a file of word vectors, those that co-occurrence in the training texts gives are begun with.
+Where a document has fewer candidates, the rest is left out and not filled up at random. In an
+ensemble each member's first 100 labels are compared. Words seen once are learned as unknown ones in
+large sets, so that the unknown word has a vector. Prediction needs torch, unlike that of other
+models.
 """
 
 import shutil
@@ -56,7 +57,8 @@ if TYPE_CHECKING:
     from longtail.models.attention_xml_search import Member
 
 MOST_NODES = 30_000  # that a network meets all at once
-WORD_DIM = 200  # where no vectors say otherwise
+SIZES, LARGE_SIZES = (256, 200), (512, 300)  # hidden and word_dim, of some and of many documents
+LARGE_FROM = 100_000  # documents
 AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
@@ -67,17 +69,20 @@ class AttentionXML(Neural):
 
     Args:
         encoder: what reads the words: a bidirectional LSTM, or convolutions.
-        hidden: units of the encoder, for each direction (the paper's N̂).
+        hidden: units of the encoder, for each direction (the paper's N̂); none takes 256, and 512
+            from 100,000 documents on.
         head: units of the fully connected layers (N̂_fc), several as "512,256".
         attention: weigh words for each label; false takes the largest of each unit instead (the
             paper's ablation).
+        direct: add to a label's score how well it matches the words that it looks at.
         levels: inner levels of the label tree (H); 0 is without a tree; none has as many as are
             needed to begin with at most 30,000 nodes.
         branching: children of a node (K = M), a power of 2.
         candidates: how many nodes of a level are followed in training (C).
         beam: how many are followed in prediction; none takes `candidates`.
         trees: how many members, with trees and weights of their own, vote.
-        word_dim: length of the word vectors; none takes that of `vectors`, else 200.
+        word_dim: length of the word vectors; none takes that of `vectors`, else 200, and 300
+            from 100,000 documents on.
         vectors: a GloVe or word2vec text file that word vectors begin with.
         pretrain: without such a file, begin with vectors that the words' neighbours in the
             training texts give; false begins at random.
@@ -89,8 +94,8 @@ class AttentionXML(Neural):
         keep: share of the words that input dropout keeps; the others are read as unknown ones.
         word_dropout: share of the word vectors' values that are dropped in training.
         dropout: share of the encoder's outputs that are dropped in training.
-        epochs: passes over the documents, for each level; none makes 8 of many documents and up
-            to 40 of few.
+        epochs: passes over the documents, for each level; none makes 10 of many documents and
+            up to 40 of few.
         batch_size: documents in a step; none makes about 128 steps of an epoch, but takes 512
             at most.
         learning_rate: of Adam, at its highest.
@@ -118,6 +123,7 @@ class AttentionXML(Neural):
         },
         "paper": {
             "word_dim": 300,
+            "hidden": 256,
             "head": 256,
             "epochs": 30,
             "batch_size": 40,
@@ -125,6 +131,7 @@ class AttentionXML(Neural):
             "schedule": "constant",
             "min_documents": 1,
             "pretrain": False,
+            "direct": False,
         },
     }
 
@@ -135,9 +142,10 @@ class AttentionXML(Neural):
         self,
         *,
         encoder: Literal["bilstm", "cnn"] = "bilstm",
-        hidden: int = 256,
+        hidden: int | None = None,
         head: int | str = 64,
         attention: bool = True,
+        direct: bool = True,
         levels: int | None = None,
         branching: int = 64,
         candidates: int = 15,
@@ -169,6 +177,7 @@ class AttentionXML(Neural):
         self.hidden = hidden
         self.head = head
         self.attention = attention
+        self.direct = direct
         self.levels = levels
         self.branching = branching
         self.candidates = candidates
@@ -198,9 +207,9 @@ class AttentionXML(Neural):
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("hidden", "candidates", "trees", "max_words", "max_length"):
+        for name in ("candidates", "trees", "max_words", "max_length"):
             self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("beam", "word_dim", "min_documents", "epochs"):
+        for name in ("hidden", "beam", "word_dim", "min_documents", "epochs"):
             value = getattr(self, name)
             self.require(name, value is None or value >= 1, "at least 1, or none")
         sizes = str(self.head).split(",")
@@ -234,8 +243,12 @@ class AttentionXML(Neural):
         rows = tokens.fit_encode(texts, folder)
         progress.advance(1)
         label_trees = self._build_trees(dataset, progress)
-        vectors = self._first_vectors(tokens, rows, progress)
-        shape = self._shape(tokens.n_words_, vectors, dataset.n_labels)
+        hidden, word_dim = LARGE_SIZES if len(dataset) >= LARGE_FROM else SIZES
+        hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
+        vectors = self._first_vectors(tokens, rows, word_dim, progress)
+        if vectors is not None:
+            word_dim = vectors.shape[1]
+        shape = self._shape(tokens.n_words_, word_dim, hidden, dataset.n_labels)
         kind = choose_device(self.device).type
         batch_size = self.batch_size or _choose_batch_size(len(dataset))
         self._plan_memory(shape, label_trees, rows, batch_size, kind, progress)
@@ -297,7 +310,7 @@ class AttentionXML(Neural):
         return levels
 
     def _first_vectors(
-        self, tokens: Tokens, rows: TokenRows, progress: Progress
+        self, tokens: Tokens, rows: TokenRows, word_dim: int, progress: Progress
     ) -> NDArray[np.float32] | None:
         """Return the word vectors to begin with: the file's, or what the texts give."""
         if self.vectors is not None:
@@ -311,21 +324,21 @@ class AttentionXML(Neural):
         from longtail.models.attention_xml_network import WORD_SPREAD
 
         progress.stage("comparing words", 1)
-        dim = self.word_dim or WORD_DIM
-        vectors = learn_word_vectors(rows, tokens.n_words_, dim, WORD_SPREAD, self.seed)
+        vectors = learn_word_vectors(rows, tokens.n_words_, word_dim, WORD_SPREAD, self.seed)
         progress.advance(1)
         return vectors
 
-    def _shape(self, n_words: int, vectors: NDArray[np.float32] | None, n_nodes: int) -> "Shape":
+    def _shape(self, n_words: int, word_dim: int, hidden: int, n_nodes: int) -> "Shape":
         from longtail.models.attention_xml_network import Shape
 
         return Shape(
             n_words=n_words,
-            word_dim=self.word_dim or WORD_DIM if vectors is None else vectors.shape[1],
+            word_dim=word_dim,
             encoder=self.encoder,
-            hidden=self.hidden,
+            hidden=hidden,
             head=tuple(int(size) for size in str(self.head).split(",")),
             attention=self.attention,
+            direct=self.direct,
             n_nodes=n_nodes,
         )
 
@@ -356,14 +369,14 @@ class AttentionXML(Neural):
         from longtail.memory import Needs
         from longtail.models.attention_xml_network import count_per_piece
 
-        width = 2 * self.hidden
+        width = 2 * shape.hidden
         cells = batch_size * length
         between = 4 * width * (shape.word_dim + width) + width * shape.head[0]
         parameters = 4 * (shape.n_words * shape.word_dim + between + tree.n_labels * width)
         n_words = min(cells, shape.n_words) if self.train_vectors else 0
         first = tree.sizes[1]
         piece = min(first, count_per_piece(kind, batch_size, length, shape))
-        per_label = length + 3 * sum(shape.head)
+        per_label = (1 + self.direct) * length + 3 * sum(shape.head)
         scored = batch_size * (2 * first + piece * per_label) + first * width
         if tree.depth > 1:
             tried = min(self.candidates * self.branching, tree.n_labels)
@@ -446,7 +459,8 @@ class AttentionXML(Neural):
         from longtail.models.attention_xml_network import to_arrays
 
         self.tokens_.to_files(files)
-        files.config["word_dim"] = self.members_[0].levels[0].shape.word_dim
+        shape = self.members_[0].levels[0].shape
+        files.config["word_dim"], files.config["hidden"] = shape.word_dim, shape.hidden
         files.config["depths"] = [member.tree.depth for member in self.members_]
         for number, member in enumerate(self.members_):
             files.arrays[f"member{number}.leaves"] = member.tree.leaves
@@ -463,15 +477,15 @@ class AttentionXML(Neural):
         from longtail.models.attention_xml_search import Member
 
         self.tokens_ = Tokens.from_files(files)
-        word_dim = int(files.config["word_dim"])
-        vectors = np.empty((0, word_dim), np.float32)
+        word_dim, hidden = int(files.config["word_dim"]), int(files.config["hidden"])
         members = []
         for number, depth in enumerate(files.config["depths"]):
             tree = _restore_tree(files, f"member{number}", depth, len(self.label_names_))
             levels = []
             for level in range(depth):
                 prefix = f"member{number}.level{level}.net."
-                shape = self._shape(self.tokens_.n_words_, vectors, tree.sizes[level + 1])
+                n_nodes = tree.sizes[level + 1]
+                shape = self._shape(self.tokens_.n_words_, word_dim, hidden, n_nodes)
                 arrays = {
                     name.removeprefix(prefix): array
                     for name, array in files.arrays.items()
@@ -492,7 +506,7 @@ def _choose_batch_size(n_documents: int) -> int:
 
 def _choose_epochs(n_documents: int) -> int:
     """Return how many passes were about the best on held-out documents of sets of that size."""
-    return int(np.clip(8 + 200_000 / n_documents, 8, 40))
+    return int(np.clip(8 + 200_000 / n_documents, 10, 40))
 
 
 def find_known(tokens: TokenRows) -> NDArray[np.int64]:

@@ -8,6 +8,10 @@ by all labels and linear, and attention weights add up to 1, so that
 every token is multiplied by W1 once (`values`), whatever the number of labels. The loss over all
 labels takes these in pieces and computes each piece's gradient at once (`bce_over_nodes`), so that
 the largest tensors, (B, T, L) and (B, L, N_fc), exist one piece at a time.
+
+With `direct`, m_j·w_j is added to the score, how well the label matches the words that it looks at.
+Without it, labels differ only in how they weigh words, of which a title has few; it costs no other
+product, as m_j·w_j = Σ_i α_ij·(h_i·w_j).
 """
 
 from dataclasses import asdict, dataclass
@@ -32,6 +36,7 @@ LABEL_SPREAD = 0.04  # of the first values of labels' attention
 # Of the way to the labels' log odds at which scores begin. On titles with thousands of rare labels
 # learning starts epochs later from 0; on longer texts it does from the log odds themselves.
 START = 0.6
+NEVER = -1e4  # what padding is matched with: its weight is 0, and 0 times it as well
 
 
 # -- token encoders: (B, T, word_dim) → (B, T, width), behind a document's end anything -------
@@ -138,6 +143,7 @@ class Shape:
     hidden: int
     head: tuple[int, ...]
     attention: bool
+    direct: bool
     n_nodes: int
 
     def with_nodes(self, n_nodes: int) -> "Shape":
@@ -217,12 +223,16 @@ class Network(nn.Module):
             hidden = F.relu(layer(hidden))
         return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding)
 
+    def match(self, read: Encoded, rows: Tensor) -> Tensor:
+        """Return h_i·w_j, (B, T, C), for rows (C, ·) or (B, C, ·) of labels."""
+        matches = read.tokens @ rows.to(read.tokens.dtype).transpose(-1, -2)
+        if read.padding is not None:
+            matches = matches.masked_fill_(read.padding[..., None], NEVER)
+        return matches
+
     def attend(self, read: Encoded, rows: Tensor) -> Tensor:
         """Return α of equation (2), (B, T, C), for rows (C, ·) or (B, C, ·) of labels."""
-        matches = read.tokens @ rows.to(read.tokens.dtype).transpose(-1, -2)  # h_i·w_j
-        if read.padding is not None:
-            matches = matches.masked_fill_(read.padding[..., None], -torch.inf)
-        return matches.softmax(1)
+        return self.match(read, rows).softmax(1)
 
     def score(self, read: Encoded, rows: Tensor) -> Tensor:
         """Return the scores (B, C) of labels, whose rows are (C, ·) or (B, C, ·)."""
@@ -230,13 +240,17 @@ class Network(nn.Module):
         with torch.autocast(rows.device.type, enabled=False):
             if self.output is None:
                 return self._compare(read.values, rows.to(low)).float()
-            weights = self.attend(read, rows)  # α (B, T, C)
+            matches = self.match(read, rows)
+            weights = matches.softmax(1)  # α (B, T, C)
             # Labels stay the last dimension: tensor cores want it even, and T is often odd.
             hidden = (read.values.transpose(1, 2) @ weights).relu_()  # (B, N_fc, C)
             *inner, weight, bias = (parameter.to(low) for parameter in self.shared())
             for i in range(0, len(inner), 2):
                 hidden = (inner[i] @ hidden + inner[i + 1][:, None]).relu_()
-            return (weight @ hidden)[:, 0].float() + bias
+            scores = (weight @ hidden)[:, 0].float() + bias
+            if self.shape.direct:
+                scores = scores + (weights * matches).sum(1, dtype=torch.float32)
+            return scores
 
     @staticmethod
     def _compare(hidden: Tensor, rows: Tensor) -> Tensor:
@@ -271,7 +285,9 @@ def piece_size(read: Encoded, shape: Shape) -> int:
 
 def count_per_piece(kind: str, n_documents: int, length: int, shape: Shape) -> int:
     """Return how many labels fit into one piece with so many documents of that length."""
-    per_label = n_documents * (length + sum(shape.head)) if shape.attention else n_documents
+    per_label = n_documents
+    if shape.attention:
+        per_label *= (1 + shape.direct) * length + sum(shape.head)
     align = ALIGN[kind]
     return max(1, PIECE[kind] // per_label // align) * align
 
