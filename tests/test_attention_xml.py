@@ -471,7 +471,7 @@ def test_one_label(texts):
     ("parts", "message"),
     [
         ({"hidden": 0}, "'hidden' parameter of AttentionXML must be at least 1, or none. Got 0"),
-        ({"head": "8,x"}, "'head' parameter of AttentionXML must be a size of at least 1, or"),
+        ({"head": "8,x"}, "'head' parameter of AttentionXML must be a size of at least 1, several"),
         ({"branching": 6}, "'branching' .* must be a power of 2, at least 2. Got 6"),
         ({"beam": 0}, "'beam' .* must be at least 1, or none. Got 0"),
         ({"levels": -1}, "'levels' .* must be 0 or more, or none. Got -1"),

@@ -9,7 +9,9 @@ from longtail.models.fusion_combiner import (
     PER_PART,
     Candidates,
     Combiner,
+    Lift,
     choose_combiner,
+    choose_lift,
     find_hits,
     fit_logistic,
     fit_mean,
@@ -66,11 +68,11 @@ def test_hits_are_pairs_of_the_label_matrix():
     assert hits.tolist() == [True, False, True, False]
 
 
-def made_up(n=400, seed=0):
+def made_up(n=400, seed=0, shares=(0.2,) * 8):
     """Return candidates of two parts, the first right more often than the second, and Y."""
     rng = np.random.default_rng(seed)
-    n_labels = 8
-    Y = (rng.random((n, n_labels)) < 0.2).astype(np.float32)
+    n_labels = len(shares)
+    Y = (rng.random((n, n_labels)) < shares).astype(np.float32)
     lists = []
     for noise in (0.8, 1.0):
         scores = 1 / (1 + np.exp(-(4 * Y - 2 + noise * 2 * rng.standard_normal(Y.shape))))
@@ -78,7 +80,7 @@ def made_up(n=400, seed=0):
         lists.append(top(order, np.take_along_axis(scores, order, 1)))
     Y = sp.csr_matrix(Y)
     counts = TrainingCounts(n, np.bincount(Y.indices, minlength=n_labels))
-    return lists, gather(lists, np.full(n_labels, 0.2, np.float32)), Y, counts
+    return lists, gather(lists, np.array(shares, np.float32)), Y, counts
 
 
 def test_logistic_regression_finds_the_minimum_of_its_loss():
@@ -202,3 +204,42 @@ def test_fewer_candidates_than_wanted():
 def test_trees_need_many_documents():
     assert possible_kinds(999) == ["mean", "logistic"]
     assert possible_kinds(1000)[-1] == "boosted"
+
+
+def test_rare_labels_are_lifted_where_a_part_finds_them_better():
+    _, candidates, Y, counts = made_up(n=3000, shares=np.geomspace(0.01, 0.4, 12))
+    plain = choose_combiner(candidates, Y, counts, ["logistic"], 5)
+    assert plain.combiner.lift == Lift()
+    assert plain.report == plain.reports["logistic"]
+    wanted = dict.fromkeys(("PSP@1", "PSP@3", "PSP@5"), 0.0) | {
+        "PSP@3": plain.report["PSP@3"] + 0.1
+    }
+    lifted = choose_combiner(candidates, Y, counts, ["logistic"], 5, [wanted])
+    assert lifted.combiner.lift.slope > 0
+    assert lifted.reports == plain.reports
+    assert evaluate(lifted.unseen, Y, train=counts) == lifted.report
+    assert lifted.report["PSP@3"] > plain.report["PSP@3"]
+    assert lifted.combiner.rank(candidates, 1).scores.mean() == pytest.approx(
+        plain.combiner.rank(candidates, 1).scores.mean(), abs=0.05
+    )
+
+
+@pytest.mark.parametrize(
+    ("gain", "cost", "wanted", "slope"),
+    [
+        (1.0, 0.0, 0.05, 0.06),  # the least that is enough
+        (1.0, 0.0, -1.0, 0.0),  # nothing is missing
+        (-1.0, 0.0, 0.05, 0.0),  # it would do harm
+        (1.0, 0.9, 0.5, 0.22),  # as much as precision bears
+    ],
+)
+def test_a_lift_is_as_small_as_it_may_be(gain, cost, wanted, slope):
+    precision = dict.fromkeys(("P@1", "P@3", "P@5"), 50.0)
+
+    def judge(lift):
+        rare = dict.fromkeys(("PSP@1", "PSP@3", "PSP@5"), 40 + gain * lift.slope)
+        return {name: value - cost * lift.slope for name, value in precision.items()} | rare
+
+    part = dict.fromkeys(("PSP@1", "PSP@3", "PSP@5"), 40 + wanted)
+    found = choose_lift(judge(Lift()), judge, -5.0, [part])
+    assert found.slope == pytest.approx(slope)

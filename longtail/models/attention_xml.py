@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 MOST_NODES = 30_000  # that a network meets all at once
 SIZES, LARGE_SIZES = (256, 200), (512, 300)  # hidden and word_dim, of some and of many documents
 LARGE_FROM = 100_000  # documents
+HEADS = {True: 64, False: 512}  # with and without attention
 AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
@@ -71,7 +72,8 @@ class AttentionXML(Neural):
         encoder: what reads the words: a bidirectional LSTM, or convolutions.
         hidden: units of the encoder, for each direction (the paper's N̂); none takes 256, and 512
             from 100,000 documents on.
-        head: units of the fully connected layers (N̂_fc), several as "512,256".
+        head: units of the fully connected layers (N̂_fc), several as "512,256"; none takes 64 for
+            all labels to share, and 512 where, without attention, each weighs them for itself.
         attention: weigh words for each label; false takes the largest of each unit instead (the
             paper's ablation).
         direct: add to a label's score how well it matches the words that it looks at.
@@ -143,7 +145,7 @@ class AttentionXML(Neural):
         *,
         encoder: Literal["bilstm", "cnn"] = "bilstm",
         hidden: int | None = None,
-        head: int | str = 64,
+        head: int | str | None = None,
         attention: bool = True,
         direct: bool = True,
         levels: int | None = None,
@@ -212,9 +214,9 @@ class AttentionXML(Neural):
         for name in ("hidden", "beam", "word_dim", "min_documents", "epochs"):
             value = getattr(self, name)
             self.require(name, value is None or value >= 1, "at least 1, or none")
-        sizes = str(self.head).split(",")
+        sizes = [] if self.head is None else str(self.head).split(",")
         sized = all(size.strip().isdecimal() and int(size) >= 1 for size in sizes)
-        self.require("head", sized, 'a size of at least 1, or several as "512,256"')
+        self.require("head", sized, 'a size of at least 1, several as "512,256", or none')
         self.require("levels", self.levels is None or self.levels >= 0, "0 or more, or none")
         power = self.branching >= 2 and self.branching & (self.branching - 1) == 0
         self.require("branching", power, "a power of 2, at least 2")
@@ -329,14 +331,14 @@ class AttentionXML(Neural):
         return vectors
 
     def _shape(self, n_words: int, word_dim: int, hidden: int, n_nodes: int) -> "Shape":
-        from longtail.models.attention_xml_network import Shape
+        from longtail.models.attention_xml_network import Shape, parse_head
 
         return Shape(
             n_words=n_words,
             word_dim=word_dim,
             encoder=self.encoder,
             hidden=hidden,
-            head=tuple(int(size) for size in str(self.head).split(",")),
+            head=parse_head(self.head or HEADS[self.attention]),
             attention=self.attention,
             direct=self.direct,
             n_nodes=n_nodes,

@@ -212,14 +212,14 @@ class Network(nn.Module):
         with torch.autocast(kind, enabled=False):  # recurrence adds errors up
             words = F.dropout(words, word_dropout, self.training)
             tokens = self.encoder(words, lengths)  # (B, T, width)
-        tokens = F.dropout(tokens, dropout, self.training).to(low)
         padding = find_padding(lengths, words) if len(words) > 1 else None
         if self.shape.attention:
+            tokens = F.dropout(tokens, dropout, self.training).to(low)
             return Encoded(tokens, self.layers[0](tokens), padding)
         if padding is not None:
             tokens = tokens.masked_fill(padding[..., None], -torch.inf)
-        hidden = F.relu(self.layers[0](tokens.amax(1)))  # (B, N_fc)
-        for layer in self.layers[1:]:
+        hidden = F.dropout(tokens.amax(1), dropout, self.training).to(low)  # before, maxima rise
+        for layer in self.layers:
             hidden = F.relu(layer(hidden))
         return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding)
 

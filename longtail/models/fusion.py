@@ -253,16 +253,22 @@ class Fusion(Model):
         training.progress.stage("combining", 1)
         all_counts = TrainingCounts.of(dataset)
         kinds = [self.combiner] if self.combiner else possible_kinds(Y.shape[0])
-        choice = choose_combiner(candidates, Y, all_counts, kinds, choose_depth(Y))
+        alone = {
+            name: evaluate(_concatenate(each), Y, train=all_counts) for name, each in lists.items()
+        }
+        choice = choose_combiner(
+            candidates, Y, all_counts, kinds, choose_depth(Y), list(alone.values())
+        )
         training.progress.advance(1)
         self.held_out_ = HeldOut(rows, choice.unseen)
         training.progress.say(f"On {len(rows):,} held-out documents:")
-        for name, each in lists.items():
-            own = evaluate(_concatenate(each), Y, train=all_counts)
+        for name, own in alone.items():
             training.progress.say(f"  {name} alone: {_sum_up(own)}")
         for kind, report in choice.reports.items():
             mark = ", chosen" if kind == choice.combiner.kind else ""
             training.progress.say(f"  combined ({kind}): {_sum_up(report)}{mark}")
+        if choice.combiner.lift.slope:
+            training.progress.say(f"  with rare labels lifted: {_sum_up(choice.report)}")
         return choice.combiner
 
     def _finish(

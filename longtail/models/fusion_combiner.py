@@ -13,10 +13,13 @@ right. There are three, of which cross-validation over documents chooses one:
     boosted     small trees that correct the logistic one where that gives a label a chance; each
                 asks a few questions, the same of every candidate, so it is a table of answers
 
+What is likeliest right is not what finds rare labels best. Where the combiner falls behind its best
+part there (PSP), rare labels are lifted, as little as makes up for it.
+
 Trained state is plain arrays; compiled code applies it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -39,6 +42,7 @@ COMMON = 2  # and those that have nothing to do with a part
 FOLDS = 3  # of the documents, to choose the combiner
 ENOUGH = 1_000  # held-out documents to try trees at all
 ALIKE = 0.2  # percent; combiners that differ by less are chosen between by their rare labels
+LIFTS = tuple(0.02 * step for step in range(1, 21))  # of log-odds, for each e times as rare
 
 
 class Candidates(NamedTuple):
@@ -173,12 +177,30 @@ def fit_mean(inputs: Floats, hits: Hits) -> Logistic:
 # -- the combiner ----------------------------------------------------------------------------------
 
 
+class Lift(NamedTuple):
+    """How much rare labels are favoured.
+
+    Attributes:
+        slope: log-odds that a label gains for each e times that it is rarer than usual.
+        usual: the log share at which nothing changes, that of a right candidate on average.
+    """
+
+    slope: float = 0.0
+    usual: float = 0.0
+
+    def add_to(self, margins: NDArray[np.float64], inputs: Floats) -> None:
+        """Lift the log-odds of candidates, in place."""
+        if self.slope:
+            margins += self.slope * (self.usual - inputs[:, -1].astype(np.float64))
+
+
 class Combiner(NamedTuple):
     """What gives each candidate its probability."""
 
     kind: Kind
     logistic: Logistic
     trees: Trees
+    lift: Lift = Lift()
 
     @classmethod
     def fit(cls, kind: Kind, inputs: Floats, hits: Hits) -> Self:
@@ -193,6 +215,7 @@ class Combiner(NamedTuple):
         """Return the log-odds of candidates."""
         margins = self.logistic.margins(inputs)
         add_trees(margins, inputs, *self.trees)
+        self.lift.add_to(margins, inputs)
         return margins
 
     def rank(self, candidates: Candidates, k: int) -> TopK:
@@ -202,7 +225,8 @@ class Combiner(NamedTuple):
 
     def add_to_files(self, files: Files) -> None:
         """Add it under "combiner"."""
-        files.config["combiner"] = {"kind": self.kind, "bias": self.logistic.bias}
+        lift = {name: float(value) for name, value in self.lift._asdict().items()}
+        files.config["combiner"] = {"kind": self.kind, "bias": self.logistic.bias, "lift": lift}
         files.arrays["combiner.weights"] = self.logistic.weights
         for name, array in self.trees._asdict().items():
             files.arrays[f"combiner.{name}"] = array
@@ -217,7 +241,8 @@ class Combiner(NamedTuple):
             raise ValueError(f"{weights.shape} weights of the combiner for {n_inputs} inputs")
         trees = Trees(*(files.arrays[f"combiner.{name}"] for name in Trees._fields))
         trees.check(n_inputs)
-        return cls(config["kind"], Logistic(weights, float(config["bias"])), trees)
+        lift = Lift(*(float(config["lift"][name]) for name in Lift._fields))
+        return cls(config["kind"], Logistic(weights, float(config["bias"])), trees, lift)
 
 
 @njit(nogil=True, cache=True)
@@ -243,11 +268,13 @@ class Choice(NamedTuple):
         combiner: learned from all documents.
         unseen: ranked lists for all documents, each by a combiner that had not seen it.
         reports: the metrics of each kind on unseen documents.
+        report: those of the chosen one, with rare labels lifted.
     """
 
     combiner: Combiner
     unseen: TopK
     reports: Mapping[Kind, Mapping[str, float]]
+    report: Mapping[str, float]
 
 
 def choose_combiner(
@@ -256,6 +283,7 @@ def choose_combiner(
     counts: TrainingCounts,
     kinds: Sequence[Kind],
     k: int,
+    parts: Sequence[Mapping[str, float]] = (),
 ) -> Choice:
     """Learn each kind on a part of the documents, and take the one that ranks the others best.
 
@@ -265,16 +293,55 @@ def choose_combiner(
         counts: of the training documents, for the metrics of rare labels.
         kinds: the combiners to choose from.
         k: the length of the lists for unseen documents.
+        parts: the metrics of each part on these documents.
     """
     documents = np.repeat(np.arange(Y.shape[0]), np.diff(candidates.start))
     hits = find_hits(documents, candidates.labels, Y)
-    lists = {kind: _rank_unseen(kind, candidates, documents, hits, k) for kind in kinds}
-    reports = {kind: evaluate(top, Y, train=counts) for kind, top in lists.items()}
+    margins = {kind: _judge_unseen(kind, candidates, documents, hits) for kind in kinds}
+
+    def judge(kind: Kind, lift: Lift) -> tuple[TopK, dict[str, float]]:
+        lifted = margins[kind].copy()
+        lift.add_to(lifted, candidates.inputs)
+        top = TopK(*_rank(candidates.start, candidates.labels, lifted, k))
+        return top, evaluate(top, Y, train=counts)
+
+    reports = {kind: judge(kind, Lift())[1] for kind in kinds}
     best = max(_precision(report) for report in reports.values())
     good = [kind for kind in kinds if _precision(reports[kind]) >= best - ALIKE]
     chosen = max(good, key=lambda kind: reports[kind]["PSP@5"])
-    combiner = Combiner.fit(chosen, candidates.inputs, hits)
-    return Choice(combiner, lists[chosen], reports)
+    usual = float(candidates.inputs[hits, -1].mean()) if hits.any() else 0.0
+    lift = choose_lift(reports[chosen], lambda lift: judge(chosen, lift)[1], usual, parts)
+    top, report = judge(chosen, lift)
+    combiner = Combiner.fit(chosen, candidates.inputs, hits)._replace(lift=lift)
+    return Choice(combiner, top, reports, report)
+
+
+def choose_lift(
+    report: Mapping[str, float],
+    judge: Callable[[Lift], Mapping[str, float]],
+    usual: float,
+    parts: Sequence[Mapping[str, float]],
+) -> Lift:
+    """Return the least lift with which PSP is nowhere below the best part's.
+
+    If none does, it is the one that comes nearest; precision may not fall by more than ALIKE.
+    """
+    names = [name for name in report if name.startswith("PSP@")]
+
+    def lead(of: Mapping[str, float]) -> float:
+        return min((of[name] - part[name] for name in names for part in parts), default=0.0)
+
+    found, ahead = Lift(), lead(report)
+    for slope in LIFTS:
+        if ahead >= 0:
+            break
+        lift = Lift(slope, usual)
+        lifted = judge(lift)
+        if _precision(lifted) < _precision(report) - ALIKE:
+            break
+        if lead(lifted) > ahead:
+            found, ahead = lift, lead(lifted)
+    return found
 
 
 def possible_kinds(n_documents: int) -> list[Kind]:
@@ -286,10 +353,10 @@ def _precision(report: Mapping[str, float]) -> float:
     return (report["P@1"] + report["P@3"] + report["P@5"]) / 3
 
 
-def _rank_unseen(
-    kind: Kind, candidates: Candidates, documents: NDArray[np.int64], hits: Hits, k: int
-) -> TopK:
-    """Rank the candidates of each fold by what the other folds teach."""
+def _judge_unseen(
+    kind: Kind, candidates: Candidates, documents: NDArray[np.int64], hits: Hits
+) -> NDArray[np.float64]:
+    """Return the log-odds of the candidates of each fold, by what the other folds teach."""
     n = len(candidates.start) - 1
     fold = np.random.default_rng(0).permutation(n)[documents] % FOLDS
     margins = np.empty(len(hits))
@@ -299,7 +366,7 @@ def _rank_unseen(
         margins[fold == own] = learned.margins(candidates.inputs[fold == own])
 
     run_tasks(judge, [(own,) for own in range(FOLDS)], [1.0] * FOLDS)
-    return TopK(*_rank(candidates.start, candidates.labels, margins, k))
+    return margins
 
 
 def find_hits(documents: NDArray[np.int64], labels: NDArray[np.int32], Y: sp.csr_matrix) -> Hits:
