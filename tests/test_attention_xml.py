@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from longtail import evaluate, load_model  # noqa: E402
 from longtail.errors import DataError, ModelFileError, ParameterError  # noqa: E402
+from longtail.models import attention_xml  # noqa: E402
 from longtail.models import attention_xml_network as network  # noqa: E402
 from longtail.models import attention_xml_training as training  # noqa: E402
 from longtail.models.attention_xml import AttentionXML  # noqa: E402
@@ -147,6 +148,14 @@ def test_attention_and_scores_are_those_of_the_paper(parts):
             np.testing.assert_allclose(attention[place, :size, label], alpha, rtol=1e-4)
             np.testing.assert_allclose(scores[place, label], score, rtol=1e-4, atol=1e-5)
         assert (attention[place, size:] == 0).all()
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_matches_tell_labels_apart_where_a_text_has_one_word(direct):
+    net = make_network(direct=direct)
+    with torch.no_grad():
+        scores = net.score(read_alone(net, make_tokens(1), 0), net.labels)[0].numpy()
+    assert len(set(scores.tolist())) == (7 if direct else 1)  # one word has all the attention
 
 
 def test_without_attention_each_unit_keeps_its_largest_value():
@@ -533,3 +542,17 @@ def test_weights_survive_as_plain_arrays():
     )
     with pytest.raises(ValueError, match="weights of another shape than expected: labels"):
         from_arrays(net.shape.with_nodes(8), to_arrays(net))
+
+
+def test_sizes_grow_with_the_documents(monkeypatch):
+    def sizes(**settings):
+        net = AttentionXML(epochs=1, **settings).fit(planted_texts(60)).members_[0].levels[0]
+        return net.shape.hidden, net.shape.word_dim, net.shape.head
+
+    monkeypatch.setattr(attention_xml, "SIZES", (6, 4))
+    monkeypatch.setattr(attention_xml, "LARGE_SIZES", (12, 8))
+    assert sizes() == (6, 4, (64,))
+    assert sizes(attention=False) == (6, 4, (512,))
+    monkeypatch.setattr(attention_xml, "LARGE_FROM", 60)
+    assert sizes() == (12, 8, (64,))
+    assert sizes(hidden=5, word_dim=3, head="7,2") == (5, 3, (7, 2))

@@ -16,7 +16,7 @@ from planted import planted_dataset, planted_rows, planted_texts
 from longtail import evaluate, load_model
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError
 from longtail.models import get_model_class, model_names
-from longtail.topk import NO_LABEL
+from longtail.topk import NO_LABEL, TopK
 
 DEVICE = os.environ.get("LONGTAIL_TEST_DEVICE", "cpu")
 # The planted data has few labels, so a model that has a tree must be told to build one.
@@ -42,6 +42,7 @@ QUICK: dict[str, dict[str, object]] = {
 }
 NEEDS_TORCH = {"attention-xml", "dxml", "glas", "mnn", "rank-ae"}
 WITHOUT_CHANCE = {"knn"}  # few documents leave nothing to a seed
+PREDICTS_THERE = {"attention-xml"} if DEVICE == "cuda" else set()  # where sums have no fixed order
 MODELS = [name for name in model_names() if name not in NEEDS_TORCH or find_spec("torch")]
 
 pytestmark = pytest.mark.parametrize("name", MODELS)
@@ -54,6 +55,13 @@ def make(name, **parameters):
 def make_small(name):
     """Return the model for fewer labels than a tree can have."""
     return make(name, **({"levels": 0} if name == "attention-xml" else {}))
+
+
+def assert_same(name, one, other):
+    """Compare labels and scores: bit by bit, but for what a GPU has added up."""
+    np.testing.assert_allclose(one.scores, other.scores, 0, 0.01 * (name in PREDICTS_THERE))
+    differ = one.labels != other.labels
+    assert not differ.any() or (name in PREDICTS_THERE and one.scores[differ].max() < 0.01)
 
 
 def reads(name, kind):
@@ -120,8 +128,7 @@ def test_the_same_seed_gives_the_same_scores(name):
     first, again, other = (
         make(name, seed=seed).fit(planted(name)).predict(test) for seed in (1, 1, 2)
     )
-    assert np.array_equal(first.scores, again.scores)
-    assert np.array_equal(first.labels, again.labels)
+    assert_same(name, first, again)
     assert np.array_equal(first.scores, other.scores) == (name in WITHOUT_CHANCE)
 
 
@@ -132,8 +139,7 @@ def test_a_saved_model_gives_identical_scores(name, kind, fitted, tmp_path):
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     before, after = model.predict(test), loaded.predict(test)
-    assert np.array_equal(before.labels, after.labels)
-    assert np.array_equal(before.scores, after.scores)
+    assert_same(name, before, after)
     assert list(loaded.label_names_) == list(model.label_names_)
     assert loaded.get_parameters() == model.get_parameters()
     loaded.save(tmp_path / "again")
@@ -147,8 +153,7 @@ def test_one_document_at_a_time_gives_what_a_batch_gives(name, kind, fitted):
     batch = model.predict(test)
     for i in range(0, 300, 37):
         one = model.predict(test.take(np.array([i])))
-        assert np.array_equal(one.labels[0], batch.labels[i])
-        assert np.array_equal(one.scores[0], batch.scores[i])
+        assert_same(name, one, TopK(batch.labels[i : i + 1], batch.scores[i : i + 1]))
 
 
 def test_a_document_without_features_gets_the_most_frequent_labels(name, fitted):
