@@ -12,11 +12,9 @@ batch gives the very bits of one by one, and a GPU those of an exact search on a
 are ordered by the lower id.
 """
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count, pairwise
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,7 +38,7 @@ from longtail.nearest import (
     sum_by_cell,
     to_unit,
 )
-from longtail.parallel import n_threads
+from longtail.parallel import cut, in_threads, n_threads
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK
@@ -48,7 +46,6 @@ from longtail.topk import NO_LABEL, TopK
 Metric = Literal["inner", "cosine"]
 Method = Literal["auto", "exact", "approximate"]
 Found = tuple[Ids, Floats]
-Result = TypeVar("Result")
 
 LARGEST_EXACT = 1 << 24  # bytes of codes; more are divided into cells by method="auto"
 LARGEST_SHARE = 0.5  # of the vectors; where cells must open more for the recall, all are searched
@@ -478,41 +475,6 @@ def _count_enough(ranks: Ids, recall: float) -> int:
         else:
             low = middle + 1
     return low
-
-
-# ------------------------------------------------------------------------------------- threads
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-if hasattr(os, "register_at_fork"):  # a child has the pool, but none of its threads
-    os.register_at_fork(after_in_child=_pools.clear)
-
-
-def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
-    """Call compiled code for each task, here and on a pool; return the results in order.
-
-    The pool stays, as starting one takes as long as a search.
-    """
-    results: dict[int, Result] = {}
-    numbers = count()
-
-    def work() -> None:
-        while (i := next(numbers)) < len(tasks):
-            results[i] = function(*tasks[i])
-
-    n_others = min(n_threads(), len(tasks)) - 1
-    if n_others > 0 and n_threads() not in _pools:
-        _pools[n_threads()] = ThreadPoolExecutor(n_threads() - 1)
-    others = [_pools[n_threads()].submit(work) for _ in range(n_others)]
-    work()
-    for other in others:
-        if not other.cancel():  # unless nothing was left to do before it could begin
-            other.result()
-    return [results[i] for i in range(len(tasks))]
-
-
-def cut(n: int, n_parts: int) -> list[int]:
-    """Return the borders of at most `n_parts` equal parts of n."""
-    return sorted({n * part // n_parts for part in range(n_parts + 1)})
 
 
 # ---------------------------------------------------------------------------------------- codes

@@ -3,7 +3,9 @@
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TypeVar
+from itertools import count
+from threading import local
+from typing import Any, TypeVar
 
 from longtail.errors import ParameterError
 from longtail.progress import SILENT, Progress
@@ -11,6 +13,7 @@ from longtail.progress import SILENT, Progress
 Result = TypeVar("Result")
 
 _threads: int | None = None
+_here = local()  # `busy` in a thread whose work is one of several tasks
 
 
 def set_threads(n: int | None) -> None:
@@ -22,7 +25,9 @@ def set_threads(n: int | None) -> None:
 
 
 def n_threads() -> int:
-    """Return how many threads compiled work may use."""
+    """Return how many threads compiled work may use; one, where threads share work already."""
+    if getattr(_here, "busy", False):
+        return 1
     return _threads or len(os.sched_getaffinity(0))
 
 
@@ -61,3 +66,46 @@ def run_tasks(
             failures.append(error)
             raise
     return [results[i] for i in range(len(tasks))]
+
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):  # a child has the pool, but none of its threads
+    os.register_at_fork(after_in_child=_pools.clear)
+
+
+def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
+    """Call compiled code for each task, here and on a pool; return the results in order.
+
+    For work of milliseconds: the pool stays, as starting one takes as long as a search.
+    """
+    results: dict[int, Result] = {}
+    numbers, n_workers = count(), n_threads()
+
+    def work() -> None:
+        while (i := next(numbers)) < len(tasks):
+            results[i] = function(*tasks[i])
+
+    def work_beside() -> None:
+        _here.busy = True
+        try:
+            work()
+        finally:
+            _here.busy = False
+
+    n_others = min(n_workers, len(tasks)) - 1
+    if n_others <= 0:
+        work()
+        return [results[i] for i in range(len(tasks))]
+    if n_workers not in _pools:
+        _pools[n_workers] = ThreadPoolExecutor(n_workers - 1)
+    others = [_pools[n_workers].submit(work_beside) for _ in range(n_others)]
+    work_beside()
+    for other in others:
+        if not other.cancel():  # unless nothing was left to do before it could begin
+            other.result()
+    return [results[i] for i in range(len(tasks))]
+
+
+def cut(n: int, n_parts: int) -> list[int]:
+    """Return the borders of at most `n_parts` equal parts of n."""
+    return sorted({n * part // n_parts for part in range(n_parts + 1)})

@@ -22,9 +22,7 @@ from longtail.index import (
     build_index,
     check_floats,
     copy_to,
-    cut,
     encode,
-    in_threads,
 )
 from longtail.nearest import (
     BLOCK,
@@ -39,7 +37,7 @@ from longtail.nearest import (
     round_query,
     sort_best,
 )
-from longtail.parallel import n_threads
+from longtail.parallel import cut, in_threads, n_threads
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
 

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from longtail.errors import ParameterError
-from longtail.parallel import n_threads, run_tasks, set_threads
+from longtail.parallel import in_threads, n_threads, run_tasks, set_threads
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +74,13 @@ def test_no_threads_at_all():
 
 def test_nothing_to_do():
     assert run_tasks(abs, [], []) == []
+
+
+def test_work_inside_of_threads_stays_in_its_thread():
+    def look(_):
+        return n_threads(), in_threads(str, [(1,), (2,)])
+
+    set_threads(2)
+    assert in_threads(look, [(0,)] * 4) == [(1, ["1", "2"])] * 4
+    assert in_threads(look, [(0,)]) == [(2, ["1", "2"])]  # a single task may have all threads
+    assert n_threads() == 2

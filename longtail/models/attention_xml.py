@@ -113,7 +113,7 @@ class AttentionXML(Neural):
 
     name: ClassVar[str] = "attention-xml"
     summary: ClassVar[str] = "reads texts word by word; each label looks at the words it needs"
-    choose_when: ClassVar[str] = "documents are texts of a sentence or more, and there is a GPU"
+    choose_when: ClassVar[str] = "documents are texts, and there is a GPU"
     reads = ("texts",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "small": {

@@ -28,7 +28,6 @@ from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.explanation import Explanation, Neighbour, Term, Vote, explain_terms
 from longtail.features import Tfidf
-from longtail.index import in_threads
 from longtail.metrics import TrainingCounts, evaluate
 from longtail.models.base import Documents, Model
 from longtail.models.fusion_combiner import (
@@ -66,6 +65,7 @@ from longtail.models.fusion_parts import (
 from longtail.models.fusion_training import Training, nest_parts
 from longtail.models.fusion_trees import Trees
 from longtail.models.neural import Device
+from longtail.parallel import in_threads
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK

@@ -18,9 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 from numba import njit
 
-from longtail.index import cut, in_threads
 from longtail.nearest import NOTHING, Best, Floats, Ids, offer, sort_best
-from longtail.parallel import n_threads
+from longtail.parallel import cut, in_threads, n_threads
 from longtail.rows import Rows, view_rows
 
 QUERIES_A_TASK = 64
