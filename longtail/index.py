@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import DataError, MissingExtraError, ParameterError
@@ -34,14 +33,12 @@ from longtail.nearest import (
     merge,
     rank_cells,
     search,
-    share_labels,
     sum_by_cell,
     to_unit,
 )
 from longtail.parallel import cut, in_threads, n_threads
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
-from longtail.topk import NO_LABEL, TopK
 
 Metric = Literal["inner", "cosine"]
 Method = Literal["auto", "exact", "approximate"]
@@ -536,66 +533,3 @@ def copy_to(device: str, vectors: Floats) -> _OnDevice:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ParameterError(f"There is no GPU to search on. Got the device {device!r}; use 'cpu'.")
     return _OnDevice(torch, device, vectors)
-
-
-# --------------------------------------------------------------------------- labels of neighbours
-
-
-def weigh_votes(similarities: NDArray[Any], temperature: float) -> Floats:
-    """Return how much each neighbour (n, m) counts: e^(s/T), the nearest of a document 1.
-
-    A temperature of 0 counts all of them alike.
-    """
-    if not temperature:
-        return np.ones(similarities.shape, np.float32)
-    exact = similarities.astype(np.float64)
-    return np.exp((exact - exact[:, :1]) / temperature).astype(np.float32)
-
-
-def aggregate(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) -> TopK:
-    """Rank labels by the share of a document's neighbours that carry them.
-
-    A neighbour counts by its similarity, a negative one and the id -1 not at all; so the scores
-    lie between 0 and 1, and a document without any similar neighbour gets no labels.
-
-    Args:
-        ids: (n, m) the neighbours of n documents: rows of `Y`.
-        similarities: (n, m) how much each neighbour counts.
-        Y: (n_neighbours, n_labels) the labels of the neighbours.
-        k: how many labels to keep for each document; where there are fewer, all.
-    """
-    if k < 1:
-        raise ParameterError(f"k must be at least 1. Got {k} instead.")
-    ids = np.require(ids, np.int32, ["C", "A", "W"])
-    weights = np.require(similarities, np.float32, ["C", "A", "W"])
-    if ids.ndim != 2 or ids.shape != weights.shape:
-        raise DataError(f"{ids.shape} neighbours have {weights.shape} similarities")
-    if ids.size and (ids.min() < -1 or ids.max() >= Y.shape[0]):
-        raise DataError(
-            f"neighbours are numbered from {ids.min()} to {ids.max()}, "
-            f"but labels are known of {Y.shape[0]}"
-        )
-    if not np.isfinite(weights).all():
-        raise DataError("the similarities hold values that are not finite")
-    labels = Y.indices.astype(np.int32, copy=False)
-    start = Y.indptr.astype(np.int64, copy=False)
-    k = min(k, Y.shape[1])
-    tasks = [
-        (ids[a:b], weights[a:b], start, labels, Y.shape[1], k)
-        for a, b in pairwise(cut(len(ids), n_threads()))
-    ]
-    if not tasks:
-        return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-    found = in_threads(share_labels, tasks)
-    return TopK(
-        np.concatenate([best for best, _ in found]), np.concatenate([part for _, part in found])
-    )
-
-
-def fill_labels(top: TopK, frequent: Ids) -> TopK:
-    """Put the labels that come first in `frequent`, with score 0, where a row has too few."""
-    for i in np.flatnonzero((top.labels == NO_LABEL).any(axis=1)):
-        found = top.labels[i][top.labels[i] != NO_LABEL]
-        more = frequent[~np.isin(frequent, found)]
-        top.labels[i, len(found) :] = more[: top.k - len(found)]
-    return top

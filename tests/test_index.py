@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import longtail.index as module
 from longtail.errors import DataError, MissingExtraError, ParameterError
-from longtail.index import Index, aggregate, build_index, weigh_votes
+from longtail.index import Index, build_index
 from longtail.parallel import set_threads
 from longtail.store import Files, read_folder, write_folder
-from longtail.topk import NO_LABEL
 
 
 def clustered(n: int, dim: int, n_clusters: int = 20, seed: int = 0) -> np.ndarray:
@@ -442,80 +440,3 @@ def test_queries_that_cannot_be_answered_are_refused() -> None:
     with pytest.raises(DataError) as caught:
         build_index(clustered(300, 4), method="approximate", queries=clustered(5, 3))
     assert str(caught.value) == "the queries have 3 dimensions, but the vectors 4"
-
-
-# -- labels of neighbours --------------------------------------------------------------------------
-
-LABELS = sp.csr_matrix(np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]], np.float32))
-
-
-def test_labels_are_ranked_by_their_share_of_the_neighbours() -> None:
-    top = aggregate(np.array([[0, 1, 2]]), np.array([[0.5, 0.3, 0.2]]), LABELS, 4)
-    np.testing.assert_array_equal(top.labels, [[1, 0, 2, NO_LABEL]])
-    np.testing.assert_allclose(top.scores, [[0.8, 0.5, 0.3, 0]], rtol=1e-6)
-
-
-def test_equal_shares_are_ordered_by_label() -> None:
-    top = aggregate(np.array([[1, 0]]), np.array([[1, 1]]), LABELS, 3)
-    np.testing.assert_array_equal(top.labels, [[1, 0, 2]])
-    np.testing.assert_array_equal(top.scores, np.array([[1, 0.5, 0.5]], np.float32))
-
-
-def test_dissimilar_and_missing_neighbours_have_no_say() -> None:
-    ids = np.array([[0, 1], [0, -1], [0, 1], [2, 2]])
-    weights = np.array([[1, -1], [1, 1], [0, -1], [1, 1]])
-    top = aggregate(ids, weights, LABELS, 2)
-    np.testing.assert_array_equal(top.labels, [[0, 1], [0, 1], [NO_LABEL] * 2, [NO_LABEL] * 2])
-    np.testing.assert_array_equal(top.scores, [[1, 1], [1, 1], [0, 0], [0, 0]])
-
-
-@pytest.mark.usefixtures("threads")
-def test_aggregation_agrees_with_a_literal_one() -> None:
-    rng = np.random.default_rng(0)
-    Y = sp.random(200, 30, 0.1, format="csr", random_state=rng, data_rvs=np.ones)
-    ids = rng.integers(-1, 200, (40, 8))
-    weights = rng.uniform(-0.5, 1, (40, 8))
-    used = np.where(ids < 0, 0, np.maximum(weights.astype(np.float32), 0)).astype(np.float64)
-    shares = (used[:, :, None] * Y.toarray()[ids]).sum(axis=1) / used.sum(axis=1, keepdims=True)
-    top = aggregate(ids, weights, Y, 6)
-    order = np.argsort(-shares.astype(np.float32), axis=1, kind="stable")[:, :6]
-    expected = np.take_along_axis(shares, order, axis=1)
-    np.testing.assert_allclose(top.scores, expected, rtol=1e-6)
-    np.testing.assert_array_equal(top.labels, np.where(expected > 0, order, NO_LABEL))
-
-
-def test_aggregation_of_nothing() -> None:
-    top = aggregate(np.empty((0, 3), np.int32), np.empty((0, 3)), LABELS, 9)
-    assert top.labels.shape == top.scores.shape == (0, 4)
-
-
-def test_neighbours_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(DataError) as caught:
-        aggregate(np.array([[0, 3]]), np.ones((1, 2)), LABELS, 1)
-    assert str(caught.value) == "neighbours are numbered from 0 to 3, but labels are known of 3"
-    with pytest.raises(DataError) as caught:
-        aggregate(np.array([[0, 1]]), np.ones((1, 3)), LABELS, 1)
-    assert str(caught.value) == "(1, 2) neighbours have (1, 3) similarities"
-    with pytest.raises(DataError) as caught:
-        aggregate(np.array([[0]]), np.array([[np.nan]]), LABELS, 1)
-    assert str(caught.value) == "the similarities hold values that are not finite"
-    with pytest.raises(ParameterError) as caught:
-        aggregate(np.array([[0]]), np.ones((1, 1)), LABELS, 0)
-    assert str(caught.value) == "k must be at least 1. Got 0 instead."
-
-
-def test_damaged_labels_are_refused() -> None:
-    damaged = LABELS.copy()
-    damaged.indices[0] = 10**6
-    with pytest.raises(ValueError, match="holds a label that does not exist"):
-        aggregate(np.array([[0]]), np.ones((1, 1)), damaged, 1)
-    damaged = LABELS.copy()
-    damaged.indptr[1] = 10**6
-    with pytest.raises(ValueError, match="its rows lie outside of its cells"):
-        aggregate(np.array([[0]]), np.ones((1, 1)), damaged, 1)
-
-
-def test_a_neighbour_counts_by_its_cosine():
-    cosines = np.array([[0.9, 0.8, 0.5]], np.float32)
-    np.testing.assert_allclose(weigh_votes(cosines, 0.1), [[1, np.exp(-1), np.exp(-4)]], rtol=1e-5)
-    assert weigh_votes(cosines, 0).tolist() == [[1, 1, 1]]

@@ -7,21 +7,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.index import (
-    LARGEST_EXACT,
-    Index,
-    aggregate,
-    build_index,
-    encode,
-    fill_labels,
-    weigh_votes,
-)
+from longtail.index import LARGEST_EXACT, Index, build_index, encode
 from longtail.metrics import evaluate
 from longtail.nearest import find_centres, to_unit
 from longtail.progress import SILENT, Progress
 from longtail.rows import view_rows
 from longtail.store import Files
 from longtail.topk import TopK
+from longtail.votes import aggregate, fill_labels, weigh_votes
 
 Floats = NDArray[np.float32]
 

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.embedder import Embedder
-from longtail.index import aggregate, build_index, weigh_votes
+from longtail.index import build_index
 from longtail.layers import Cells, RowAdam, drop_cells, multiply, read_once
 from longtail.metrics import evaluate
 from longtail.models.dxml_neighbours import USUAL
 from longtail.models.neural import pairs_of
 from longtail.rows import view_rows
+from longtail.votes import aggregate, weigh_votes
 
 if TYPE_CHECKING:
     from longtail.models.dxml import DXML

@@ -28,7 +28,6 @@ from longtail.data import Dataset, as_dataset
 from longtail.errors import ParameterError
 from longtail.explanation import Explanation, Neighbour
 from longtail.features import Tfidf
-from longtail.index import aggregate, fill_labels, weigh_votes
 from longtail.models.base import Documents, Model
 from longtail.models.knn_space import EmbeddingSpace, Nearest, Space, WordSpace, take_matrix
 from longtail.models.knn_votes import (
@@ -44,6 +43,7 @@ from longtail.models.knn_votes import (
 from longtail.progress import SILENT, Progress
 from longtail.store import Files
 from longtail.topk import TopK
+from longtail.votes import aggregate, fill_labels, weigh_votes
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]

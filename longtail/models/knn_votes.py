@@ -6,9 +6,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.index import aggregate, weigh_votes
 from longtail.metrics import evaluate
 from longtail.models.neural import weigh_features
+from longtail.votes import aggregate, weigh_votes
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]

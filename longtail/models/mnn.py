@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from longtail.embedder import Embedder, embed_rows
 from longtail.features import Tfidf
-from longtail.index import Index, aggregate, build_index, weigh_votes
+from longtail.index import Index, build_index
 from longtail.models.neural import (
     Device,
     Neural,
@@ -47,6 +47,7 @@ from longtail.progress import Progress
 from longtail.rows import view_rows
 from longtail.store import Files
 from longtail.topk import NO_LABEL, TopK
+from longtail.votes import aggregate, weigh_votes
 
 if TYPE_CHECKING:
     from longtail.memory import Needs

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.embedder import Embedder
-from longtail.index import aggregate, weigh_votes
 from longtail.layers import Cells, NormalisedLinear, RowAdam, multiply, read_once
 from longtail.metrics import evaluate
 from longtail.rows import view_rows
 from longtail.topk import TopK
+from longtail.votes import aggregate, weigh_votes
 
 if TYPE_CHECKING:
     from longtail.models.mnn import MNN, Embedding, Rank
