@@ -130,15 +130,25 @@ def test_a_budget_that_runs_out_drops_what_is_left(monkeypatch):
 
 def test_estimates_follow_the_parts_that_were_trained_in_the_same_place():
     paces = fusion_training.Paces("cuda")
-    linear, knn, glas, reader = (
+    linear, knn, glas, mnn, reader = (
         Part(name, "", seconds)
-        for name, seconds in (("linear", 80), ("knn", 10), ("glas", 5), ("attention-xml", 60))
+        for name, seconds in (
+            ("linear", 80),
+            ("knn", 10),
+            ("glas", 5),
+            ("mnn", 5),
+            ("attention-xml", 60),
+        )
     )
     paces.record(linear, seconds=380, trainings=2)  # 400 s with starting, not 180
+    assert paces.expect(linear) == 190
     assert paces.expect(knn) == pytest.approx(10 * 400 / 180)
     assert paces.expect(reader) == 60
     paces.record(glas, seconds=10, trainings=1)  # hardly more than starting
     assert paces.expect(reader) == pytest.approx(60 * 30 / 25)
+    paces.record(mnn, seconds=200, trainings=1)  # a wrong estimate, not a slow machine
+    assert paces.expect(reader) == pytest.approx(60 * 30 / 25)
+    assert paces.expect(mnn) == 200
 
 
 def test_a_part_is_stopped_when_the_budget_is_spent():

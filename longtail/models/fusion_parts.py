@@ -194,6 +194,8 @@ REFERENCE_FLOPS = 1.1e11  # of the two cores that the estimates come from
 SLOWEST = 0.2  # multiplying says little about other work, so it must not change estimates more
 
 
+UNCACHED = 10_000  # features whose vectors no cache holds
+
 Estimate = Callable[[Facts, str | None], float]  # for a model with a preset, or its defaults
 
 
@@ -205,7 +207,7 @@ def _linear(facts: Facts, _: str | None) -> float:
 
 
 def _glas(facts: Facts, preset: str | None) -> float:
-    """Three products of matrices a pass, and on a CPU what is done to each score besides."""
+    """Three products of matrices a pass; on a CPU, what is done to each score and word besides."""
     model = GLaS.from_settings({} if preset is None else {"preset": preset})
     epochs = model.epochs or np.clip(2 + 75_000 / facts.n_documents, 3, 8)
     inner = facts.n_cells / facts.n_documents + model.dim + facts.n_labels
@@ -213,7 +215,8 @@ def _glas(facts: Facts, preset: str | None) -> float:
     if facts.kind == "cuda":
         return float(3 + flops / 6e13)
     n_scores = epochs * facts.n_documents * facts.n_labels
-    return float(2 + 0.02 * 128 * epochs + flops / 5.2e10 + 2e-8 * n_scores)
+    n_read = epochs * facts.n_cells * model.dim if facts.n_features > UNCACHED else 0
+    return float(2 + 0.02 * 128 * epochs + flops / 5.2e10 + 2e-8 * n_scores + 2.5e-9 * n_read)
 
 
 def _attention_xml(facts: Facts, preset: str | None) -> float:

@@ -62,24 +62,31 @@ class Limited:
 
 
 class Paces:
-    """How much longer parts take than estimated, by the last one that was trained in a place.
+    """How long parts take, by what was trained before.
 
-    A busy CPU says nothing about a GPU, and what a part needs to start nothing about the next.
+    A part that was trained already takes as long again. For another, a slow machine makes all
+    parts slow, so the one nearest to its estimate tells how slow it is; but a busy CPU says nothing
+    about a GPU, and what a part needs to start nothing about the next.
     """
 
     STARTING = 20.0  # seconds, such as for compiling
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # where torch trains
-        self._paces: dict[str, float] = {}
+        self._took: dict[str, float] = {}  # seconds of one training, by part
+        self._paces: dict[str, float] = {}  # times the estimate, by place
 
     def record(self, part: Part, seconds: float, trainings: float) -> None:
         """Remember what so many trainings have taken."""
+        self._took[part.name] = seconds / trainings
         pace = (seconds + self.STARTING) / (part.seconds * trainings + self.STARTING)
-        self._paces[self._place(part)] = float(np.clip(pace, 0.3, 5))
+        place = self._place(part)
+        self._paces[place] = min(float(np.clip(pace, 0.3, 5)), self._paces.get(place, np.inf))
 
     def expect(self, part: Part) -> float:
         """Return the seconds that one training will take."""
+        if part.name in self._took:
+            return self._took[part.name]
         return part.seconds * self._paces.get(self._place(part), 1.0)
 
     def _place(self, part: Part) -> str:
