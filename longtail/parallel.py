@@ -78,28 +78,25 @@ def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]
 
     For work of milliseconds: the pool stays, as starting one takes as long as a search.
     """
+    n_workers = n_threads()
+    n_others = min(n_workers, len(tasks)) - 1
+    if n_others < 1:
+        return [function(*task) for task in tasks]
     results: dict[int, Result] = {}
-    numbers, n_workers = count(), n_threads()
+    numbers = count()
 
     def work() -> None:
-        while (i := next(numbers)) < len(tasks):
-            results[i] = function(*tasks[i])
-
-    def work_beside() -> None:
         _here.busy = True
         try:
-            work()
+            while (i := next(numbers)) < len(tasks):
+                results[i] = function(*tasks[i])
         finally:
             _here.busy = False
 
-    n_others = min(n_workers, len(tasks)) - 1
-    if n_others <= 0:
-        work()
-        return [results[i] for i in range(len(tasks))]
     if n_workers not in _pools:
         _pools[n_workers] = ThreadPoolExecutor(n_workers - 1)
-    others = [_pools[n_workers].submit(work_beside) for _ in range(n_others)]
-    work_beside()
+    others = [_pools[n_workers].submit(work) for _ in range(n_others)]
+    work()
     for other in others:
         if not other.cancel():  # unless nothing was left to do before it could begin
             other.result()

@@ -192,9 +192,8 @@ def measure_speed() -> float:
 
 REFERENCE_FLOPS = 1.1e11  # of the two cores that the estimates come from
 SLOWEST = 0.2  # multiplying says little about other work, so it must not change estimates more
-
-
 UNCACHED = 10_000  # features whose vectors no cache holds
+
 
 Estimate = Callable[[Facts, str | None], float]  # for a model with a preset, or its defaults
 
