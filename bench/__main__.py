@@ -12,7 +12,7 @@ from bench.methods import choose
 from bench.rows import find_rows
 from bench.table import has_ours, ratio_table, results_table, training_table
 from bench.trial import ROOT, run_all
-from longtail.comparison.machine import describe
+from longtail.compare.machine import describe
 
 WORK = ROOT / "bench" / ".work"
 DATA = ROOT.parent / "shared" / "data"

@@ -26,9 +26,9 @@ import longtail
 from bench import gpu_time
 from bench.made_up import make_up
 from longtail.data.dataset import Dataset
-from longtail.metrics import evaluate
-from longtail.models.attention_xml import AttentionXML
-from longtail.parallel import set_threads
+from longtail.evaluation.metrics import evaluate
+from longtail.models.attention_xml.model import AttentionXML
+from longtail.runtime.parallel import set_threads
 
 N_WARM, N_TEST, N_SINGLE, THREADS = 2_000, 2_000, 200, 2
 
@@ -117,7 +117,7 @@ def make(settings: dict[str, Any], **more: Any) -> AttentionXML:
 
 def choose_device(name: str) -> str:
     """Return "cpu" or "cuda"."""
-    from longtail.processes import choose_device
+    from longtail.training.processes import choose_device
 
     return choose_device(name).type
 

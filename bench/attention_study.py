@@ -24,7 +24,7 @@ import longtail
 from bench.plots import draw_bars
 from bench.table import markdown
 from longtail.data.dataset import Dataset
-from longtail.metrics import evaluate
+from longtail.evaluation.metrics import evaluate
 from longtail.models import get_model_class
 from longtail.models.base import Model
 

@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from bench.table import markdown
-from longtail.label_graph import Walks, build_graph, learn_vectors
-from longtail.parallel import n_threads, set_threads
+from longtail.labels.graph import Walks, build_graph, learn_vectors
 from longtail.progress import SILENT
+from longtail.runtime.parallel import n_threads, set_threads
 
 HEADINGS = ["step", "seconds", "CPU s", "peak MB", "what"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from bench.plots import draw_bars
 from bench.table import markdown
 from longtail import Dataset, evaluate, load
-from longtail.models.dxml import DXML
+from longtail.models.dxml.model import DXML
 
 STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     "network": {

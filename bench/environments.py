@@ -5,7 +5,7 @@ import sys
 import venv
 from pathlib import Path
 
-from longtail.comparison.process import shorten
+from longtail.compare.process import shorten
 from longtail.peers import OURS
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")

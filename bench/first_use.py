@@ -9,7 +9,7 @@ import time
 
 SMALL_JOB = """
 from pathlib import Path
-from longtail.comparison.ours import Ours
+from longtail.compare.ours import Ours
 Ours({"model": "linear"}, 2, Path(), 5).warm_up()
 """
 

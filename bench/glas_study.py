@@ -24,8 +24,8 @@ from typing import Any
 import longtail
 from bench.table import markdown
 from longtail.data.dataset import Dataset
-from longtail.metrics import evaluate
-from longtail.models.glas import GLaS
+from longtail.evaluation.metrics import evaluate
+from longtail.models.glas.model import GLaS
 
 # By what each parameter of the base setting is multiplied, or what takes its place.
 FACTORS: dict[str, list[float]] = {

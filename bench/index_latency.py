@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.table import markdown
-from longtail.index import Index, build_index
-from longtail.parallel import n_threads, set_threads
+from longtail.runtime.parallel import n_threads, set_threads
+from longtail.search.index import Index, build_index
 
 Floats = NDArray[np.float32]
 Ids = NDArray[Any]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bench.made_up import MadeUp, make_up
 from bench.table import markdown
-from longtail.metrics import evaluate
+from longtail.evaluation.metrics import evaluate
 from longtail.models import get_model_class
 from longtail.models.base import Model
 

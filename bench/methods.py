@@ -1,6 +1,6 @@
 """Every method that the benchmark compares: two of our own, and the peers."""
 
-from longtail.comparison.contenders import MODULE
+from longtail.compare.contenders import MODULE
 from longtail.peers import OURS, PEERS, SLOW_PEERS, Contender
 
 METHODS = [

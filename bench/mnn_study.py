@@ -16,11 +16,11 @@ import scipy.sparse as sp
 
 from bench.table import markdown
 from longtail import Dataset, load
-from longtail.features import Tfidf
-from longtail.models.mnn import MNN, PRECISION
-from longtail.models.mnn_training import Training, choose_ranking
+from longtail.models.mnn.model import MNN, PRECISION
+from longtail.models.mnn.network import Training, choose_ranking
 from longtail.models.neural import choose_batch_size, weigh_features, weigh_rows
-from longtail.trainer import train
+from longtail.text.tfidf import Tfidf
+from longtail.training.loop import train
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "hardest of 32, equation (11)": {"loss": "hardest", "negatives": 32},

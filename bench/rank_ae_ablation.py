@@ -17,7 +17,7 @@ import longtail
 from bench.noise_study import read_runs
 from bench.plots import draw_bars
 from bench.table import markdown
-from longtail.models.rank_ae import RankAE
+from longtail.models.rank_ae.model import RankAE
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "no attention": {"attention": False},

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.environments import PeerError, python_of
-from longtail.comparison.table import finished, markdown
+from longtail.compare.table import finished, markdown
 from longtail.data import write_dataset
 from longtail.data.debian import load_debian
 from longtail.peers import PEERS

@@ -13,9 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 import longtail
-from longtail.comparison.split import as_plain_rows
+from longtail.compare.split import as_plain_rows
 from longtail.data.dataset import Dataset
-from longtail.features import Tfidf
+from longtail.text.tfidf import Tfidf
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from longtail.comparison.table import Column, markdown
+from longtail.compare.table import Column, markdown
 
 Result = dict[str, Any]
 

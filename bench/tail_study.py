@@ -23,7 +23,7 @@ from bench.table import markdown
 from longtail import Dataset, evaluate, load
 from longtail.data.describe import HEAD, TAIL, TORSO, UNSEEN, assign_bands
 from longtail.models import get_model_class, model_names
-from longtail.parallel import n_threads, set_threads
+from longtail.runtime.parallel import n_threads, set_threads
 from longtail.topk import TopK
 
 MODELS = ("linear", "glas", "dxml", "rank-ae", "mnn")

@@ -15,9 +15,9 @@ import numpy as np
 
 from bench.environments import PeerError, python_of
 from bench.rows import Rows
-from longtail.comparison.process import THREAD_VARIABLES, shorten
+from longtail.compare.process import THREAD_VARIABLES, shorten
 from longtail.data.dataset import Dataset
-from longtail.metrics import evaluate
+from longtail.evaluation.metrics import evaluate
 from longtail.peers import Contender
 from longtail.topk import TopK
 

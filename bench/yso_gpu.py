@@ -20,8 +20,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from bench import gpu_time
-from longtail.metrics import evaluate
-from longtail.models.glas import GLaS
+from longtail.evaluation.metrics import evaluate
+from longtail.models.glas.model import GLaS
 
 PARTS = ("train_X", "train_Y", "test_X", "test_Y")
 

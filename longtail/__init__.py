@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         NotFittedError,
         ParameterError,
     )
-    from longtail.metrics import evaluate
+    from longtail.evaluation.metrics import evaluate
     from longtail.models import (
         DXML,
         KNN,
@@ -39,7 +39,7 @@ _HOME = {
     "ModelFileError": "errors",
     "NotFittedError": "errors",
     "ParameterError": "errors",
-    "evaluate": "metrics",
+    "evaluate": "evaluation.metrics",
     "AttentionXML": "models",
     "DXML": "models",
     "Fusion": "models",

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from planted import planted_rows
 
-from longtail.metrics import evaluate
+from longtail.evaluation.metrics import evaluate
 from longtail.topk import TopK
-from longtail.trainer import Plan, train
+from longtail.training.loop import Plan, train
 
 
 class Module(torch.nn.Module):

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="AttentionXML needs torch")
 
 from bench import attention_speed, attention_study  # noqa: E402
 from longtail.data import Parts, write_dataset  # noqa: E402
-from longtail.parallel import set_threads  # noqa: E402
+from longtail.runtime.parallel import set_threads  # noqa: E402
 
 SMALL = {"word_dim": 8, "hidden": 8, "head": 8, "epochs": 2, "batch_size": 32}
 GIVEN = [part for name in SMALL for part in ("--set", f"{name}={SMALL[name]}")]

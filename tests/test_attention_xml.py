@@ -9,11 +9,12 @@ torch = pytest.importorskip("torch")
 
 from longtail import evaluate, load_model  # noqa: E402
 from longtail.errors import DataError, ModelFileError, ParameterError  # noqa: E402
+from longtail.labels.tree import LabelTree  # noqa: E402
 from longtail.models import attention_xml  # noqa: E402
 from longtail.models import attention_xml_network as network  # noqa: E402
 from longtail.models import attention_xml_training as training  # noqa: E402
-from longtail.models.attention_xml import AttentionXML  # noqa: E402
-from longtail.models.attention_xml_network import (  # noqa: E402
+from longtail.models.attention_xml.model import AttentionXML  # noqa: E402
+from longtail.models.attention_xml.network import (  # noqa: E402
     START,
     Network,
     Shape,
@@ -22,23 +23,22 @@ from longtail.models.attention_xml_network import (  # noqa: E402
     from_arrays,
     to_arrays,
 )
-from longtail.models.attention_xml_search import (  # noqa: E402
+from longtail.models.attention_xml.search import (  # noqa: E402
     Member,
     list_children,
     mean_of,
     read_documents,
 )
-from longtail.models.attention_xml_training import (  # noqa: E402
+from longtail.models.attention_xml.training import (  # noqa: E402
     choose_candidates,
     find_nodes,
     mark_relevant,
     number_anew,
 )
-from longtail.rows import view_rows  # noqa: E402
-from longtail.store import read_folder, write_folder  # noqa: E402
-from longtail.tokens import TokenRows  # noqa: E402
+from longtail.runtime.rows import view_rows  # noqa: E402
+from longtail.runtime.store import read_folder, write_folder  # noqa: E402
+from longtail.text.tokens import TokenRows  # noqa: E402
 from longtail.topk import NO_LABEL, TopK  # noqa: E402
-from longtail.tree import LabelTree  # noqa: E402
 
 CPU = torch.device("cpu")
 SMALL = {

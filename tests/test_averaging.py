@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="weights are torch's tensors")
 
-from longtail.averaging import WeightMean  # noqa: E402
+from longtail.training.averaging import WeightMean  # noqa: E402
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="batches hold torch's tensors")
 
-from longtail.batches import Batches, prefetch  # noqa: E402
-from longtail.processes import Processes  # noqa: E402
+from longtail.training.batches import Batches, prefetch  # noqa: E402
+from longtail.training.processes import Processes  # noqa: E402
 
 CPU = torch.device("cpu")
 

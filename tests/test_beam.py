@@ -3,10 +3,10 @@ import pytest
 import scipy.sparse as sp
 from planted import planted_rows
 
-from longtail import beam
-from longtail.beam import check_tree, search
 from longtail.models import Linear
-from longtail.rows import scale_to_unit, view_rows
+from longtail.models.linear import beam
+from longtail.models.linear.beam import check_tree, search
+from longtail.runtime.rows import scale_to_unit, view_rows
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from bench.rows import Rows, to_rows
 from bench.scaling import growth_table
 from bench.table import COLUMNS, best_peer, markdown, ratio, ratio_table, results_table
 from bench.trial import _median, run_all
-from longtail.comparison.process import shorten
+from longtail.compare.process import shorten
 from longtail.data.dataset import Dataset
 from longtail.peers import OURS, Contender
 from longtail.peers.measure import pad

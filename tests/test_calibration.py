@@ -10,7 +10,8 @@ from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
 from longtail import KNN, Linear
-from longtail.calibration import (
+from longtail.errors import DataError, NotFittedError, ParameterError
+from longtail.evaluation.calibration import (
     FIRST,
     Calibration,
     choose_depth,
@@ -24,9 +25,8 @@ from longtail.calibration import (
     reliability,
     sigmoid,
 )
-from longtail.errors import DataError, NotFittedError, ParameterError
-from longtail.metrics import TrainingCounts, evaluate
-from longtail.store import Files
+from longtail.evaluation.metrics import TrainingCounts, evaluate
+from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
 

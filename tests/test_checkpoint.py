@@ -4,7 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="checkpoints hold torch's tensors")
 
-from longtail.checkpoint import (  # noqa: E402
+from longtail.errors import LongtailError, ModelFileError, ParameterError  # noqa: E402
+from longtail.training.checkpoint import (  # noqa: E402
     as_fingerprint,
     find_checkpoints,
     make_run_dir,
@@ -14,7 +15,6 @@ from longtail.checkpoint import (  # noqa: E402
     restore_optimiser,
     write_checkpoint,
 )
-from longtail.errors import LongtailError, ModelFileError, ParameterError  # noqa: E402
 
 RUN = {"dim": 8}
 STATE = {

@@ -177,7 +177,7 @@ def break_verify(monkeypatch):
     def crash(path):
         raise ZeroDivisionError("all is lost")
 
-    monkeypatch.setattr("longtail.store.verify_folder", crash)
+    monkeypatch.setattr("longtail.runtime.store.verify_folder", crash)
 
 
 def test_a_bug_is_one_line_and_says_how_to_see_more(monkeypatch):
@@ -204,7 +204,7 @@ def test_a_system_error_is_one_line(monkeypatch):
     def fill_disk(path):
         raise OSError(28, "No space left on device", "/full")
 
-    monkeypatch.setattr("longtail.store.verify_folder", fill_disk)
+    monkeypatch.setattr("longtail.runtime.store.verify_folder", fill_disk)
     assert fail("verify", "somewhere") == "Error: /full: No space left on device"
 
 
@@ -212,7 +212,7 @@ def test_interruption_without_a_word_from_the_command(monkeypatch):
     def interrupt(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("longtail.store.verify_folder", interrupt)
+    monkeypatch.setattr("longtail.runtime.store.verify_folder", interrupt)
     result = run("verify", "somewhere")
     assert result.exit_code == 130
     assert result.stderr == "Stopped: nothing was written.\n"

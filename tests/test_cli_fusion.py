@@ -7,7 +7,7 @@ from planted import planted_texts
 from typer.testing import CliRunner
 
 from longtail.cli.app import app
-from longtail.models.knn import KNN
+from longtail.models.knn.model import KNN
 
 PARTS = ("--set", "parts=linear,knn")
 

@@ -16,14 +16,14 @@ pytest.importorskip("torch", reason="these models need torch")
 
 from longtail.cli.run_folder import RunFolder
 from longtail.models import load_model
-from longtail.store import read_folder
+from longtail.runtime.store import read_folder
 
 GLAS = ["--model", "glas", "--valid", "0", "--device", "cpu", "--set", "dim=8"]
 
 # Writes a checkpoint after every step, and dies by `kill -9` after the step of argv[1].
 IMPATIENT = """
 import os, signal, sys
-from longtail import trainer
+from longtail.training import loop as trainer
 from longtail.cli import main
 trainer.train.__kwdefaults__["checkpoint_seconds"] = 0
 save, last = trainer._Run.save, int(sys.argv.pop(1))
@@ -106,7 +106,7 @@ def test_memory_is_said_before_training(data, tmp_path):
 
 
 def test_a_loss_that_is_no_number_saves_the_last_good_weights(data, tmp_path, monkeypatch):
-    from longtail.models.glas_training import Training
+    from longtail.models.glas.network import Training
 
     n_calls, loss = iter(range(100)), Training.loss
     monkeypatch.setattr(

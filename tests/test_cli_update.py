@@ -11,7 +11,7 @@ pytest.importorskip("gensim")
 
 from longtail import load_model
 from longtail.cli import app
-from longtail.models.dxml import DXML
+from longtail.models.dxml.model import DXML
 
 WORDS = {
     "beer": ["hops", "malt", "yeast", "brew"],

@@ -11,13 +11,13 @@ import pytest
 import scipy.sparse as sp
 from planted import planted_dataset, planted_texts
 
-from longtail.comparison.bootstrap import (
+from longtail.compare.bootstrap import (
     choose_n_draws,
     correct,
     draw_metrics,
     mean_of_seeds,
 )
-from longtail.comparison.contenders import (
+from longtail.compare.contenders import (
     Home,
     Missing,
     find_entrants,
@@ -25,21 +25,21 @@ from longtail.comparison.contenders import (
     parse_models,
     text_settings,
 )
-from longtail.comparison.disagreement import (
+from longtail.compare.disagreement import (
     count_agreement,
     cut,
     find_disagreements,
     show_document,
 )
-from longtail.comparison.folder import ReportFolder, as_file_name, read_top, write_whole
-from longtail.comparison.process import Job, describe_failure, run
-from longtail.comparison.results import assemble
-from longtail.comparison.run import Failure, Plan, Run, drop_excluded, run_all
-from longtail.comparison.split import Split, checksum, read_split, write_given
-from longtail.comparison.table import escape, join, markdown, summarise, write_table
+from longtail.compare.folder import ReportFolder, as_file_name, read_top, write_whole
+from longtail.compare.process import Job, describe_failure, run
+from longtail.compare.results import assemble
+from longtail.compare.run import Failure, Plan, Run, drop_excluded, run_all
+from longtail.compare.split import Split, checksum, read_split, write_given
+from longtail.compare.table import escape, join, markdown, summarise, write_table
 from longtail.data import Dataset
 from longtail.errors import DataError, MissingExtraError, ParameterError
-from longtail.metrics import PerDocument, evaluate
+from longtail.evaluation.metrics import PerDocument, evaluate
 from longtail.peers import OURS, PEERS, Contender
 from longtail.progress import SILENT
 from longtail.topk import NO_LABEL, TopK
@@ -417,7 +417,7 @@ def test_a_peer_that_refuses_empty_rows_is_tried_without_them(tmp_path, unruly, 
     peer = Contender("refuse", "numpy", "unruly", {"does": "refuse"})
     # a peer gets our adapters alone, so that the stand-in has to lie beside them
     monkeypatch.setattr(
-        "longtail.comparison.process.write_library",
+        "longtail.compare.process.write_library",
         lambda folder: _copy_library(folder, tmp_path / "modules" / "unruly.py"),
     )
     (result,) = run_all(

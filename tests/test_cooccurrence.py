@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from longtail.cooccurrence import WINDOW, decompose, find_company, learn_word_vectors
-from longtail.tokens import TokenRows
+from longtail.text.ppmi import WINDOW, decompose, find_company, learn_word_vectors
+from longtail.text.tokens import TokenRows
 
 
 def rows_of(*documents):
@@ -41,7 +41,7 @@ def test_many_words_are_cut_into_tasks():
 
 
 def test_too_many_documents_are_thinned_out(monkeypatch):
-    monkeypatch.setattr("longtail.cooccurrence.MOST_TOKENS", 4)
+    monkeypatch.setattr("longtail.text.ppmi.MOST_TOKENS", 4)
     documents = [[0, 1], [2, 3], [0, 1], [2, 3]]
     assert find_company(rows_of(*documents), 4)[2:].nnz == 0
 

@@ -12,19 +12,19 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("gensim")
 
 from longtail import evaluate, load_model  # noqa: E402
-from longtail.embedder import embed_rows  # noqa: E402
 from longtail.errors import DataError, MissingExtraError, ParameterError  # noqa: E402
-from longtail.index import build_index  # noqa: E402
-from longtail.layers import Cells  # noqa: E402
 from longtail.models import dxml_neighbours as neighbours  # noqa: E402
 from longtail.models import dxml_training as module  # noqa: E402
 from longtail.models import neural  # noqa: E402
-from longtail.models.dxml import DXML  # noqa: E402
-from longtail.models.dxml_neighbours import extend_index  # noqa: E402
-from longtail.models.dxml_training import distance, mean_labels, new_network, open_network  # noqa: E402
-from longtail.models.linear import Linear  # noqa: E402
-from longtail.rows import view_rows  # noqa: E402
-from longtail.store import Files  # noqa: E402
+from longtail.models.dxml.model import DXML  # noqa: E402
+from longtail.models.dxml.neighbours import extend_index  # noqa: E402
+from longtail.models.dxml.network import distance, mean_labels, new_network, open_network  # noqa: E402
+from longtail.models.embedder import embed_rows  # noqa: E402
+from longtail.models.linear.model import Linear  # noqa: E402
+from longtail.runtime.rows import view_rows  # noqa: E402
+from longtail.runtime.store import Files  # noqa: E402
+from longtail.search.index import build_index  # noqa: E402
+from longtail.training.layers import Cells  # noqa: E402
 
 SMALL = {
     "dim": 16,

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("gensim")
 
 from bench import dxml_graph, dxml_study
-from longtail.parallel import set_threads
+from longtail.runtime.parallel import set_threads
 
 SMALL = ["dim=8", "hidden=8", "walks=5", "neighbours=5", "epochs=2", "device=cpu"]
 

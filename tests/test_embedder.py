@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from longtail.embedder import Embedder, embed_rows
-from longtail.rows import view_rows
+from longtail.models.embedder import Embedder, embed_rows
+from longtail.runtime.rows import view_rows
 
 
 def random_rows(n=20, n_features=30, seed=0):

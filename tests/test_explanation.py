@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from longtail.explanation import Explanation, Neighbour, Term, colour, explain_terms
-from longtail.features import Tfidf
+from longtail.evaluation.explanation import Explanation, Neighbour, Term, colour, explain_terms
+from longtail.text.tfidf import Tfidf
 
 
 def make(text, weights, label=None, **settings):

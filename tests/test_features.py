@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from longtail import features
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError
-from longtail.features import Tfidf
-from longtail.store import Files, read_folder, write_folder
+from longtail.runtime.store import Files, read_folder, write_folder
+from longtail.text import tfidf as features
+from longtail.text.tfidf import Tfidf
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 

@@ -10,10 +10,10 @@ from planted import planted_dataset, planted_rows, planted_texts
 from longtail import Fusion, evaluate, load_model
 from longtail.errors import DataError, ModelFileError, ParameterError, TrainingError
 from longtail.models import fusion_training
-from longtail.models.fusion_parts import Part, Scheme
-from longtail.models.knn import KNN
-from longtail.models.linear import Linear
-from longtail.store import read_folder, write_folder
+from longtail.models.fusion.plan import Part, Scheme
+from longtail.models.knn.model import KNN
+from longtail.models.linear.model import Linear
+from longtail.runtime.store import read_folder, write_folder
 
 PARTS = "linear,knn"
 
@@ -164,7 +164,7 @@ def test_held_out_documents_without_labels_make_all_parts_count_alike(monkeypatc
     X, Y = planted_rows(n=60)
     Y = Y.tolil()
     scheme = Scheme(1, 0.1, refit=True)
-    monkeypatch.setattr("longtail.models.fusion_parts.choose_schemes", lambda n: [scheme])
+    monkeypatch.setattr("longtail.models.fusion.plan.choose_schemes", lambda n: [scheme])
     ((_, held),) = scheme.split(60, seed=0)
     Y[held] = 0
     heard = Listener()
@@ -313,7 +313,7 @@ def test_nearest_documents_are_shown_with_their_texts():
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 def test_a_neural_part_keeps_its_checkpoints_below_the_run_folder(monkeypatch, tmp_path):
-    from longtail.models.glas import GLaS
+    from longtail.models.glas.model import GLaS
 
     folders = []
     monkeypatch.setattr(

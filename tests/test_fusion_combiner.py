@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from longtail.metrics import TrainingCounts, evaluate
-from longtail.models.fusion_combiner import (
+from longtail.evaluation.metrics import TrainingCounts, evaluate
+from longtail.models.fusion.stacking import (
     COMMON,
     LEAST,
     PER_PART,
@@ -19,8 +19,8 @@ from longtail.models.fusion_combiner import (
     join,
     possible_kinds,
 )
-from longtail.models.fusion_trees import Trees, grow_trees
-from longtail.store import Files
+from longtail.models.fusion.trees import Trees, grow_trees
+from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
 SHARES = np.array([0.5, 0.25, 0.1, 0.0], np.float32)

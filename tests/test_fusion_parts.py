@@ -3,7 +3,7 @@ import pytest
 
 from longtail.errors import ParameterError
 from longtail.models import get_model_class
-from longtail.models.fusion_parts import (
+from longtail.models.fusion.plan import (
     CHEAPER,
     NOTHING_HELD_OUT,
     Facts,

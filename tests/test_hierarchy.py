@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from longtail.errors import DataError, MissingExtraError
-from longtail.hierarchy import find_circle, link_labels, read_hierarchy
+from longtail.labels.hierarchy import find_circle, link_labels, read_hierarchy
 
 LABELS = ["beer", "wine", "drinks", "bread"]
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the log belongs to the trainer")
 
-from longtail.history import History, Log, Pace
+from longtail.training.history import History, Log, Pace
 
 
 def test_the_table_has_all_columns_and_is_whole(tmp_path, monkeypatch):

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import longtail.index as module
+import longtail.search.index as module
 from longtail.errors import DataError, MissingExtraError, ParameterError
-from longtail.index import Index, build_index
-from longtail.parallel import set_threads
-from longtail.store import Files, read_folder, write_folder
+from longtail.runtime.parallel import set_threads
+from longtail.runtime.store import Files, read_folder, write_folder
+from longtail.search.index import Index, build_index
 
 
 def clustered(n: int, dim: int, n_clusters: int = 20, seed: int = 0) -> np.ndarray:
@@ -150,8 +150,8 @@ def test_a_forked_process_can_search(tmp_path: Path) -> None:
     script.write_text(
         "import os\n"
         "import numpy as np\n"
-        "from longtail.index import build_index\n"
-        "from longtail.parallel import set_threads\n"
+        "from longtail.search.index import build_index\n"
+        "from longtail.runtime.parallel import set_threads\n"
         "set_threads(2)\n"
         "index = build_index(np.eye(300, 8, dtype=np.float32))\n"
         "index.search(np.eye(8, dtype=np.float32), 2)\n"
@@ -297,7 +297,7 @@ def test_missing_torch_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch)
 
 def test_torch_is_not_imported_on_a_cpu() -> None:
     script = (
-        "import sys, numpy; from longtail.index import build_index; "
+        "import sys, numpy; from longtail.search.index import build_index; "
         "build_index(numpy.eye(300, 8), method='approximate').search(numpy.eye(8), 2); "
         "sys.exit('torch' in sys.modules or 'faiss' in sys.modules)"
     )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bench.index_latency import HEADINGS, main, make_up, measure, recall_of
-from longtail.parallel import set_threads
+from longtail.runtime.parallel import set_threads
 
 
 @pytest.fixture(autouse=True)

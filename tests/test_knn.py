@@ -11,12 +11,12 @@ from planted import planted_dataset, planted_texts
 
 from longtail import KNN, Dataset, GLaS, evaluate, load_model
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError
-from longtail.models.knn_search import SparseIndex
-from longtail.models.knn_votes import USUAL, choose_votes, count_carriers, weigh_words
-from longtail.parallel import set_threads
+from longtail.models.knn.votes import USUAL, choose_votes, count_carriers, weigh_words
 from longtail.progress import Progress
-from longtail.rows import scale_to_unit
-from longtail.store import read_folder, write_folder
+from longtail.runtime.parallel import set_threads
+from longtail.runtime.rows import scale_to_unit
+from longtail.runtime.store import read_folder, write_folder
+from longtail.search.inverted import SparseIndex
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="glas needs torch")
 SMALL_GLAS = {"dim": 16, "epochs": 10, "learning_rate": 0.01, "device": "cpu"}

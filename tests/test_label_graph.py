@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.errors import MissingExtraError
-from longtail.label_graph import (
+from longtail.labels.graph import (
     END,
     Walks,
     build_graph,
@@ -17,7 +17,7 @@ from longtail.label_graph import (
     walk,
     whiten_vectors,
 )
-from longtail.parallel import set_threads
+from longtail.runtime.parallel import set_threads
 
 SETTINGS = {"n_walks": 20, "length": 10, "window": 2}
 

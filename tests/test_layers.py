@@ -6,8 +6,10 @@ import scipy.sparse as sp
 
 torch = pytest.importorskip("torch")
 
-from longtail import layers  # noqa: E402
-from longtail.layers import (  # noqa: E402
+from longtail.runtime.parallel import set_threads  # noqa: E402
+from longtail.runtime.rows import view_rows  # noqa: E402
+from longtail.training import layers  # noqa: E402
+from longtail.training.layers import (  # noqa: E402
     Cells,
     NormalisedLinear,
     RowAdam,
@@ -17,8 +19,6 @@ from longtail.layers import (  # noqa: E402
     read_once,
     take_rows,
 )
-from longtail.parallel import set_threads  # noqa: E402
-from longtail.rows import view_rows  # noqa: E402
 
 
 def random_rows(n=20, n_features=30, seed=0):

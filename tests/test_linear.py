@@ -8,7 +8,7 @@ from planted import planted_dataset, planted_rows
 from longtail import evaluate
 from longtail.errors import ParameterError
 from longtail.models import Linear
-from longtail.parallel import set_threads
+from longtail.runtime.parallel import set_threads
 
 TREE = {"flat": 0, "branching": 3, "max_leaf": 4}
 

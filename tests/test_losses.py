@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from longtail import losses  # noqa: E402
+from longtail.training import losses  # noqa: E402
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from longtail import memory
 from longtail.errors import MemoryPlanError, ParameterError
-from longtail.memory import Needs, format_bytes, free_ram, plan_memory
+from longtail.training import memory
+from longtail.training.memory import Needs, format_bytes, free_ram, plan_memory
 
 GIB = 1 << 30
 NEEDS = Needs(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, ParameterError
-from longtail.metrics import (
+from longtail.evaluation.metrics import (
     KS,
     PROPENSITIES,
     TrainingCounts,

@@ -11,13 +11,12 @@ from planted import planted_dataset
 torch = pytest.importorskip("torch")
 
 from longtail import evaluate, load_model  # noqa: E402
-from longtail.embedder import embed_rows  # noqa: E402
 from longtail.errors import MissingExtraError, ModelFileError, ParameterError  # noqa: E402
-from longtail.layers import Cells  # noqa: E402
 from longtail.models import mnn_training as module  # noqa: E402
 from longtail.models import neural  # noqa: E402
-from longtail.models.mnn import MNN  # noqa: E402
-from longtail.models.mnn_training import (  # noqa: E402
+from longtail.models.embedder import embed_rows  # noqa: E402
+from longtail.models.mnn.model import MNN  # noqa: E402
+from longtail.models.mnn.network import (  # noqa: E402
     Network,
     choose_ranking,
     cosines,
@@ -30,8 +29,9 @@ from longtail.models.mnn_training import (  # noqa: E402
     sample_negatives,
     softmax_loss,
 )
-from longtail.rows import view_rows  # noqa: E402
-from longtail.store import read_folder, write_folder  # noqa: E402
+from longtail.runtime.rows import view_rows  # noqa: E402
+from longtail.runtime.store import read_folder, write_folder  # noqa: E402
+from longtail.training.layers import Cells  # noqa: E402
 
 SMALL = {"dim": 16, "learning_rate": 0.01, "device": "cpu"}
 FIXED = {"rank": "neighbours", "n_neighbours": 10, "temperature": 0.1}
@@ -420,8 +420,8 @@ def test_training_without_torch_names_the_command(monkeypatch):
 
 
 def test_too_little_memory_names_what_fits(monkeypatch):
-    from longtail import memory
     from longtail.errors import MemoryPlanError
+    from longtail.training import memory
 
     monkeypatch.setattr(memory, "free_ram", lambda: 4 << 20)
     with pytest.raises(MemoryPlanError, match=r"what fits: dim=64 .* or dim=32"):

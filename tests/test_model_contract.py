@@ -342,7 +342,7 @@ def test_a_seed_out_of_range(name):
 
 def test_files_that_do_not_fit_together(name, fitted, tmp_path):
     """Whole files of a model whose parts disagree must not reach compiled code."""
-    from longtail.store import read_folder, write_folder
+    from longtail.runtime.store import read_folder, write_folder
 
     fitted[name, "any"].save(tmp_path / "model")
     files = read_folder(tmp_path / "model")

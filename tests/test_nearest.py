@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.index import build_index, encode
-from longtail.nearest import (
+from longtail.search.index import build_index, encode
+from longtail.search.kernels import (
     NOTHING,
     Searched,
     largest_query_value,

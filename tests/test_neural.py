@@ -9,8 +9,8 @@ pytest.importorskip("torch", reason="training needs torch")
 
 from longtail.errors import MissingExtraError, TrainingError
 from longtail.models import neural
-from longtail.models.glas import GLaS
-from longtail.rows import view_rows
+from longtail.models.glas.model import GLaS
+from longtail.runtime.rows import view_rows
 
 
 def test_features_are_weighed_where_rows_hold_counts():
@@ -58,7 +58,7 @@ def test_training_without_torch_names_the_command(monkeypatch):
 
 
 def test_a_loss_that_is_no_number_leaves_a_model_that_can_be_used(monkeypatch):
-    from longtail.models.glas_training import Training
+    from longtail.models.glas.network import Training
 
     n_calls, loss = iter(range(100)), Training.loss
     monkeypatch.setattr(

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from longtail.errors import ParameterError
-from longtail.parallel import in_threads, n_threads, run_tasks, set_threads
+from longtail.runtime.parallel import in_threads, n_threads, run_tasks, set_threads
 
 
 @pytest.fixture(autouse=True)

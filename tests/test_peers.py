@@ -8,10 +8,10 @@ import pytest
 from planted import planted_texts
 from test_comparison import open_folder, plan_of
 
-from longtail.comparison.contenders import Home, find_home
-from longtail.comparison.run import Run, run_all
-from longtail.comparison.split import Split
-from longtail.metrics import evaluate
+from longtail.compare.contenders import Home, find_home
+from longtail.compare.run import Run, run_all
+from longtail.compare.split import Split
+from longtail.evaluation.metrics import evaluate
 from longtail.peers import PEERS, SLOW_PEERS
 from longtail.peers.measure import count, pad
 from longtail.progress import SILENT
@@ -34,7 +34,7 @@ def test_a_peer_learns_planted_texts(peer, tmp_path, monkeypatch):
         pytest.skip(f"{peer.package} is not installed; make bench installs it")
     train, test = planted_texts(400).split(0.25)
     split = Split(train, test, "made up")
-    monkeypatch.setattr("longtail.comparison.contenders.find_home", lambda *_: home)
+    monkeypatch.setattr("longtail.compare.contenders.find_home", lambda *_: home)
     (run,) = run_all(plan_of(split, [peer]), open_folder(tmp_path / "out"), SILENT)
     assert isinstance(run, Run), run
     assert run.version == home.version

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="processes exchange torch's tensors"
 
 from torch import multiprocessing  # noqa: E402
 
-from longtail.processes import Processes  # noqa: E402
+from longtail.training.processes import Processes  # noqa: E402
 
 CPU = torch.device("cpu")
 

@@ -10,19 +10,20 @@ from planted import planted_dataset, planted_texts
 
 torch = pytest.importorskip("torch")
 
-from longtail import evaluate, load_model, losses  # noqa: E402
+from longtail import evaluate, load_model  # noqa: E402
 from longtail.errors import DataError, MissingExtraError, ParameterError  # noqa: E402
-from longtail.layers import Cells  # noqa: E402
 from longtail.models import neural  # noqa: E402
-from longtail.models.rank_ae import RankAE  # noqa: E402
-from longtail.models.rank_ae_reading import (  # noqa: E402
+from longtail.models.rank_ae.model import RankAE  # noqa: E402
+from longtail.models.rank_ae.network import ranking, ranking_over_all  # noqa: E402
+from longtail.models.rank_ae.reader import (  # noqa: E402
     Options,
     fit_curve,
     read_rows,
     weigh_words,
 )
-from longtail.models.rank_ae_training import ranking, ranking_over_all  # noqa: E402
-from longtail.rows import view_rows  # noqa: E402
+from longtail.runtime.rows import view_rows  # noqa: E402
+from longtail.training import losses  # noqa: E402
+from longtail.training.layers import Cells  # noqa: E402
 
 SMALL = {"dim": 16, "word_dim": 16, "epochs": 15, "device": "cpu"}
 
@@ -479,7 +480,7 @@ def test_training_without_torch_names_the_command(monkeypatch):
 
 
 def test_too_little_memory_is_said_before_training(monkeypatch):
-    monkeypatch.setattr("longtail.memory.free_ram", lambda: 1 << 20)
+    monkeypatch.setattr("longtail.training.memory.free_ram", lambda: 1 << 20)
     with pytest.raises(ParameterError, match=r"training would take about .* but only 1\.0 MiB"):
         RankAE(device="cpu").fit(planted_dataset())
 

@@ -5,7 +5,7 @@ import json
 from test_comparison import LINEAR, made_up_run, make_split, results_of
 
 from bench.readme_table import main, readme_tables
-from longtail.comparison.run import Failure
+from longtail.compare.run import Failure
 from longtail.peers import OURS, Contender
 
 

@@ -8,13 +8,9 @@ from xml.etree import ElementTree
 import pytest
 from test_comparison import LINEAR, made_up_run, make_split, results_of
 
-from longtail.comparison.machine import describe
-from longtail.comparison.run import Failure
-from longtail.comparison.split import Split
-from longtail.data import Dataset
-from longtail.peers import OURS, Contender
-from longtail.report.html import Cell, table, write_page
-from longtail.report.svg import (
+from longtail.compare.machine import describe
+from longtail.compare.report.html import Cell, table, write_page
+from longtail.compare.report.svg import (
     Interval,
     Scale,
     Series,
@@ -25,6 +21,10 @@ from longtail.report.svg import (
     scatter,
     spell,
 )
+from longtail.compare.run import Failure
+from longtail.compare.split import Split
+from longtail.data import Dataset
+from longtail.peers import OURS, Contender
 
 HOSTILE = "</script><script>alert('x')</script><img src=x onerror=alert(1)>&\"'"
 

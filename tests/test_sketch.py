@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-import longtail.sketch as module
-from longtail.index import Index, build_index
-from longtail.parallel import set_threads
-from longtail.sketch import (
+import longtail.search.pca as module
+from longtail.runtime.parallel import set_threads
+from longtail.runtime.store import Files, read_folder, write_folder
+from longtail.search.index import Index, build_index
+from longtail.search.pca import (
     SketchedIndex,
     build_label_index,
     find_directions,
@@ -14,7 +15,6 @@ from longtail.sketch import (
     pick,
     project,
 )
-from longtail.store import Files, read_folder, write_folder
 
 
 def made_up(n, dim=64, rank=10, seed=0):
@@ -113,7 +113,7 @@ def test_vectors_without_main_directions_are_read_whole(monkeypatch):
 
 def test_many_vectors_are_divided_into_cells_where_that_helps(monkeypatch):
     monkeypatch.setattr(module, "LARGEST_EXACT", 1)
-    monkeypatch.setattr("longtail.index.LARGEST_EXACT", 1)
+    monkeypatch.setattr("longtail.search.index.LARGEST_EXACT", 1)
     centres = made_up(40, rank=64)
     rng = np.random.default_rng(0)
     near = centres[rng.integers(40, size=4000)] + 0.02 * rng.standard_normal((4000, 64))

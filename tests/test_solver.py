@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from longtail.rows import gather_rows, scale_to_unit, view_rows
-from longtail.solver import Settings, descend, train_node
+from longtail.models.linear.solver import Settings, descend, train_node
+from longtail.runtime.rows import gather_rows, scale_to_unit, view_rows
 
 EXACT = {"tolerance": 1e-6, "max_passes": 3000, "prune": 0.0}
 

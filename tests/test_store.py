@@ -14,9 +14,9 @@ import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from longtail import store
 from longtail.errors import LongtailError, ModelFileError
-from longtail.store import Files, check_writable, read_folder, verify_folder, write_folder
+from longtail.runtime import store
+from longtail.runtime.store import Files, check_writable, read_folder, verify_folder, write_folder
 from longtail.version import __version__
 
 
@@ -405,7 +405,7 @@ SAVER = """
 import sys
 from pathlib import Path
 import numpy as np
-from longtail.store import Files, write_folder
+from longtail.runtime.store import Files, write_folder
 def files(i):
     return Files({"i": i}, {"a": np.full(300_000, i, dtype=np.int32)}, {"t": [str(i)] * 1000})
 i = int(sys.argv[2])

@@ -8,7 +8,7 @@ from planted import planted_dataset
 from bench.tail_study import HEADINGS, draw, group_documents, main
 from longtail import Dataset
 from longtail.data import Parts, write_dataset
-from longtail.parallel import set_threads
+from longtail.runtime.parallel import set_threads
 
 
 @pytest.fixture(autouse=True)

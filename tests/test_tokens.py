@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import DataError, LongtailError, ModelFileError, NotFittedError, ParameterError
-from longtail.store import Files
-from longtail.tokens import PADDING, UNKNOWN, TokenRows, Tokens
+from longtail.runtime.store import Files
+from longtail.text.tokens import PADDING, UNKNOWN, TokenRows, Tokens
 
 TEXTS = ["Beer and wine", "beer, beer!", "", "wine and Brot"]
 

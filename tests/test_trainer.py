@@ -15,7 +15,7 @@ pytest.importorskip("accelerate", reason="the trainer needs accelerate")
 from planted_task import PLAN, PlantedTask, weights  # noqa: E402
 
 from longtail.errors import ParameterError, TrainingError  # noqa: E402
-from longtail.trainer import Plan, choose_device, limit_gradients, train  # noqa: E402
+from longtail.training.loop import Plan, choose_device, limit_gradients, train  # noqa: E402
 
 SCRIPT = Path(__file__).parent / "planted_task.py"
 
@@ -201,7 +201,7 @@ def test_bf16_on_a_cpu_trains_too():
 
 
 def test_progress_and_notes(monkeypatch):
-    monkeypatch.setattr("longtail.history.NOTE_SECONDS", 0)
+    monkeypatch.setattr("longtail.training.history.NOTE_SECONDS", 0)
     progress = Recorder()
     train_on_cpu(PlantedTask(), progress=progress)
     assert progress.stages == [("training", 3 * 201)]

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.errors import ParameterError
-from longtail.tree import LabelTree, build_label_vectors, build_tree
+from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
 
 
 def clustered_vectors(groups=4, per_group=6, seed=0):

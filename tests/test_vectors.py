@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longtail.errors import DataError
-from longtail.vectors import read_term_vectors, read_vectors, read_word_vectors
+from longtail.text.word_vectors import read_term_vectors, read_vectors, read_word_vectors
 
 GLOVE = "wine 1 2 3\nbeer 0.5 -1 1e-2\n. 7 8 9\n"
 

@@ -3,9 +3,9 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.errors import DataError, ParameterError
-from longtail.parallel import set_threads
+from longtail.runtime.parallel import set_threads
+from longtail.search.voters import aggregate, weigh_votes
 from longtail.topk import NO_LABEL
-from longtail.votes import aggregate, weigh_votes
 
 LABELS = sp.csr_matrix(np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]], np.float32))
 

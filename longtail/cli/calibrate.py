@@ -35,8 +35,8 @@ def calibrate(
     """
     from longtail.data import load
     from longtail.models import load_model
-    from longtail.parallel import set_threads
-    from longtail.store import check_writable
+    from longtail.runtime.parallel import set_threads
+    from longtail.runtime.store import check_writable
 
     if out is not None and os.path.lexists(out):
         raise ParameterError(f"{out} already exists; choose another --out")

@@ -16,9 +16,9 @@ from longtail.cli.settings import parse_pairs
 from longtail.errors import LongtailError, ParameterError, suggest
 
 if TYPE_CHECKING:
-    from longtail.comparison.contenders import Missing
-    from longtail.comparison.folder import ReportFolder
-    from longtail.comparison.run import Plan
+    from longtail.compare.contenders import Missing
+    from longtail.compare.folder import ReportFolder
+    from longtail.compare.run import Plan
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -97,12 +97,12 @@ def compare(
     the predictions of every method. A method that fails is a line in the report. What was
     interrupted goes on with --resume, which also takes further models.
     """
-    from longtail.comparison.contenders import find_entrants, parse_models, text_settings
-    from longtail.comparison.folder import ReportFolder
-    from longtail.comparison.run import Plan
-    from longtail.comparison.split import read_split
-    from longtail.metrics import PROPENSITIES
-    from longtail.parallel import n_threads, set_threads
+    from longtail.compare.contenders import find_entrants, parse_models, text_settings
+    from longtail.compare.folder import ReportFolder
+    from longtail.compare.run import Plan
+    from longtail.compare.split import read_split
+    from longtail.evaluation.metrics import PROPENSITIES
+    from longtail.runtime.parallel import n_threads, set_threads
 
     _check_options(valid, timeout, propensity, PROPENSITIES)
     all_seeds, pairs = _parse_seeds(seeds), parse_pairs(settings or [])
@@ -183,13 +183,13 @@ def _compare(
     plan: "Plan", folder: "ReportFolder", data: Path, missing: "list[Missing]", propensity: str
 ) -> dict[str, Any]:
     """Run everything and write the report."""
-    from longtail.comparison.folder import RESULTS, write_whole
-    from longtail.comparison.machine import describe
-    from longtail.comparison.results import assemble
-    from longtail.comparison.run import run_all
-    from longtail.comparison.split import checksum_files
-    from longtail.comparison.table import write_table
-    from longtail.report.html import write_page
+    from longtail.compare.folder import RESULTS, write_whole
+    from longtail.compare.machine import describe
+    from longtail.compare.report.html import write_page
+    from longtail.compare.results import assemble
+    from longtail.compare.run import run_all
+    from longtail.compare.split import checksum_files
+    from longtail.compare.table import write_table
 
     began, started = time.perf_counter(), datetime.now(UTC)
     n_runs = len(plan.entrants) * len(plan.seeds)
@@ -227,7 +227,7 @@ def _say_what_is_kept(folder: "ReportFolder") -> str:
 def _conclude(results: dict[str, Any], out: Path) -> None:
     """Show the table, say what can be said of it, and where the report is."""
     from longtail.cli.show import comparison_tables, show
-    from longtail.comparison.table import finished, summarise
+    from longtail.compare.table import finished, summarise
 
     if not finished(results):
         raise LongtailError(

@@ -27,7 +27,7 @@ def demo(
     from longtail.cli.show import example_lines, metric_table, show
     from longtail.data.debian import load_debian
     from longtail.models import get_model_class
-    from longtail.store import check_writable
+    from longtail.runtime.store import check_writable
 
     check_writable(out, overwrite=True)
     train, test = load_debian()

@@ -12,7 +12,7 @@ from longtail.errors import DataError, ParameterError, suggest
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
-    from longtail.metrics import TrainingCounts
+    from longtail.evaluation.metrics import TrainingCounts
     from longtail.models.base import Model
     from longtail.topk import TopK
 
@@ -59,9 +59,9 @@ def evaluate(
     from longtail.cli.reliability import check_reliability, write_reliability
     from longtail.cli.show import band_table, metric_table, probability_parts, show
     from longtail.data import load
-    from longtail.metrics import PROPENSITIES, evaluate_bands
+    from longtail.evaluation.metrics import PROPENSITIES, evaluate_bands
     from longtail.models import load_model
-    from longtail.parallel import set_threads
+    from longtail.runtime.parallel import set_threads
 
     if propensity not in PROPENSITIES:
         raise ParameterError(
@@ -128,8 +128,8 @@ def report_on(
     threshold: float | None = None,
 ) -> dict[str, float]:
     """Return all metrics; those of a threshold only with one."""
-    from longtail.calibration import error_of_first
-    from longtail.metrics import evaluate, evaluate_given
+    from longtail.evaluation.calibration import error_of_first
+    from longtail.evaluation.metrics import evaluate, evaluate_given
 
     report = evaluate(top, test, train=counts, propensity=propensity)
     report["ECE"] = round(error_of_first(top, test.Y), 5)

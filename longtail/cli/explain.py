@@ -12,7 +12,7 @@ from longtail.errors import DataError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from longtail.explanation import Explanation
+    from longtail.evaluation.explanation import Explanation
 
 SHOWN = 10  # words in the table
 VOTES = "The label's place in each part's list, its score there, and what asking that part adds."
@@ -86,7 +86,7 @@ def _mark(found: "Explanation") -> "Text":
     from rich.style import Style
     from rich.text import Text
 
-    from longtail.explanation import colour
+    from longtail.evaluation.explanation import colour
 
     marked = Text()
     for piece, shade in found.shades():

@@ -54,7 +54,7 @@ def models(
 
 def list_parameters(model: "type[Model]") -> list[Parameter]:
     """Return the parameters of a model, and of its features, as the constructors have them."""
-    from longtail.features import Tfidf
+    from longtail.text.tfidf import Tfidf
 
     own = [each for each in _read_signature(model, "") if each.name != "tfidf"]
     return own + _read_signature(Tfidf, "tfidf.")

@@ -53,7 +53,7 @@ def predict(
     check_output(out, "--out", overwrite=overwrite)
     from longtail.data import read_documents
     from longtail.models import load_model
-    from longtail.parallel import set_threads
+    from longtail.runtime.parallel import set_threads
 
     set_threads(threads)
     fitted = load_model(model)

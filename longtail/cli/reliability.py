@@ -11,7 +11,7 @@ from longtail.errors import MissingExtraError, ParameterError
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-    from longtail.calibration import Reliability
+    from longtail.evaluation.calibration import Reliability
     from longtail.topk import TopK
 
 KINDS = (".svg", ".html", ".png")
@@ -37,7 +37,7 @@ def write_reliability(path: Path | None, top: "TopK", Y: "sp.csr_matrix", title:
     """Plot the first five labels of each document into `path`; nowhere for None."""
     if path is None:
         return
-    from longtail.calibration import reliability_of_first
+    from longtail.evaluation.calibration import reliability_of_first
 
     found = reliability_of_first(top, Y)
     if path.suffix.lower() == ".png":
@@ -49,7 +49,7 @@ def write_reliability(path: Path | None, top: "TopK", Y: "sp.csr_matrix", title:
 
 
 def _draw_svg(found: "Reliability") -> str:
-    from longtail.report.svg import Series, lines
+    from longtail.compare.report.svg import Series, lines
 
     some = found.counts > 0
     name = f"calibration error {found.error:.3f}"

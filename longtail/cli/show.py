@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from longtail.cli.models import Parameter
     from longtail.data import Dataset
     from longtail.data.describe import Description, PartDescription
-    from longtail.explanation import Neighbour, Term, Vote
-    from longtail.metrics import Band
+    from longtail.evaluation.explanation import Neighbour, Term, Vote
+    from longtail.evaluation.metrics import Band
     from longtail.models.base import Model
-    from longtail.store import Verified
+    from longtail.runtime.store import Verified
     from longtail.topk import TopK
 
 METRICS = ("P", "nDCG", "PSP", "PSnDCG", "recall")
@@ -84,7 +84,7 @@ def probability_parts(report: Mapping[str, float], *, calibrated: bool) -> list[
 
 def comparison_tables(results: Mapping[str, Any]) -> list[Table]:
     """Show what each method of a comparison reaches, and what it takes."""
-    from longtail.comparison.table import COSTS, finished
+    from longtail.compare.table import COSTS, finished
 
     metrics = [f"{metric}@{k}" for metric in ("P", "PSP") for k in CUTS]
     costs = [each for each in COSTS if each.key != "train_cpu_seconds" and "p99" not in each.key]

@@ -19,9 +19,9 @@ from longtail.cli.settings import DEFAULT_MODEL, gather_settings
 from longtail.errors import DataError, ParameterError, TrainingError
 
 if TYPE_CHECKING:
-    from longtail.calibration import Calibration
     from longtail.data import Dataset
-    from longtail.metrics import TrainingCounts
+    from longtail.evaluation.calibration import Calibration
+    from longtail.evaluation.metrics import TrainingCounts
     from longtail.models.base import Model
     from longtail.topk import TopK
 
@@ -90,8 +90,8 @@ def train(
     documents anyway, so that --valid changes nothing. Parts that are done wait in DIR.run.
     """
     from longtail.data import load
-    from longtail.parallel import set_threads
-    from longtail.store import check_writable
+    from longtail.runtime.parallel import set_threads
+    from longtail.runtime.store import check_writable
 
     if not 0 <= valid < 1:
         raise ParameterError(f"--valid must be at least 0 and below 1. Got {valid:g} instead.")
@@ -213,7 +213,7 @@ def _measure(
 
     The metrics are those of probabilities, each document's by what the others taught.
     """
-    from longtail.calibration import choose_depth
+    from longtail.evaluation.calibration import choose_depth
 
     top = predict_with_progress(model, held_out, choose_depth(held_out.Y), calibrated=False)
     return _judge(top, held_out, model.training_counts_, method)
@@ -238,7 +238,7 @@ def _judge(
     top: "TopK", held_out: "Dataset", counts: "TrainingCounts", method: Method
 ) -> tuple[dict[str, float], "Calibration | None"]:
     """Return the metrics of lists, and what makes probabilities of their scores."""
-    from longtail.calibration import Calibration
+    from longtail.evaluation.calibration import Calibration
 
     calibration, threshold = None, None
     if method != "none":

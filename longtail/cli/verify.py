@@ -11,6 +11,6 @@ def verify(
 ) -> None:
     """Check that no file of a saved model is damaged."""
     from longtail.cli.show import show, verified_line
-    from longtail.store import verify_folder
+    from longtail.runtime.store import verify_folder
 
     show(verified_line(model, verify_folder(model)))

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from longtail.errors import ModelFileError, ParameterError, suggest
 
 if TYPE_CHECKING:
-    from longtail.models.attention_xml import AttentionXML
+    from longtail.models.attention_xml.model import AttentionXML
     from longtail.models.base import Model
-    from longtail.models.dxml import DXML
-    from longtail.models.fusion import Fusion
-    from longtail.models.glas import GLaS
-    from longtail.models.knn import KNN
-    from longtail.models.linear import Linear
-    from longtail.models.mnn import MNN
-    from longtail.models.rank_ae import RankAE
+    from longtail.models.dxml.model import DXML
+    from longtail.models.fusion.model import Fusion
+    from longtail.models.glas.model import GLaS
+    from longtail.models.knn.model import KNN
+    from longtail.models.linear.model import Linear
+    from longtail.models.mnn.model import MNN
+    from longtail.models.rank_ae.model import RankAE
 
 __all__ = [
     "DXML",
@@ -55,14 +55,14 @@ def get_model_class(name: str) -> "type[Model]":
         raise ParameterError(
             f"there is no model '{name}'{suggest(name, _CLASSES)} (known: {known})"
         )
-    module = import_module(f"longtail.models.{name.replace('-', '_')}")
+    module = import_module(f"longtail.models.{name.replace('-', '_')}.model")
     model_class: type[Model] = getattr(module, _CLASSES[name])
     return model_class
 
 
 def load_model(path: str | Path) -> "Model":
     """Open a saved model; its files are checked first, and nothing in them is executed."""
-    from longtail.store import read_folder
+    from longtail.runtime.store import read_folder
 
     files = read_folder(path)
     name = files.config.get("model")

@@ -12,14 +12,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.calibration import AUTOMATIC, Calibration, Method, choose_depth
 from longtail.data import Dataset, as_dataset, as_documents
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError, suggest
-from longtail.explanation import Explanation, explain_terms
-from longtail.features import Tfidf
-from longtail.metrics import TrainingCounts
+from longtail.evaluation.calibration import AUTOMATIC, Calibration, Method, choose_depth
+from longtail.evaluation.explanation import Explanation, explain_terms
+from longtail.evaluation.metrics import TrainingCounts
 from longtail.progress import SILENT, Progress
-from longtail.store import Files, write_folder
+from longtail.runtime.store import Files, write_folder
+from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from longtail.errors import MissingExtraError, TrainingError
 from longtail.models.base import Documents, Model
 from longtail.progress import SILENT, Progress
-from longtail.rows import Rows, scale_to_unit
+from longtail.runtime.rows import Rows, scale_to_unit
 
 if TYPE_CHECKING:
-    from longtail.history import History
-    from longtail.memory import Needs
-    from longtail.plan import Plan, Task
+    from longtail.training.history import History
+    from longtail.training.memory import Needs
+    from longtail.training.task import Plan, Task
 
 Device = Literal["auto", "cpu", "cuda"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -77,7 +77,7 @@ class Neural(Model):
 
     def make_plan(self, epochs: int, batch_size: int, **more: Any) -> "Plan":
         """Return the plan that the common parameters make; `more` are other fields of it."""
-        from longtail.plan import Plan
+        from longtail.training.task import Plan
 
         return Plan(
             epochs=epochs,
@@ -97,7 +97,7 @@ class Neural(Model):
         progress: Progress,
     ) -> None:
         """Train as the parameters say; X and Y are what a resumed run must have been given."""
-        from longtail.trainer import train
+        from longtail.training.loop import train
 
         self.history_ = train(
             task,
@@ -114,7 +114,7 @@ class Neural(Model):
         self, needs: "Needs", kind: str, alternatives: Mapping[str, "Needs"], progress: Progress
     ) -> None:
         """Say what training will take, or stop with what to change."""
-        from longtail.memory import plan_memory
+        from longtail.training.memory import plan_memory
 
         progress.say(f"Memory: {plan_memory(needs, device=kind, alternatives=alternatives)}")
 

@@ -1,0 +1,144 @@
+"""The folder of a comparison: which runs are finished in it, and whether it may be gone on with.
+
+REPORT/
+    plan.json               the data that are compared on
+    runs/NAME/seed-0/       job.json, run.json, top.npz, output.txt
+    models/NAME/seed-0/     the trained models, if they are kept
+    results.json  table.md  report.html
+    scratch/                only while it runs
+"""
+
+import json
+import re
+import shutil
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longtail.compare.process import Job
+from longtail.errors import LongtailError, ParameterError
+from longtail.topk import TopK
+
+PLAN = "plan.json"
+RESULTS = "results.json"
+FINISHED = "run.json"  # what a run measured, once everything is done
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=,-]+")
+
+
+class ReportFolder:
+    """Where a comparison keeps what it has done so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def scratch(self) -> Path:
+        """Where the documents lie that methods read."""
+        return self.path / "scratch"
+
+    def open(self, plan: dict[str, Any], *, resume: bool, overwrite: bool) -> None:
+        """Make the folder, or go on with the one that is there.
+
+        Raises:
+            ParameterError: there is something else, or the comparison of other data.
+        """
+        if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
+            raise ParameterError(f"{self.path} is not a folder; choose another --out")
+        holds = self.path.is_dir() and any(self.path.iterdir())
+        if holds and not (self.path / PLAN).is_file():
+            raise ParameterError(
+                f"{self.path} already exists and holds no comparison; choose another --out"
+            )
+        if holds and overwrite:
+            shutil.rmtree(self.path)
+        elif holds:
+            self._check_same(plan, resume)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path / PLAN, json.dumps(plan, indent=1))
+            shutil.rmtree(self.scratch, ignore_errors=True)
+        except OSError as error:
+            raise LongtailError(f"{self.path}: cannot write here: {error.strerror}") from error
+
+    def _check_same(self, plan: dict[str, Any], resume: bool) -> None:
+        if not resume:
+            raise ParameterError(
+                f"{self.path} already holds a comparison; add --resume to go on with it, "
+                "--overwrite to begin again, or choose another --out"
+            )
+        try:
+            earlier = json.loads((self.path / PLAN).read_text())
+        except ValueError:
+            earlier = None
+        if earlier != plan:
+            raise ParameterError(
+                f"{self.path} holds a comparison on other documents, which cannot be gone on "
+                "with; choose another --out, or add --overwrite to begin again"
+            )
+
+    def run_folder(self, name: str, seed: int) -> Path:
+        """Return the folder of one run."""
+        return self.path / "runs" / as_file_name(name) / f"seed-{seed}"
+
+    def begin(self, job: Job, contents: dict[str, Any]) -> None:
+        """Note what a run is about to do; what an earlier attempt at the same has left stays."""
+        if _read(job.out / "job.json") != contents:
+            shutil.rmtree(job.out, ignore_errors=True)
+        job.out.mkdir(parents=True, exist_ok=True)
+        write_whole(job.out / "job.json", json.dumps(contents, indent=1))
+
+    def finish(self, job: Job, measured: dict[str, Any], *, keep_model: bool) -> None:
+        """Note that a run is done; checkpoints go, and the model unless it is kept."""
+        if keep_model:
+            kept = self.path / "models" / job.out.relative_to(self.path / "runs")
+            shutil.rmtree(kept, ignore_errors=True)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(job.out / "model", kept)
+        write_whole(job.out / FINISHED, json.dumps(measured, indent=1))
+        for of_no_use in ("model", "training", "measured.json"):
+            _remove(job.out / of_no_use)
+
+    def find_finished(self, out: Path, contents: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what a run of exactly this has measured, None if it has to be done."""
+        measured = _read(out / FINISHED)
+        if measured is None or _read(out / "job.json") != contents or read_top(out) is None:
+            return None
+        return measured
+
+
+def read_top(out: Path) -> TopK | None:
+    """Return the predictions of a run, None if there are none."""
+    try:
+        with np.load(out / "top.npz", allow_pickle=False) as found:
+            return TopK(found["labels"], found["scores"])
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    unfinished = path.with_name(path.name + ".new")
+    unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
+    unfinished.replace(path)
+
+
+def as_file_name(name: str) -> str:
+    """Return a method's name as that of a folder."""
+    return _UNSAFE.sub("-", name).strip(".-") or "method"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        contents: dict[str, Any] = json.loads(path.read_text())
+        return contents
+    return None

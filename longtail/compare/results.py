@@ -1,0 +1,193 @@
+"""Everything a comparison found, as plain lists, dictionaries and numbers: results.json."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.compare.bootstrap import (
+    LEVEL,
+    Draws,
+    choose_n_draws,
+    draw_metrics,
+    mean_of_seeds,
+)
+from longtail.compare.disagreement import (
+    count_agreement,
+    find_disagreements,
+    show_document,
+)
+from longtail.compare.run import Failure, Run
+from longtail.compare.split import Split
+from longtail.evaluation.calibration import Reliability, predict_unseen, reliability
+from longtail.evaluation.metrics import (
+    PerDocument,
+    TrainingCounts,
+    evaluate_bands,
+    evaluate_documents,
+    find_hits,
+)
+from longtail.topk import NO_LABEL, TopK
+
+FORMAT = 1
+MEASURES = (
+    "train_seconds",
+    "train_cpu_seconds",
+    "train_peak_mb",
+    "train_above_data_mb",
+    "gpu_peak_mb",
+    "model_mb",
+    "predict_seconds",
+    "documents_per_second",
+    "single_p50_ms",
+    "single_p99_ms",
+    "rows_seconds",
+)
+JUDGED = 5  # labels of each document whose scores are held against the truth
+MOST_CALIBRATED = 20_000  # documents to learn a calibration from and judge it on
+LONGEST_CURVE = 200  # points of a training curve that are kept
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The runs of a method that succeeded, and what they reached on average."""
+
+    runs: Sequence[Run]
+    values: Mapping[str, PerDocument]
+
+    @property
+    def top(self) -> TopK:
+        """The predictions of its first seed."""
+        return self.runs[0].top
+
+
+def assemble(runs: Sequence[Run | Failure], split: Split, propensity: str) -> dict[str, Any]:
+    """Measure all predictions with one code and put them side by side."""
+    counts = TrainingCounts.of(split.train)
+    finished: dict[str, Finished] = {}
+    methods = []
+    for name in dict.fromkeys(run.contender.name for run in runs):
+        own = [run for run in runs if run.contender.name == name]
+        done = [run for run in own if isinstance(run, Run)]
+        method = _describe(own)
+        if done:
+            each = [
+                evaluate_documents(run.top, split.test.Y, train=counts, propensity=propensity)
+                for run in done
+            ]
+            finished[name] = Finished(done, mean_of_seeds(each))
+            method |= _measure(done, each, split, counts)
+        methods.append(method)
+    results = {"format": FORMAT, "methods": methods, "propensity": propensity}
+    return results | _compare(methods, finished, split) if finished else results
+
+
+def _describe(runs: Sequence[Run | Failure]) -> dict[str, Any]:
+    first = runs[0]
+    failures = [run for run in runs if isinstance(run, Failure)]
+    measured = [run.measured for run in runs if isinstance(run, Run)]
+    return {
+        "name": first.contender.name,
+        "package": first.contender.package,
+        "version": first.version,
+        "ours": first.contender.ours,
+        "setting": first.contender.setting,
+        "seeds": [run.seed for run in runs if isinstance(run, Run)],
+        "error": failures[0].error if failures else None,
+        "failed_seeds": [run.seed for run in failures],
+        "note": next((each["note"] for each in measured if "note" in each), None),
+        "gpu": next((each["gpu"] for each in measured if "gpu" in each), None),
+    }
+
+
+def _measure(
+    runs: Sequence[Run],
+    each: Sequence[Mapping[str, PerDocument]],
+    split: Split,
+    counts: TrainingCounts,
+) -> dict[str, Any]:
+    """Return what one method needs, and how good each of its seeds is."""
+    top = runs[0].top
+    known = [m for m in MEASURES if all(m in run.measured for run in runs)]
+    by_seed = [
+        {"seed": run.seed} | {name: values.percent() for name, values in one.items()}
+        for run, one in zip(runs, each, strict=True)
+    ]
+    return {
+        "measured": {m: float(np.median([run.measured[m] for run in runs])) for m in known},
+        "by_seed": by_seed,
+        "curves": {
+            name: _thin_out(records) for name, records in runs[0].measured.get("curves", {}).items()
+        },
+        "bands": [band.as_dict() for band in evaluate_bands(top, split.test.Y, counts)],
+        "calibration": _calibration(top, split),
+    }
+
+
+def _thin_out(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return at most so many records of a curve that a plot can show, the last among them."""
+    step = -(-len(records) // LONGEST_CURVE) if records else 1
+    kept = records[::-1][::step][::-1]
+    return [dict(record) for record in kept]
+
+
+def _calibration(top: TopK, split: Split) -> dict[str, Any]:
+    """Hold scores against the truth: as they are, and after what the other documents teach."""
+    first, Y = top.first(JUDGED), split.test.Y
+    given = _reliability(first, Y)
+    found: dict[str, Any] = {"ece": given.error, "bins": _bins(given)}
+    if len(first) > MOST_CALIBRATED:
+        rows = np.random.default_rng(0).choice(len(first), MOST_CALIBRATED, replace=False)
+        first, Y = TopK(first.labels[rows], first.scores[rows]), Y[rows]
+    if find_hits(first, Y).any():
+        found["ece_calibrated"] = _reliability(predict_unseen(first, Y), Y).error
+    return found
+
+
+def _reliability(top: TopK, Y: sp.csr_matrix) -> Reliability:
+    given = top.labels != NO_LABEL
+    return reliability(top.scores[given], find_hits(top, Y)[given])
+
+
+def _bins(found: Reliability) -> list[dict[str, float]]:
+    rows = zip(found.counts.tolist(), found.means.tolist(), found.shares.tolist(), strict=True)
+    return [{"n": n, "score": score, "right": right} for n, score, right in rows if n]
+
+
+def _compare(
+    methods: Iterable[dict[str, Any]], finished: Mapping[str, Finished], split: Split
+) -> dict[str, Any]:
+    """Add intervals to the methods; return which differences are more than chance."""
+    names = list(finished)
+    n_draws = choose_n_draws(len(split.test), len(names))
+    draws = draw_metrics([each.values for each in finished.values()], n_draws)
+    for method in methods:
+        if method["name"] in finished:
+            number = names.index(method["name"])
+            method["metrics"] = {
+                name: asdict(drawn.spread(number)) for name, drawn in draws.items()
+            }
+    tops = [each.top for each in finished.values()]
+    reached = [each.values["nDCG@5"].reached for each in finished.values()]
+    rows = find_disagreements(tops, reached)
+    return {
+        "bootstrap": {"draws": n_draws, "seed": 0, "level": 1 - LEVEL},
+        "differences": {name: _differences(drawn, names) for name, drawn in draws.items()},
+        "compared": names,
+        "agreement": count_agreement(tops, split.test),
+        "disagreements": [show_document(row, tops, split.test) for row in rows],
+    }
+
+
+def _differences(draws: Draws, names: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        asdict(each)
+        | {
+            "one": names[each.one],
+            "other": names[each.other],
+            "significant": each.is_significant,
+        }
+        for each in draws.differences()
+    ]

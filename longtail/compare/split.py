@@ -1,0 +1,208 @@
+"""What all methods are given: the same documents to learn from, the same documents to label."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.data import Dataset, load
+from longtail.errors import DataError
+from longtail.models.base import parse_settings
+from longtail.runtime.rows import scale_to_unit
+from longtail.text.tfidf import Tfidf
+
+HELD_OUT = 0.2  # of the documents, where the data have no test part
+N_SINGLE = 200  # documents turned into rows one by one, to see what that takes
+
+
+@dataclass(frozen=True)
+class Split:
+    """A training and a test part with one numbering of the labels.
+
+    Attributes:
+        train: what methods learn from.
+        test: what they are measured on; its labels are shown to none of them.
+        origin: where the test part comes from, in words.
+    """
+
+    train: Dataset
+    test: Dataset
+    origin: str
+
+    @property
+    def kind(self) -> str:
+        """What documents are: texts or rows."""
+        return "rows" if self.train.texts is None else "texts"
+
+    @property
+    def n_excluded(self) -> int:
+        """The largest number of labels that are barred for one test document."""
+        exclude = self.test.exclude
+        return 0 if exclude is None or not exclude.nnz else int(np.diff(exclude.indptr).max())
+
+    def describe(self) -> dict[str, Any]:
+        """Return counts and checksums, ready for JSON."""
+        train, test = self.train, self.test
+        return {
+            "kind": self.kind,
+            "origin": self.origin,
+            "n_train": train.n_documents,
+            "n_test": test.n_documents,
+            "n_labels": train.n_labels,
+            "n_features": None if train.X is None else int(train.X.shape[1]),
+            "n_test_without_labels": int((np.diff(test.Y.indptr) == 0).sum()),
+            "labels_per_document": train.Y.nnz / train.n_documents,
+            "sha256": {"train": checksum(train), "test": checksum(test)},
+        }
+
+
+def read_split(path: Path, valid: float | None) -> Split:
+    """Read DATA: its own parts, or with `valid` a share of the training part held out."""
+    train, test = load(path)
+    if valid is None and test is not None:
+        origin = "the test part of the data"
+    else:
+        share = HELD_OUT if valid is None else valid
+        if len(train) < 2:
+            raise DataError(
+                f"{len(train)} document cannot be divided into a training and a test part",
+                path=path,
+            )
+        train, test = train.split(share)
+        origin = f"{share:.0%} of the training documents, held out at random (seed 0)"
+    test = test.align(train.label_names)
+    split = Split(replace(train.align(test.label_names), exclude=None), test, origin)
+    _check(split, path)
+    return split
+
+
+def _check(split: Split, path: Path) -> None:
+    for name, part in (("training", split.train), ("test", split.test)):
+        if not len(part):
+            raise DataError(f"the {name} part has no documents", path=path)
+        if not part.Y.nnz:
+            raise DataError(
+                f"none of the {len(part)} {name} documents carries a label; "
+                "there is nothing to compare",
+                path=path,
+            )
+
+
+# ------------------------------------------------------------------------------------ handing over
+
+
+@dataclass(frozen=True)
+class RowsMade:
+    """What it took to make rows of texts for the peers; nothing where they were rows already.
+
+    Attributes:
+        n_empty: training documents without any feature.
+        train_seconds: to learn the features and make the training rows.
+        each_seconds: to make one test row among many.
+        single_ms: to make one test row alone.
+    """
+
+    n_empty: int = 0
+    train_seconds: float = 0.0
+    each_seconds: float = 0.0
+    single_ms: float = 0.0
+
+
+def write_given(
+    split: Split, folder: Path, *, with_rows: bool, tfidf: Mapping[str, str]
+) -> RowsMade:
+    """Write what methods read; with `with_rows` also the rows that peers get."""
+    folder.mkdir(parents=True)
+    sp.save_npz(folder / "train_Y.npz", split.train.Y, compressed=False)
+    (folder / "label_names.json").write_text(json.dumps(list(split.train.label_names)))
+    if split.train.texts is None or split.test.texts is None:
+        sp.save_npz(folder / "train_X.npz", _rows_of(split.train), compressed=False)
+        sp.save_npz(folder / "test_X.npz", _rows_of(split.test), compressed=False)
+    else:
+        (folder / "train_texts.json").write_text(json.dumps(list(split.train.texts)))
+        (folder / "test_texts.json").write_text(json.dumps(list(split.test.texts)))
+    return _write_rows(split, folder / "rows", tfidf) if with_rows else RowsMade()
+
+
+def _write_rows(split: Split, folder: Path, tfidf: Mapping[str, str]) -> RowsMade:
+    """Write rows of unit length for the peers; one of them expects that, two do it themselves."""
+    folder.mkdir()
+    if split.train.texts is None or split.test.texts is None:
+        train, test, made = _rows_of(split.train), _rows_of(split.test), RowsMade()
+    else:
+        features = Tfidf(**parse_settings(Tfidf, tfidf))
+        train, test, made = _time_rows(features, list(split.train.texts), list(split.test.texts))
+    sp.save_npz(folder / "train_X.npz", as_plain_rows(train), compressed=False)
+    sp.save_npz(folder / "test_X.npz", as_plain_rows(test), compressed=False)
+    sp.save_npz(folder / "train_Y.npz", split.train.Y, compressed=False)
+    return replace(made, n_empty=int((np.diff(train.indptr) == 0).sum()))
+
+
+def _time_rows(
+    features: Tfidf, train: list[str], test: list[str]
+) -> tuple[sp.csr_matrix, sp.csr_matrix, RowsMade]:
+    start = time.perf_counter()
+    train_X = features.fit_transform(train)
+    learned = time.perf_counter()
+    test_X = features.transform(test)
+    made = time.perf_counter()
+    singles = test[:N_SINGLE]
+    for text in singles:
+        features.transform([text])
+    single_ms = 1e3 * (time.perf_counter() - made) / len(singles)
+    each = (made - learned) / len(test)
+    return train_X, test_X, RowsMade(0, learned - start, each, single_ms)
+
+
+def _rows_of(part: Dataset) -> sp.csr_matrix:
+    if part.X is None:
+        raise DataError("one part holds texts and the other rows; both must be of one kind")
+    return part.X
+
+
+def as_plain_rows(matrix: Any) -> sp.csr_matrix:
+    """Return rows of unit length in the form that every peer takes: float32 and int32, sorted."""
+    plain = scale_to_unit(sp.csr_matrix(matrix, dtype=np.float32, copy=True))
+    plain.sort_indices()
+    plain.indices, plain.indptr = plain.indices.astype(np.int32), plain.indptr.astype(np.int32)
+    return plain
+
+
+# -------------------------------------------------------------------------------------- checksums
+
+
+def checksum(data: Dataset) -> str:
+    """Return the SHA-256 of documents and labels, whatever file they came from."""
+    total = hashlib.sha256()
+    for block in _blocks(data):
+        total.update(block)
+    return total.hexdigest()
+
+
+def _blocks(data: Dataset) -> Iterator[bytes]:
+    for text in data.texts or ():
+        yield text.encode("utf-8", "surrogatepass") + b"\0"
+    for name in data.label_names:
+        yield name.encode("utf-8", "surrogatepass") + b"\0"
+    for matrix in (data.X, data.Y, data.exclude):
+        if matrix is not None:
+            yield matrix.indptr.astype("<i8").tobytes()
+            yield matrix.indices.astype("<i8").tobytes()
+            yield matrix.data.astype("<f4").tobytes()
+
+
+def checksum_files(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of the file `path`, or of each file in the folder, as `sha256sum` does."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return {file.name: _hash_file(file) for file in files if file.is_file()}
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

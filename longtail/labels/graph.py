@@ -1,0 +1,338 @@
+"""The graph of labels and DeepWalk on it: labels that stand near each other get similar vectors.
+
+Perozzi et al., "DeepWalk: Online Learning of Social Representations", KDD 2014. Random walks from
+every label are read as sentences, and a skip-gram model makes vectors of their words. Two labels
+have an edge if a document carries both, or if a given hierarchy says so.
+
+Edges are counted label by label, so that memory holds the graph and one row of scratch space, never
+all pairs of labels in all documents. Every walk has a random stream of its own, made of seed and
+the walk's number: threads do not change it. One thread trains the vectors, for the same reason.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+from longtail.errors import MissingExtraError
+from longtail.progress import SILENT, Progress
+from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.search.kernels import to_unit
+
+Ids = NDArray[np.int32]
+Starts = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+END = -1  # fills the rows of walks that could not go on
+NEGATIVE = 5  # labels at random that each pair is told apart from
+SMALLEST = 1e-6  # spread, as a share of the largest; less is rounding
+LARGEST_CORPUS = 1 << 25  # steps of walks that are in memory at once
+
+
+class LabelGraph(NamedTuple):
+    """An undirected graph: label i has the edges start[i] ≤ e < start[i + 1].
+
+    Attributes:
+        start: (n_labels + 1,) where each label's edges begin.
+        ends: (n_edges,) the label at the other end; rising for each label, never itself.
+        reach: (n_edges,) the sum of the weights of a label's edges up to this one.
+    """
+
+    start: Starts
+    ends: Ids
+    reach: NDArray[np.float64]
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels, with those that have no edge."""
+        return len(self.start) - 1
+
+    @property
+    def degrees(self) -> NDArray[np.int64]:
+        """How many edges each label has."""
+        return np.diff(self.start)
+
+
+# ------------------------------------------------------------------------------------- the graph
+
+
+def build_graph(Y: sp.csr_matrix, *, weighted: bool = False) -> LabelGraph:
+    """Connect labels that some document carries both of.
+
+    Args:
+        Y: (n, n_labels) the labels of the documents.
+        weighted: let an edge weigh as much as there are such documents; otherwise all weigh 1.
+    """
+    documents = Y.indptr.astype(np.int64), Y.indices.astype(np.int32, copy=False)
+    turned = sp.csc_matrix(Y)
+    labels = turned.indptr.astype(np.int64), turned.indices.astype(np.int32, copy=False)
+    cuts = _cut_by_cost(_pairs_of_labels(*documents, *labels), 8 * n_threads())
+    tasks = [(a, b, *labels, *documents, weighted) for a, b in pairwise(cuts)]
+    parts = run_tasks(_count_edges, tasks, [1.0] * len(tasks))
+    counts = np.concatenate([part[0] for part in parts])
+    start = np.concatenate(([0], np.cumsum(counts)))
+    return LabelGraph(
+        start,
+        np.concatenate([part[1] for part in parts]),
+        np.concatenate([part[2] for part in parts]),
+    )
+
+
+def connect(pairs: NDArray[np.integer], n_labels: int) -> LabelGraph:
+    """Return the graph with these edges (m, 2), each of weight 1 and in both directions."""
+    both = np.concatenate([pairs, pairs[:, ::-1]]).astype(np.int64)
+    both = np.unique(both[both[:, 0] != both[:, 1]], axis=0)
+    counts = np.bincount(both[:, 0], minlength=n_labels)
+    start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    reach = np.arange(1.0, len(both) + 1) - np.repeat(start[:-1], counts)
+    return LabelGraph(start, both[:, 1].astype(np.int32), reach)
+
+
+def _cut_by_cost(costs: NDArray[np.int64], n_parts: int) -> list[int]:
+    """Return the borders of parts that cost about the same, none of them empty."""
+    total = np.cumsum(costs + 1)
+    borders = np.searchsorted(total, total[-1] * np.arange(1, n_parts) / n_parts)
+    return sorted({0, *(borders + 1).tolist(), len(costs)} & set(range(len(costs) + 1)))
+
+
+@njit(nogil=True, cache=True)
+def _pairs_of_labels(
+    document_start: Starts, labels: Ids, label_start: Starts, documents: Ids
+) -> NDArray[np.int64]:
+    """Return how many labels stand in all documents of each label."""
+    costs = np.zeros(len(label_start) - 1, np.int64)
+    for label in range(len(costs)):
+        for cell in range(label_start[label], label_start[label + 1]):
+            document = documents[cell]
+            costs[label] += document_start[document + 1] - document_start[document]
+    return costs
+
+
+@njit(nogil=True, cache=True)
+def _count_edges(
+    first: int,
+    last: int,
+    label_start: Starts,
+    documents: Ids,
+    document_start: Starts,
+    labels: Ids,
+    weighted: bool,
+) -> tuple[NDArray[np.int64], Ids, NDArray[np.float64]]:
+    """Return the edges of some labels: how many each has, their ends, their `reach`."""
+    counts = np.zeros(len(label_start) - 1, np.int64)
+    met = np.empty(len(counts), np.int32)
+    degrees = np.zeros(last - first, np.int64)
+    ends, reach = np.empty(1024, np.int32), np.empty(1024, np.float64)
+    n_edges = 0
+    for label in range(first, last):
+        n_met = 0
+        for cell in range(label_start[label], label_start[label + 1]):
+            document = documents[cell]
+            for place in range(document_start[document], document_start[document + 1]):
+                other = labels[place]
+                if other == label:
+                    continue
+                if counts[other] == 0:
+                    met[n_met] = other
+                    n_met += 1
+                counts[other] += 1
+        while n_edges + n_met > len(ends):
+            ends = np.concatenate((ends, np.empty_like(ends)))
+            reach = np.concatenate((reach, np.empty_like(reach)))
+        total = 0.0
+        for other in np.sort(met[:n_met]):
+            total += counts[other] if weighted else 1
+            ends[n_edges], reach[n_edges] = other, total
+            counts[other] = 0
+            n_edges += 1
+        degrees[label - first] = n_met
+    return degrees, ends[:n_edges].copy(), reach[:n_edges].copy()
+
+
+# ------------------------------------------------------------------------------------- the walks
+
+
+def walk(graph: LabelGraph, starts: NDArray[np.integer], length: int, seed: int, first: int) -> Ids:
+    """Return one walk (length) from each of `starts`; walk i draws from stream `first` + i."""
+    n = len(starts)
+    walks = np.empty((n, length), np.int32)
+    size = max(1, -(-n // (4 * n_threads())))
+    begin = starts.astype(np.int32)
+    tasks = [(graph, begin, walks, seed, first, a, min(a + size, n)) for a in range(0, n, size)]
+    run_tasks(_walk, tasks, [1.0] * len(tasks))
+    return walks
+
+
+@njit(nogil=True, cache=True)
+def _mix(state: np.uint64) -> np.uint64:
+    """Steele et al. 2014 (SplitMix64): turn a counter into bits that look random."""
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+@njit(nogil=True, cache=True)
+def _walk(
+    graph: LabelGraph, starts: Ids, walks: Ids, seed: int, stream: int, first: int, last: int
+) -> None:
+    step = np.uint64(0x9E3779B97F4A7C15)
+    for i in range(first, last):
+        state = _mix(_mix(np.uint64(seed) + step) + np.uint64(stream + i) * step)
+        here = starts[i]
+        for place in range(walks.shape[1]):
+            walks[i, place] = here
+            if here == END:
+                continue
+            begin, end = graph.start[here], graph.start[here + 1]
+            if begin == end:
+                here = np.int32(END)
+                continue
+            state += step
+            share = np.float64(_mix(state) >> np.uint64(11)) * 2.0**-53
+            drawn = share * graph.reach[end - 1]
+            edge = begin + np.searchsorted(graph.reach[begin:end], drawn, side="right")
+            here = graph.ends[min(edge, end - 1)]
+
+
+# ---------------------------------------------------------------------------------- the vectors
+
+
+class Walks:
+    """The walks of DeepWalk as gensim reads them: lists of words, made anew for each reading.
+
+    Labels without edges are left out: a walk that cannot leave says nothing.
+    """
+
+    def __init__(self, graph: LabelGraph, n_walks: int, length: int, seed: int) -> None:
+        """Plan `n_walks` walks of `length` labels from each label."""
+        self.graph, self.n_walks, self.length, self.seed = graph, n_walks, length, seed
+        self.begins = np.flatnonzero(graph.degrees)
+        self.progress: Progress = SILENT
+
+    def __len__(self) -> int:
+        """Return the number of walks."""
+        return self.n_walks * len(self.begins)
+
+    def blocks(self) -> Iterator[Ids]:
+        """Yield the walks (m, length), from all labels in a new order each time round."""
+        size = max(1, LARGEST_CORPUS // self.length)
+        for turn in range(self.n_walks):
+            starts = np.random.default_rng([self.seed, turn]).permutation(self.begins)
+            for first in range(0, len(starts), size):
+                chosen = starts[first : first + size]
+                number = turn * len(starts) + first
+                yield walk(self.graph, chosen, self.length, self.seed, number)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Yield each walk as a list of words."""
+        words = np.array([str(label) for label in range(self.graph.n_labels)], object)
+        for block in self.blocks():
+            for first in range(0, len(block), 1024):
+                yield from words[block[first : first + 1024]].tolist()
+                self.progress.advance(min(1024, len(block) - first))
+
+    def count(self) -> NDArray[np.int64]:
+        """Return how often each label is visited."""
+        visits = np.zeros(self.graph.n_labels, np.int64)
+        for block in self.blocks():
+            visits += np.bincount(block.ravel(), minlength=len(visits))
+        return visits
+
+
+def embed_labels(
+    graph: LabelGraph,
+    dim: int,
+    *,
+    n_walks: int,
+    length: int,
+    window: int,
+    whiten: float = 1.0,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Floats:
+    """Return a unit vector (dim) for each label of the graph.
+
+    Args:
+        graph: which labels are neighbours.
+        dim: the length of the vectors.
+        n_walks: walks from each label.
+        length: labels in a walk.
+        window: labels before and after one that count as its neighbours in a walk.
+        whiten: how far directions that many labels share are shortened, from 0 to 1.
+        seed: fixes walks and vectors.
+        progress: is told how many walks have been read.
+    """
+    walks = Walks(graph, n_walks, length, seed)
+    vectors = np.empty((graph.n_labels, dim), np.float32)
+    if len(walks):
+        found = learn_vectors(walks, dim, window, seed, progress)
+        vectors[walks.begins] = to_unit(whiten_vectors(found, whiten))
+    # What never stands beside others is like no other: any direction of its own will do.
+    alone = np.flatnonzero(graph.degrees == 0)
+    vectors[alone] = draw_directions(len(alone), dim, seed)
+    return vectors
+
+
+def learn_vectors(walks: Walks, dim: int, window: int, seed: int, progress: Progress) -> Floats:
+    """Return the skip-gram vectors (n, dim) of the labels that the walks begin from."""
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise MissingExtraError(
+            "Label vectors from walks need gensim, which is not installed; "
+            "install it with: pip install 'longtail[deep]'"
+        ) from error
+    visits = walks.count()
+    progress.stage("label vectors", len(walks))
+    walks.progress = progress
+    with _only_errors("gensim"):
+        model = Word2Vec(
+            vector_size=dim,
+            window=window,
+            sg=1,
+            negative=NEGATIVE,
+            min_count=1,
+            workers=1,
+            seed=seed,
+        )
+        visited = {str(label): int(visits[label]) for label in walks.begins}
+        model.build_vocab_from_freq(visited, corpus_count=len(walks))
+        model.train(walks, total_examples=len(walks), epochs=1)
+    order = [model.wv.key_to_index[str(label)] for label in walks.begins]
+    return np.asarray(model.wv.vectors[order], np.float32)
+
+
+@contextmanager
+def _only_errors(logger_name: str) -> Iterator[None]:
+    """Keep a library's remarks, such as that there are few sentences, off the terminal."""
+    logger = logging.getLogger(logger_name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def whiten_vectors(vectors: Floats, power: float) -> Floats:
+    """Divide the vectors' spread in each principal direction by itself to the `power`.
+
+    Skip-gram vectors of a small, dense graph share a few long directions, which hide what tells
+    labels apart. With a power of 1 all directions are equally long, with 0 nothing changes.
+    """
+    rows = vectors.astype(np.float64)
+    squares, directions = np.linalg.eigh(rows.T @ rows / len(rows))
+    squares = np.maximum(squares, squares.max() * SMALLEST)
+    return np.asarray(rows @ directions * squares ** (-power / 2), np.float32)
+
+
+def draw_directions(n: int, dim: int, seed: int) -> Floats:
+    """Return n random unit vectors."""
+    rng = np.random.default_rng([seed, dim])
+    return to_unit(rng.standard_normal((n, dim), dtype=np.float32))

@@ -1,0 +1,317 @@
+"""LabelTree: labels grouped by what their documents say, so that a search need not try all.
+
+A label's vector is the normalised sum of its documents' feature rows. Spherical k-means splits
+the labels into clusters, and these again, top down. `compress` turns a deep binary tree into
+the shallow and wide one of AttentionXML (You et al., NeurIPS 2019, section 2.2).
+
+Labels that no training document carries have no vector; they are dealt out evenly, so every
+label has a leaf and the tree of a given label set has always the same size.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+from longtail.errors import ParameterError
+from longtail.progress import SILENT, Progress
+from longtail.runtime.parallel import run_tasks
+from longtail.runtime.rows import Rows, gather_rows, scale_to_unit, view_rows
+
+MAX_ROUNDS = 20  # of k-means; it has settled long before on all data we know
+MAX_WAYS = 16  # of one split; wider nodes are made from several, which costs far less
+LARGEST_SHARE = 0.9  # of a cluster's labels that may stay together in an unbalanced split
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTree:
+    """A tree whose leaves are the labels, every leaf at the same depth.
+
+    Level 0 is the root, the last level holds the labels in the order `leaves`.
+
+    Attributes:
+        children: for each level but the last an array of (number of nodes + 1); the children of
+            node n are the nodes children[n] … children[n + 1] − 1 of the level below.
+        leaves: (n_labels,) the label at each place of the last level.
+    """
+
+    children: Sequence[NDArray[np.int32]]
+    leaves: NDArray[np.int32]
+
+    @classmethod
+    def flat(cls, n_labels: int) -> "LabelTree":
+        """Return the tree whose root is the parent of all labels."""
+        return cls([np.array([0, n_labels], np.int32)], np.arange(n_labels, dtype=np.int32))
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels."""
+        return len(self.leaves)
+
+    @property
+    def depth(self) -> int:
+        """The number of steps from the root to a label."""
+        return len(self.children)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of nodes of each level, the root's 1 first, the labels last."""
+        return [len(starts) - 1 for starts in self.children] + [self.n_labels]
+
+    def parents(self, level: int) -> NDArray[np.int32]:
+        """Return for each node of `level` (1 or more) its parent in the level above."""
+        counts = np.diff(self.children[level - 1])
+        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+    def keep(self, levels: Sequence[int]) -> "LabelTree":
+        """Return the tree without the inner levels that `levels` does not name."""
+        kept = sorted({0, *levels} - {self.depth})
+        if not 0 <= kept[0] <= kept[-1] < self.depth:
+            raise ParameterError(f"The levels of this tree are 0 to {self.depth}. Got {levels}.")
+        children: list[NDArray[np.int32]] = []
+        for upper, lower in zip(kept, [*kept[1:], self.depth], strict=True):
+            starts = self.children[upper]
+            for level in range(upper + 1, lower):
+                starts = self.children[level][starts]
+            children.append(starts)
+        return LabelTree(children, self.leaves)
+
+    def widen(self, branching: int, max_depth: int | None = None) -> "LabelTree":
+        """Leave out inner levels, from the bottom up, while no node gets more than `branching`.
+
+        The parents of the labels stay. With `max_depth`, at most so many inner levels stay, and
+        nodes may have more than `branching` children.
+        """
+        kept = [self.depth - 1]
+        for level in range(self.depth - 2, 0, -1):
+            above = np.diff(self.keep([level - 1, *kept]).children[1 if level > 1 else 0])
+            full = max_depth is not None and len(kept) >= max_depth
+            if above.max() > branching and not full:
+                kept.append(level)
+        return self.keep(kept if self.depth > 1 else [])
+
+    def compress(self, c: int, height: int) -> "LabelTree":
+        """Make the tree shallow and wide: 2^c children a node, `height` inner levels.
+
+        Starting from the parents of the leaves, every c-th level upwards is kept, `height` of
+        them in all, and then the root.
+        """
+        parents_of_leaves = self.depth - 1
+        if height and parents_of_leaves - c * (height - 1) < 1:
+            raise ParameterError(
+                f"A tree of {self.depth - 1} inner levels cannot be compressed to {height} levels "
+                f"{c} apart; use a lower height or smaller leaves."
+            )
+        return self.keep([parents_of_leaves - c * h for h in range(height)])
+
+
+def build_label_vectors(X: sp.csr_matrix, Y: sp.csr_matrix) -> sp.csr_matrix:
+    """Return (n_labels, n_features) unit rows: the normalised sums of the labels' documents."""
+    vectors = (Y.T.tocsr() @ X).tocsr()
+    vectors.sort_indices()
+    return scale_to_unit(vectors)
+
+
+def build_tree(
+    vectors: sp.csr_matrix,
+    *,
+    branching: int = 16,
+    max_leaf: int = 100,
+    max_depth: int | None = None,
+    balanced: bool = True,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> LabelTree:
+    """Cluster labels top down until a cluster holds at most `max_leaf` of them.
+
+    Args:
+        vectors: (n_labels, n_features) unit rows; a label without documents has an empty one.
+        branching: into how many clusters a cluster is split at most.
+        max_leaf: the most labels that may share a parent.
+        max_depth: the most levels of clusters between the root and the labels; the upper ones
+            are left out, even if nodes then have more than `branching` children.
+        balanced: make the clusters of a split equal in size, give or take one label.
+        seed: fixes the starting points of k-means.
+        progress: told about each label that has found its place in a level.
+    """
+    _check_shape(branching, max_leaf, max_depth)
+    rows = view_rows(vectors)
+    n_labels, n_features = vectors.shape
+    clusters = [np.arange(n_labels, dtype=np.int32)]
+    children: list[NDArray[np.int32]] = []
+    while max_depth != 0 and any(len(cluster) > max_leaf for cluster in clusters):
+        most = min(branching, MAX_WAYS)
+        share = _equal_share(max(map(len, clusters)), most, max_leaf) if balanced else most
+        ways = [1 if len(cluster) <= max_leaf else min(share, len(cluster)) for cluster in clusters]
+        tasks = [
+            (rows, n_features, cluster, k, balanced, seed + 7919 * i + 104729 * len(children))
+            for i, (cluster, k) in enumerate(zip(clusters, ways, strict=True))
+        ]
+        progress.stage(f"label tree, level {len(children) + 1}", n_labels)
+        costs = [float(len(cluster)) for cluster in clusters]
+        splits = run_tasks(_split, tasks, costs, progress)
+        children.append(_starts(len(parts) for parts in splits))
+        clusters = [part for parts in splits for part in parts]
+    children.append(_starts(len(cluster) for cluster in clusters))
+    return LabelTree(children, np.concatenate(clusters)).widen(branching, max_depth)
+
+
+def _check_shape(branching: int, max_leaf: int, max_depth: int | None) -> None:
+    for name, value, least in (
+        ("branching", branching, 2),
+        ("max_leaf", max_leaf, 1),
+        ("max_depth", 0 if max_depth is None else max_depth, 0),
+    ):
+        if value < least:
+            raise ParameterError(f"The '{name}' of a tree must be at least {least}. Got {value}.")
+
+
+def _starts(counts: Iterable[int]) -> NDArray[np.int32]:
+    return np.cumsum([0, *counts], dtype=np.int32)
+
+
+def _equal_share(size: int, branching: int, max_leaf: int) -> int:
+    """Return into how many parts to split now, if all levels to come split into as many."""
+    levels, capacity = 0, max_leaf
+    while capacity < size:
+        levels, capacity = levels + 1, capacity * branching
+    share = 1
+    while max_leaf * share**levels < size:
+        share += 1
+    return share
+
+
+def _split(
+    rows: Rows, n_features: int, labels: NDArray[np.int32], k: int, balanced: bool, seed: int
+) -> list[NDArray[np.int32]]:
+    """Split `labels` into `k` clusters, none of them empty."""
+    if k == 1:
+        return [labels]
+    has_vector = rows.start[labels + 1] > rows.start[labels]
+    seen, unseen = labels[has_vector], labels[~has_vector]
+    parts = _cluster(rows, n_features, seen, min(k, len(seen)), balanced, seed)
+    parts += [np.empty(0, np.int32)] * (k - len(parts))
+    order = np.argsort([len(part) for part in parts], kind="stable")
+    for place, share in zip(order, np.array_split(unseen, k), strict=True):
+        parts[place] = np.concatenate((parts[place], share))
+    return [part for part in parts if len(part)]
+
+
+def _cluster(
+    rows: Rows, n_features: int, labels: NDArray[np.int32], k: int, balanced: bool, seed: int
+) -> list[NDArray[np.int32]]:
+    if k < 2:
+        return [labels] if len(labels) else []
+    own, columns = gather_rows(rows, labels, np.full(n_features, -1, np.int32))
+    first = np.random.default_rng(seed).choice(len(labels), size=k, replace=False)
+    cluster_of = _kmeans(own, len(columns), first.astype(np.int64), balanced, MAX_ROUNDS)
+    if np.bincount(cluster_of).max() > LARGEST_SHARE * len(labels):
+        # Hardly a split at all, as with labels that are all alike: the tree would never end.
+        cluster_of = _kmeans(own, len(columns), first.astype(np.int64), True, MAX_ROUNDS)
+    order = np.argsort(cluster_of, kind="stable")
+    parts = np.split(labels[order], np.cumsum(np.bincount(cluster_of, minlength=k))[:-1])
+    return [part for part in parts if len(part)]
+
+
+@njit(nogil=True, cache=True)
+def _kmeans(
+    rows: Rows, n_columns: int, first: NDArray[np.int64], balanced: bool, max_rounds: int
+) -> NDArray[np.int64]:
+    """Spherical k-means; `first` holds the rows that serve as the first centres."""
+    n, k = len(rows.start) - 1, len(first)
+    centres = np.zeros((n_columns, k), np.float32)
+    for c in range(k):
+        for cell in range(rows.start[first[c]], rows.start[first[c] + 1]):
+            centres[rows.columns[cell], c] = rows.values[cell]
+    cluster_of = np.full(n, -1, np.int64)
+    similarity = np.empty((n, k), np.float32)
+    total = -1.0
+    for _ in range(max_rounds):
+        _compare(rows, centres, similarity)
+        new = _assign_balanced(similarity) if balanced else _assign_nearest(similarity)
+        new_total = 0.0
+        for i in range(n):
+            new_total += similarity[i, new[i]]
+        unchanged = np.all(new == cluster_of)
+        cluster_of = new
+        if unchanged or new_total - total < 1e-3 * n:
+            break
+        total = new_total
+        _centre(rows, cluster_of, centres)
+    return cluster_of
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+def _compare(rows: Rows, centres: NDArray[np.float32], similarity: NDArray[np.float32]) -> None:
+    """Write the dot product of every row and every centre to `similarity`."""
+    k = centres.shape[1]
+    for i in range(len(similarity)):
+        for c in range(k):
+            similarity[i, c] = 0
+        for cell in range(rows.start[i], rows.start[i + 1]):
+            column, value = rows.columns[cell], rows.values[cell]
+            for c in range(k):
+                similarity[i, c] += value * centres[column, c]
+
+
+@njit(nogil=True, cache=True)
+def _centre(rows: Rows, cluster_of: NDArray[np.int64], centres: NDArray[np.float32]) -> None:
+    """Set each centre to the unit vector along the sum of its rows."""
+    centres[:] = 0
+    for i in range(len(cluster_of)):
+        for cell in range(rows.start[i], rows.start[i + 1]):
+            centres[rows.columns[cell], cluster_of[i]] += rows.values[cell]
+    k = centres.shape[1]
+    length = np.zeros(k, np.float32)
+    for column in range(len(centres)):
+        for c in range(k):
+            length[c] += centres[column, c] ** 2
+    for c in range(k):
+        length[c] = 1 / np.sqrt(length[c]) if length[c] > 0 else 0
+    for column in range(len(centres)):
+        for c in range(k):
+            centres[column, c] *= length[c]
+
+
+@njit(nogil=True, cache=True)
+def _assign_nearest(similarity: NDArray[np.float32]) -> NDArray[np.int64]:
+    cluster_of = np.empty(len(similarity), np.int64)
+    for i in range(len(similarity)):
+        cluster_of[i] = np.argmax(similarity[i])
+    return cluster_of
+
+
+@njit(nogil=True, cache=True)
+def _assign_balanced(similarity: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Give each cluster n/k rows, give or take one.
+
+    The rows that lose most by missing their best cluster choose first; a row whose cluster is
+    full takes the best one that is not.
+    """
+    n, k = similarity.shape
+    regret = np.empty(n, np.float32)
+    for i in range(n):
+        best = second = np.float32(-np.inf)
+        for c in range(k):
+            value = similarity[i, c]
+            if value > best:
+                best, second = value, best
+            elif value > second:
+                second = value
+        regret[i] = best - second
+    room = np.full(k, n // k)
+    extra = n % k  # so many clusters may take one row more
+    cluster_of = np.empty(n, np.int64)
+    for i in np.argsort(-regret, kind="mergesort"):
+        chosen = -1
+        for c in range(k):
+            free = room[c] > 0 or (room[c] == 0 and extra > 0)
+            if free and (chosen < 0 or similarity[i, c] > similarity[i, chosen]):
+                chosen = c
+        extra -= room[chosen] == 0
+        room[chosen] -= 1
+        cluster_of[i] = chosen
+    return cluster_of

@@ -1,0 +1,1 @@
+"""AttentionXML (You et al., NeurIPS 2019)."""

@@ -1,0 +1,546 @@
+"""AttentionXML: every label looks at the words of a text that matter to it.
+
+You et al., "AttentionXML: Label Tree-based Attention-Aware Deep Model for High-Performance Extreme
+Multi-Label Text Classification", NeurIPS 2019. A text is read in its order by a bidirectional
+LSTM; each label weighs the words by itself, and a head that all labels share turns what it has seen
+into a score. Many labels are arranged in a shallow and wide tree: a network for each level decides
+among the children of the nodes that the level above has chosen.
+
+    x_i          words (n_words, word_dim)      word vectors, given or learned
+    h_i          tokens (B, T, 2·hidden)        the encoder's outputs
+    w_j, α_ij    labels (L, 2·hidden), attend   label j's attention over the words (2)
+    Ŵ1, Ŵ2       layers, output                 fully connected layers, shared by all labels
+    z_n          nodes                          whether a label of the document is below a node
+    H, K = M     levels, branching              inner levels of the tree, children of a node
+    C            candidates                     nodes of a level whose children are tried
+
+Departures: the first layer is applied before the attention's average and not behind it, which is
+the same sum and far cheaper, and m_j·w_j is added to a label's score (`attention_xml_network`).
+Without a file of word vectors, those that co-occurrence in the training texts gives are begun with.
+Where a document has fewer candidates, the rest is left out and not filled up at random. In an
+ensemble each member's first 100 labels are compared. Words seen once are learned as unknown ones in
+large sets, so that the unknown word has a vector. Prediction needs torch, unlike that of other
+models.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data import Dataset
+from longtail.errors import ParameterError
+from longtail.evaluation.explanation import Explanation, Term
+from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
+from longtail.models.neural import (
+    Device,
+    Neural,
+    Schedule,
+    hold_out,
+    require_torch,
+)
+from longtail.progress import Progress
+from longtail.runtime.store import Files
+from longtail.text.tfidf import Tfidf
+from longtail.text.tokens import UNKNOWN, TokenRows, Tokens
+from longtail.text.word_vectors import read_word_vectors
+from longtail.topk import TopK
+
+if TYPE_CHECKING:
+    import torch
+
+    from longtail.models.attention_xml.network import Shape
+    from longtail.models.attention_xml.search import Member
+    from longtail.training.memory import Needs
+
+MOST_NODES = 30_000  # that a network meets all at once
+SIZES, LARGE_SIZES = (256, 200), (512, 300)  # hidden and word_dim, of some and of many documents
+LARGE_FROM = 100_000  # documents
+HEADS = {True: 64, False: 512}  # with and without attention
+AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
+MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
+EXPLAINED = 5  # labels whose attention is shown if none is asked for
+
+
+class AttentionXML(Neural):
+    """A text's words in their order, weighed by each label for itself.
+
+    Args:
+        encoder: what reads the words: a bidirectional LSTM, or convolutions.
+        hidden: units of the encoder, for each direction (the paper's N̂); none takes 256, and 512
+            from 100,000 documents on.
+        head: units of the fully connected layers (N̂_fc), several as "512,256"; none takes 64 for
+            all labels to share, and 512 where, without attention, each weighs them for itself.
+        attention: weigh words for each label; false takes the largest of each unit instead (the
+            paper's ablation).
+        direct: add to a label's score how well it matches the words that it looks at.
+        levels: inner levels of the label tree (H); 0 is without a tree; none has as many as are
+            needed to begin with at most 30,000 nodes.
+        branching: children of a node (K = M), a power of 2.
+        candidates: how many nodes of a level are followed in training (C).
+        beam: how many are followed in prediction; none takes `candidates`.
+        trees: how many members, with trees and weights of their own, vote.
+        word_dim: length of the word vectors; none takes that of `vectors`, else 200, and 300
+            from 100,000 documents on.
+        vectors: a GloVe or word2vec text file that word vectors begin with.
+        pretrain: without such a file, begin with vectors that the words' neighbours in the
+            training texts give; false begins at random.
+        train_vectors: learn word vectors, too; false leaves them as they are in `vectors`.
+        max_words: how many words to know, those of the most documents.
+        min_documents: know words that so many documents hold; none takes 1 for up to 5,000
+            documents, else 2.
+        max_length: how many words of a text to read.
+        keep: share of the words that input dropout keeps; the others are read as unknown ones.
+        word_dropout: share of the word vectors' values that are dropped in training.
+        dropout: share of the encoder's outputs that are dropped in training.
+        epochs: passes over the documents, for each level; none makes 10 of many documents and
+            up to 40 of few.
+        batch_size: documents in a step; none makes about 128 steps of an epoch, but takes 512
+            at most.
+        learning_rate: of Adam, at its highest.
+        schedule: how the learning rate falls.
+        clip: the largest norm of a step's gradients.
+        averaging: end with the mean of late weights (SWA).
+        valid: share of the documents held out to choose the best epoch by nDCG@5; 0 takes the last.
+        patience: stop after so many epochs that were no better (with valid only).
+        device: where to train and, if there is such, to predict.
+        seed: fixes everything that is random.
+        tfidf: how texts become the rows that the label tree is built from.
+    """
+
+    name: ClassVar[str] = "attention-xml"
+    summary: ClassVar[str] = "reads texts word by word; each label looks at the words it needs"
+    choose_when: ClassVar[str] = "documents are texts, and there is a GPU"
+    reads = ("texts",)
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "small": {
+            "word_dim": 100,
+            "hidden": 64,
+            "head": 64,
+            "max_length": 100,
+            "dropout": 0.3,
+        },
+        "paper": {
+            "word_dim": 300,
+            "hidden": 256,
+            "head": 256,
+            "epochs": 30,
+            "batch_size": 40,
+            "learning_rate": 0.001,
+            "schedule": "constant",
+            "min_documents": 1,
+            "pretrain": False,
+            "direct": False,
+        },
+    }
+
+    tokens_: Tokens
+    members_: Sequence["Member"]
+
+    def __init__(
+        self,
+        *,
+        encoder: Literal["bilstm", "cnn"] = "bilstm",
+        hidden: int | None = None,
+        head: int | str | None = None,
+        attention: bool = True,
+        direct: bool = True,
+        levels: int | None = None,
+        branching: int = 64,
+        candidates: int = 15,
+        beam: int | None = None,
+        trees: int = 1,
+        word_dim: int | None = None,
+        vectors: str | None = None,
+        pretrain: bool = True,
+        train_vectors: bool = True,
+        max_words: int = 500_000,
+        min_documents: int | None = None,
+        max_length: int = 500,
+        keep: float = 1.0,
+        word_dropout: float = 0.2,
+        dropout: float = 0.5,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float = 0.004,
+        schedule: Schedule = "linear",
+        clip: float = 5.0,
+        averaging: bool = True,
+        valid: float = 0.0,
+        patience: int | None = None,
+        device: Device = "auto",
+        seed: int = 0,
+        tfidf: Tfidf | None = None,
+    ):
+        self.encoder = encoder
+        self.hidden = hidden
+        self.head = head
+        self.attention = attention
+        self.direct = direct
+        self.levels = levels
+        self.branching = branching
+        self.candidates = candidates
+        self.beam = beam
+        self.trees = trees
+        self.word_dim = word_dim
+        self.vectors = vectors
+        self.pretrain = pretrain
+        self.train_vectors = train_vectors
+        self.max_words = max_words
+        self.min_documents = min_documents
+        self.max_length = max_length
+        self.keep = keep
+        self.word_dropout = word_dropout
+        self.dropout = dropout
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.clip = clip
+        self.averaging = averaging
+        self.valid = valid
+        self.patience = patience
+        self.device = device
+        self.seed = seed
+        self.tfidf = tfidf
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        for name in ("candidates", "trees", "max_words", "max_length"):
+            self.require(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("hidden", "beam", "word_dim", "min_documents", "epochs"):
+            value = getattr(self, name)
+            self.require(name, value is None or value >= 1, "at least 1, or none")
+        sizes = [] if self.head is None else str(self.head).split(",")
+        sized = all(size.strip().isdecimal() and int(size) >= 1 for size in sizes)
+        self.require("head", sized, 'a size of at least 1, several as "512,256", or none')
+        self.require("levels", self.levels is None or self.levels >= 0, "0 or more, or none")
+        power = self.branching >= 2 and self.branching & (self.branching - 1) == 0
+        self.require("branching", power, "a power of 2, at least 2")
+        self.require("word_dropout", 0 <= self.word_dropout < 1, "from 0 to below 1")
+        self.require("clip", 0 < self.clip < np.inf, "a number above 0")
+        known = self.train_vectors or self.pretrain or self.vectors is not None
+        self.require("train_vectors", known, "true if there are no vectors to begin with")
+        self.check_training()
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
+        """Turn the texts into tokens, build the trees, and train their levels, top down."""
+        require_torch("AttentionXML")
+        from longtail.models.attention_xml.training import Documents, Trainer
+        from longtail.training.processes import choose_device
+
+        tokens = Tokens(
+            max_words=self.max_words,
+            min_documents=self.min_documents or 1 + (len(dataset) > MANY_DOCUMENTS),
+            max_length=self.max_length,
+        )
+        folder = None if self.run_dir is None else self.run_dir / "tokens"
+        progress.stage("reading texts", 1)
+        texts = dataset.texts or []
+        rows = tokens.fit_encode(texts, folder)
+        progress.advance(1)
+        label_trees = self._build_trees(dataset, progress)
+        hidden, word_dim = LARGE_SIZES if len(dataset) >= LARGE_FROM else SIZES
+        hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
+        vectors = self._first_vectors(tokens, rows, word_dim, progress)
+        if vectors is not None:
+            word_dim = vectors.shape[1]
+        shape = self._shape(tokens.n_words_, word_dim, hidden, dataset.n_labels)
+        kind = choose_device(self.device).type
+        batch_size = self.batch_size or _choose_batch_size(len(dataset))
+        self._plan_memory(shape, label_trees, rows, batch_size, kind, progress)
+        plan = self.make_plan(
+            self.epochs or _choose_epochs(len(dataset)),
+            batch_size,
+            clip=self.clip,
+            averaging="mean" if self.averaging else None,
+            averaging_start=AVERAGING_START,
+        )
+        kept, held = hold_out(len(dataset), self.valid, self.seed)
+        known, held_out = (Documents.of(rows, dataset.Y, part) for part in (kept, held))
+        trainer = Trainer(self, plan, shape, vectors, known, held_out if len(held) else None)
+        members = [
+            trainer.train_member(number, tree, progress) for number, tree in enumerate(label_trees)
+        ]
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.tokens_, self.members_, self.history_ = tokens, members, trainer.history
+
+    def _build_trees(self, dataset: Dataset, progress: Progress) -> list[LabelTree]:
+        """Return the tree of each member; without inner levels they are all alike."""
+        levels = self._n_levels(dataset.n_labels)
+        if not levels:
+            return [LabelTree.flat(dataset.n_labels)] * self.trees
+        X = (self.tfidf or Tfidf()).copy().fit_transform(dataset.texts or [])
+        vectors = build_label_vectors(X, dataset.Y)
+        trees = []
+        for number in range(self.trees):
+            binary = build_tree(
+                vectors,
+                branching=2,
+                max_leaf=self.branching,
+                seed=self.seed + number,
+                progress=progress,
+            )
+            self._check_levels(levels, binary)
+            trees.append(binary.compress(self.branching.bit_length() - 1, levels))
+        progress.say("Label tree: " + " → ".join(f"{size:,}" for size in trees[0].sizes[1:]))
+        return trees
+
+    def _check_levels(self, levels: int, binary: LabelTree) -> None:
+        """Raise ParameterError if the labels are too few for so many levels."""
+        apart = self.branching.bit_length() - 1
+        most = (binary.depth - 2) // apart + 1 if binary.depth > 1 else 0
+        if levels > most:
+            raise ParameterError(
+                f"The 'levels' parameter of AttentionXML must be at most {most} for "
+                f"{binary.n_labels} labels with branching {self.branching}. Got {levels} instead."
+            )
+
+    def _n_levels(self, n_labels: int) -> int:
+        """Return H: as given, or so that the first level has at most 30,000 nodes."""
+        if self.levels is not None:
+            return self.levels
+        levels, n_nodes = 0, n_labels
+        while n_nodes > MOST_NODES:
+            levels, n_nodes = levels + 1, -(-n_nodes // self.branching)
+        return levels
+
+    def _first_vectors(
+        self, tokens: Tokens, rows: TokenRows, word_dim: int, progress: Progress
+    ) -> NDArray[np.float32] | None:
+        """Return the word vectors to begin with: the file's, or what the texts give."""
+        if self.vectors is not None:
+            rng = np.random.default_rng(self.seed)
+            return read_word_vectors(
+                self.vectors, tokens.words_, rng, dim=self.word_dim, progress=progress
+            )
+        if not self.pretrain:
+            return None
+        from longtail.models.attention_xml.network import WORD_SPREAD
+        from longtail.text.ppmi import learn_word_vectors
+
+        progress.stage("comparing words", 1)
+        vectors = learn_word_vectors(rows, tokens.n_words_, word_dim, WORD_SPREAD, self.seed)
+        progress.advance(1)
+        return vectors
+
+    def _shape(self, n_words: int, word_dim: int, hidden: int, n_nodes: int) -> "Shape":
+        from longtail.models.attention_xml.network import Shape, parse_head
+
+        return Shape(
+            n_words=n_words,
+            word_dim=word_dim,
+            encoder=self.encoder,
+            hidden=hidden,
+            head=parse_head(self.head or HEADS[self.attention]),
+            attention=self.attention,
+            direct=self.direct,
+            n_nodes=n_nodes,
+        )
+
+    def _plan_memory(
+        self,
+        shape: "Shape",
+        trees: Sequence[LabelTree],
+        tokens: TokenRows,
+        batch_size: int,
+        kind: str,
+        progress: Progress,
+    ) -> None:
+        """Say what the largest level will take, or stop with what to change."""
+        length = int(np.percentile(tokens.lengths, 99)) if tokens.n_documents else 1
+        sizes = (shape, trees[0], length, kind)
+        fewer = max(1, batch_size // 4)
+        alternatives = {
+            f"batch_size={fewer}": self._needs(*sizes, fewer),
+            "max_length=100": self._needs(shape, trees[0], min(length, 100), kind, batch_size),
+        }
+        needs = self._needs(*sizes, batch_size)
+        self.say_memory(needs, kind, alternatives, progress)
+
+    def _needs(
+        self, shape: "Shape", tree: LabelTree, length: int, kind: str, batch_size: int
+    ) -> "Needs":
+        """Return the bytes that training takes, in the order of `Network`."""
+        from longtail.models.attention_xml.network import count_per_piece
+        from longtail.training.memory import Needs
+
+        width = 2 * shape.hidden
+        cells = batch_size * length
+        between = 4 * width * (shape.word_dim + width) + width * shape.head[0]
+        parameters = 4 * (shape.n_words * shape.word_dim + between + tree.n_labels * width)
+        n_words = min(cells, shape.n_words) if self.train_vectors else 0
+        first = tree.sizes[1]
+        piece = min(first, count_per_piece(kind, batch_size, length, shape))
+        per_label = (1 + self.direct) * length + 3 * sum(shape.head)
+        scored = batch_size * (2 * first + piece * per_label) + first * width
+        if tree.depth > 1:
+            tried = min(self.candidates * self.branching, tree.n_labels)
+            scored = max(scored, batch_size * tried * (4 * width + per_label))
+        return Needs(
+            parameters=parameters,
+            gradients=4 * (n_words * shape.word_dim + between + first * width),
+            optimiser=2 * parameters,
+            activations=4 * (cells * (3 * shape.word_dim + 10 * width) + scored),
+            averages=parameters if self.averaging else 0,
+            best=parameters if self.valid else 0,
+        )
+
+    # -- predicting -----------------------------------------------------------------------------
+
+    def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
+        """Rank labels for texts; one without a known word gets the most frequent labels."""
+        from longtail.models.attention_xml.search import POOL, mean_of
+
+        tokens = self.tokens_.encode(cast("list[str]", documents))
+        known = find_known(tokens)
+        labels, scores = self.frequent_labels(k)
+        n = tokens.n_documents
+        top = TopK(np.tile(labels, (n, 1)), np.tile(scores, (n, 1)))
+        if len(known):
+            pool = k if len(self.members_) == 1 else min(max(k, POOL), len(self.label_names_))
+            beam, device = self.beam or self.candidates, self._device()
+            some = tokens.take(known)
+            found = [member.search(some, pool, beam, device) for member in self.members_]
+            best = mean_of(found, k)
+            top.labels[known], top.scores[known] = best.labels, best.scores
+        return top
+
+    def _device(self) -> "torch.device":
+        """Return where to predict: on a GPU if there is one, unless the model is for a CPU."""
+        from longtail.training.processes import choose_device
+
+        require_torch("AttentionXML")
+        return choose_device("cpu" if self.device == "cpu" else "auto")
+
+    def explain(
+        self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
+    ) -> Explanation:
+        """Return the attention over the words of a text, for any label, predicted or not.
+
+        Args:
+            document: a text.
+            label: the name of a label; None takes the labels predicted, weighted by their scores.
+        """
+        self._check_fitted()
+        if not self.attention:
+            raise ParameterError(
+                "this model was trained with attention=false and cannot say what it looks at"
+            )
+        wanted = None if label is None else self._find_label(label)
+        texts = self.check_documents([document] if isinstance(document, str) else document)
+        text = str(texts[0])
+        spans = self.tokens_.spans(text)
+        if not spans:
+            return Explanation(text, label, [])
+        weights = self._attend(text, wanted)
+        return Explanation(text, label, _as_terms(text, spans, weights))
+
+    def _attend(self, text: str, label: int | None) -> NDArray[np.float64]:
+        """Return how much each token weighs: for a label, or for those predicted."""
+        tokens = self.tokens_.encode([text])
+        if label is not None:
+            chosen, shares = np.array([label]), np.ones(1)
+        else:
+            top = self.predict_documents([text], min(EXPLAINED, len(self.label_names_)))
+            chosen, shares = top.labels[0], top.scores[0] / max(top.scores[0].sum(), 1e-9)
+        found = [member.attention(tokens, chosen, self._device()) for member in self.members_]
+        weights: NDArray[np.float64] = np.mean(found, axis=0) @ shares.astype(np.float64)
+        return weights
+
+    # -- saving ---------------------------------------------------------------------------------
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the words, and of each member the tree and the levels' weights."""
+        from longtail.models.attention_xml.network import to_arrays
+
+        self.tokens_.to_files(files)
+        shape = self.members_[0].levels[0].shape
+        files.config["word_dim"], files.config["hidden"] = shape.word_dim, shape.hidden
+        files.config["depths"] = [member.tree.depth for member in self.members_]
+        for number, member in enumerate(self.members_):
+            files.arrays[f"member{number}.leaves"] = member.tree.leaves
+            for level, net in enumerate(member.levels):
+                prefix = f"member{number}.level{level}"
+                files.arrays[f"{prefix}.children"] = member.tree.children[level]
+                for name, array in to_arrays(net).items():
+                    files.arrays[f"{prefix}.net.{name}"] = array
+
+    def restore(self, files: Files) -> None:
+        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        require_torch("AttentionXML")
+        from longtail.models.attention_xml.network import from_arrays
+        from longtail.models.attention_xml.search import Member
+
+        self.tokens_ = Tokens.from_files(files)
+        word_dim, hidden = int(files.config["word_dim"]), int(files.config["hidden"])
+        members = []
+        for number, depth in enumerate(files.config["depths"]):
+            tree = _restore_tree(files, f"member{number}", depth, len(self.label_names_))
+            levels = []
+            for level in range(depth):
+                prefix = f"member{number}.level{level}.net."
+                n_nodes = tree.sizes[level + 1]
+                shape = self._shape(self.tokens_.n_words_, word_dim, hidden, n_nodes)
+                arrays = {
+                    name.removeprefix(prefix): array
+                    for name, array in files.arrays.items()
+                    if name.startswith(prefix)
+                }
+                levels.append(from_arrays(shape, arrays))
+            members.append(Member(tree, levels))
+        if not members:
+            raise ValueError("there is no member")
+        self.members_ = members
+
+
+def _choose_batch_size(n_documents: int) -> int:
+    """Return what makes about 128 steps of an epoch, more of one with very many documents."""
+    least = min(64, max(1, n_documents // 16))
+    return int(np.clip(16 * round(n_documents / 128 / 16), least, 512))
+
+
+def _choose_epochs(n_documents: int) -> int:
+    """Return how many passes were about the best on held-out documents of sets of that size."""
+    return int(np.clip(8 + 200_000 / n_documents, 10, 40))
+
+
+def find_known(tokens: TokenRows) -> NDArray[np.int64]:
+    """Return the documents that hold a word that is known."""
+    known = np.concatenate(([0], np.cumsum(tokens.tokens > UNKNOWN)))
+    return np.flatnonzero(np.diff(known[tokens.start]))
+
+
+def _as_terms(
+    text: str, spans: Sequence[tuple[int, int, int]], weights: NDArray[np.float64]
+) -> list[Term]:
+    """Return the words, heaviest first, each with all its places in the text."""
+    total = float(weights.sum()) or 1.0
+    places: dict[str, list[tuple[int, int]]] = {}
+    sums: dict[str, float] = {}
+    for (begin, end, _), weight in zip(spans, weights.tolist(), strict=False):
+        word = text[begin:end].lower()
+        places.setdefault(word, []).append((begin, end))
+        sums[word] = sums.get(word, 0.0) + weight / total
+    terms = [Term(word, sums[word], tuple(places[word])) for word in places]
+    return sorted(terms, key=lambda term: (-term.weight, term.name))
+
+
+def _restore_tree(files: Files, prefix: str, depth: int, n_labels: int) -> LabelTree:
+    """Return a member's tree, checked, as compiled code will walk it."""
+    leaves = files.arrays[f"{prefix}.leaves"].astype(np.int32)
+    children = [files.arrays[f"{prefix}.level{i}.children"].astype(np.int32) for i in range(depth)]
+    size = 1
+    for starts in children:
+        if starts.ndim != 1 or len(starts) != size + 1 or starts[0] or (np.diff(starts) < 1).any():
+            raise ValueError("the levels of the tree do not follow from each other")
+        size = int(starts[-1])
+    if not children or size != n_labels or not np.array_equal(np.sort(leaves), np.arange(size)):
+        raise ValueError(f"the leaves of the tree are not the {n_labels} labels")
+    return LabelTree(children, leaves)

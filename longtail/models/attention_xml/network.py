@@ -1,0 +1,390 @@
+"""AttentionXML's network (section 2.4): word vectors, an encoder, label attention, a shared head.
+
+Symbols are those of `longtail.models.attention_xml.model`. The first fully connected layer W1 is shared
+by all labels and linear, and attention weights add up to 1, so that
+
+    m_j·W1 + b1 = Σ_i α_ij·h_i·W1 + b1 = Σ_i α_ij·(h_i·W1 + b1):
+
+every token is multiplied by W1 once (`values`), whatever the number of labels. The loss over all
+labels takes these in pieces and computes each piece's gradient at once (`bce_over_nodes`), so that
+the largest tensors, (B, T, L) and (B, L, N_fc), exist one piece at a time.
+
+With `direct`, m_j·w_j is added to the score, how well the label matches the words that it looks at.
+Without it, labels differ only in how they weigh words, of which a title has few; it costs no other
+product, as m_j·w_j = Σ_i α_ij·(h_i·w_j).
+"""
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longtail.training.layers import read_once, take_rows
+
+# Numbers in the largest tensors of one piece: what a cache holds, or enough to keep a GPU busy.
+PIECE = {"cpu": 1 << 21, "cuda": 1 << 28}
+ALIGN = {"cpu": 1, "cuda": 64}  # tensor cores are slow with rows of other lengths
+
+WORD_SPREAD = 0.7  # of the first values of words, if nothing is known of them
+LABEL_SPREAD = 0.04  # of the first values of labels' attention
+# Of the way to the labels' log odds at which scores begin. On titles with thousands of rare labels
+# learning starts epochs later from 0; on longer texts it does from the log odds themselves.
+START = 0.6
+NEVER = -1e4  # what padding is matched with: its weight is 0, and 0 times it as well
+
+
+# -- token encoders: (B, T, word_dim) → (B, T, width), behind a document's end anything -------
+
+
+class BiLSTM(nn.Module):
+    """Two LSTMs, one of which reads backwards, that begin with learned states.
+
+    Backwards means from a document's own end: its words are mirrored, padding stays behind. So
+    nothing depends on the batch, without packed sequences, which cost cuDNN a copy at every step.
+    """
+
+    def __init__(self, word_dim: int, hidden: int):
+        super().__init__()
+        self.width = 2 * hidden
+        self.onwards = nn.LSTM(word_dim, hidden, batch_first=True)
+        self.backwards = nn.LSTM(word_dim, hidden, batch_first=True)
+        self.start = nn.Parameter(torch.zeros(2, 2, 1, 1, hidden))  # h and c of both
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Return both directions' states."""
+        if not self.training:  # the weights may be averages, from another place
+            self.onwards.flatten_parameters()
+            self.backwards.flatten_parameters()
+        places = torch.arange(words.shape[1], device=words.device)
+        ends = lengths[:, None]
+        mirrored = torch.where(places < ends, ends - 1 - places, places)  # (B, T)
+        starts = self.start.expand(-1, -1, -1, len(words), -1).contiguous()
+        inputs = words, starts[0], _take_places(words, mirrored), starts[1]
+        ahead, back = (self._read_on_gpu if words.is_cuda else self._read)(*inputs)
+        return torch.cat([ahead, _take_places(back, mirrored)], 2)  # (B, T, 2·hidden)
+
+    def _read(
+        self, words: Tensor, start: Tensor, turned: Tensor, end: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return self.onwards(words, (*start,))[0], self.backwards(turned, (*end,))[0]
+
+    def _read_on_gpu(
+        self, words: Tensor, start: Tensor, turned: Tensor, end: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Read in both directions at once: the steps of one are too small for a GPU."""
+        here, beside = torch.cuda.current_stream(words.device), _stream_beside(words.device)
+        beside.wait_stream(here)
+        with torch.cuda.stream(beside):
+            back: Tensor = self.backwards(turned, (*end,))[0]
+        ahead: Tensor = self.onwards(words, (*start,))[0]
+        here.wait_stream(beside)
+        for each, user in ((turned, beside), (end, beside), (back, here)):
+            each.record_stream(user)  # so that its memory is not given away too early
+        return ahead, back
+
+
+@cache
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _take_places(rows: Tensor, places: Tensor) -> Tensor:
+    """Return rows[i, places[i]] for every document i of rows (B, T, ·)."""
+    first = torch.arange(len(rows), device=rows.device)[:, None] * rows.shape[1]
+    return rows.flatten(0, 1).index_select(0, (first + places).flatten()).view(rows.shape)
+
+
+class Convolutions(nn.Module):
+    """Convolutions of several widths side by side, as in XML-CNN."""
+
+    WINDOWS = (3, 5, 9)
+
+    def __init__(self, word_dim: int, hidden: int):
+        super().__init__()
+        self.width = 2 * hidden
+        cuts = [self.width * i // len(self.WINDOWS) for i in range(len(self.WINDOWS) + 1)]
+        self.windows = nn.ModuleList(
+            nn.Conv1d(word_dim, last - first, window, padding=window // 2)
+            for window, (first, last) in zip(self.WINDOWS, pairwise(cuts), strict=True)
+        )
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Return the filters' outputs at every word."""
+        words = words.masked_fill(find_padding(lengths, words)[..., None], 0)
+        channels = words.transpose(1, 2)  # (B, word_dim, T)
+        found = torch.cat([window(channels) for window in self.windows], 1)  # (B, width, T)
+        return F.relu(found).transpose(1, 2)
+
+
+ENCODERS: dict[str, type[BiLSTM] | type[Convolutions]] = {"bilstm": BiLSTM, "cnn": Convolutions}
+
+
+def find_padding(lengths: Tensor, words: Tensor) -> Tensor:
+    """Return (B, T): where documents have ended."""
+    return torch.arange(words.shape[1], device=words.device) >= lengths[:, None]
+
+
+# -- the network ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What decides the size and the parts of a network."""
+
+    n_words: int
+    word_dim: int
+    encoder: str
+    hidden: int
+    head: tuple[int, ...]
+    attention: bool
+    direct: bool
+    n_nodes: int
+
+    def with_nodes(self, n_nodes: int) -> "Shape":
+        """Return the shape for another level of the tree."""
+        return Shape(**{**asdict(self), "n_nodes": n_nodes})
+
+
+class Encoded(NamedTuple):
+    """What a batch of documents has become before it meets the labels.
+
+    Attributes:
+        tokens: (B, T, width) the encoder's outputs h_i.
+        values: (B, T, N_fc) these after the first layer; (B, N_fc) without attention.
+        padding: (B, T) where documents have ended; None if there is only one.
+    """
+
+    tokens: Tensor
+    values: Tensor
+    padding: Tensor | None
+
+
+class Network(nn.Module):
+    """Words and labels of one level of the tree, with all that lies between them."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.shape = shape
+        words = torch.randn(shape.n_words, shape.word_dim) * WORD_SPREAD
+        self.words = read_once(nn.Parameter(words))
+        self.encoder = ENCODERS[shape.encoder](shape.word_dim, shape.hidden)
+        sizes = [self.encoder.width, *shape.head]
+        self.layers = nn.ModuleList(_linear(n_in, n_out) for n_in, n_out in pairwise(sizes))
+        # A label's row is its attention; without attention its output weights and a bias.
+        width = self.encoder.width if shape.attention else shape.head[-1] + 1
+        self.labels = nn.Parameter(torch.randn(shape.n_nodes, width) * LABEL_SPREAD)
+        self.output = nn.Linear(shape.head[-1], 1) if shape.attention else None
+
+    @torch.no_grad()
+    def begin_at(self, share: float) -> None:
+        """Let all scores begin below 0, towards the log odds of this share of relevant labels.
+
+        They are the same for all labels: with odds of their own, they learned far more slowly.
+        """
+        odds = START * float(np.log(share) - np.log1p(-share))
+        if self.output is None:
+            self.labels[:, -1] = odds
+        else:
+            self.output.bias.fill_(odds)
+
+    def start_from(self, other: "Network") -> None:
+        """Section 2.5: take all weights of the level above, but for the labels'."""
+        state = {name: value for name, value in other.state_dict().items() if name != "labels"}
+        self.load_state_dict(state, strict=False)
+
+    def read_words(self, places: Tensor, touched: Tensor | None = None) -> Tensor:
+        """Return the vectors (B, T, word_dim) of the words; `touched` lists those of the batch."""
+        table = self.words if touched is None else take_rows(self.words, touched)
+        return table.index_select(0, places.flatten()).view(*places.shape, -1)
+
+    def encode(
+        self, words: Tensor, lengths: Tensor, word_dropout: float = 0.0, dropout: float = 0.0
+    ) -> Encoded:
+        """Return what the encoder and the first layer make of word vectors (B, T, word_dim)."""
+        kind = words.device.type
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else words.dtype
+        with torch.autocast(kind, enabled=False):  # recurrence adds errors up
+            words = F.dropout(words, word_dropout, self.training)
+            tokens = self.encoder(words, lengths)  # (B, T, width)
+        padding = find_padding(lengths, words) if len(words) > 1 else None
+        if self.shape.attention:
+            tokens = F.dropout(tokens, dropout, self.training).to(low)
+            return Encoded(tokens, self.layers[0](tokens), padding)
+        if padding is not None:
+            tokens = tokens.masked_fill(padding[..., None], -torch.inf)
+        hidden = F.dropout(tokens.amax(1), dropout, self.training).to(low)  # before, maxima rise
+        for layer in self.layers:
+            hidden = F.relu(layer(hidden))
+        return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding)
+
+    def match(self, read: Encoded, rows: Tensor) -> Tensor:
+        """Return h_i·w_j, (B, T, C), for rows (C, ·) or (B, C, ·) of labels."""
+        matches = read.tokens @ rows.to(read.tokens.dtype).transpose(-1, -2)
+        if read.padding is not None:
+            matches = matches.masked_fill_(read.padding[..., None], NEVER)
+        return matches
+
+    def attend(self, read: Encoded, rows: Tensor) -> Tensor:
+        """Return α of equation (2), (B, T, C), for rows (C, ·) or (B, C, ·) of labels."""
+        return self.match(read, rows).softmax(1)
+
+    def score(self, read: Encoded, rows: Tensor) -> Tensor:
+        """Return the scores (B, C) of labels, whose rows are (C, ·) or (B, C, ·)."""
+        low = read.values.dtype
+        with torch.autocast(rows.device.type, enabled=False):
+            if self.output is None:
+                return self._compare(read.values, rows.to(low)).float()
+            matches = self.match(read, rows)
+            weights = matches.softmax(1)  # α (B, T, C)
+            # Labels stay the last dimension: tensor cores want it even, and T is often odd.
+            hidden = (read.values.transpose(1, 2) @ weights).relu_()  # (B, N_fc, C)
+            *inner, weight, bias = (parameter.to(low) for parameter in self.shared())
+            for i in range(0, len(inner), 2):
+                hidden = (inner[i] @ hidden + inner[i + 1][:, None]).relu_()
+            scores = (weight @ hidden)[:, 0].float() + bias
+            if self.shape.direct:
+                scores = scores + (weights * matches).sum(1, dtype=torch.float32)
+            return scores
+
+    @staticmethod
+    def _compare(hidden: Tensor, rows: Tensor) -> Tensor:
+        """Return inner products (B, C) of documents (B, N_fc) and rows (C, ·) or (B, C, ·)."""
+        return hidden @ rows.T if rows.ndim == 2 else (rows @ hidden[..., None])[..., 0]
+
+    def shared(self) -> list[Tensor]:
+        """Return the parameters that `score` uses beside the labels'."""
+        if self.output is None:
+            return []
+        return [*self.layers[1:].parameters(), *self.output.parameters()]
+
+    def score_all(self, read: Encoded) -> Tensor:
+        """Return the scores (B, n_nodes) of all labels, without gradients."""
+        pieces = torch.split(self.labels, piece_size(read, self.shape))
+        return torch.cat([self.score(read, rows) for rows in pieces], 1)
+
+
+def _linear(n_in: int, n_out: int) -> nn.Linear:
+    """Return a layer before a ReLU, whose outputs begin as large as its inputs."""
+    layer = nn.Linear(n_in, n_out)
+    nn.init.kaiming_normal_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def piece_size(read: Encoded, shape: Shape) -> int:
+    """Return how many labels to take at a time."""
+    kind = read.tokens.device.type
+    return count_per_piece(kind, len(read.tokens), read.tokens.shape[1], shape)
+
+
+def count_per_piece(kind: str, n_documents: int, length: int, shape: Shape) -> int:
+    """Return how many labels fit into one piece with so many documents of that length."""
+    per_label = n_documents
+    if shape.attention:
+        per_label *= (1 + shape.direct) * length + sum(shape.head)
+    align = ALIGN[kind]
+    return max(1, PIECE[kind] // per_label // align) * align
+
+
+def count_aligned(n_nodes: int, kind: str) -> int:
+    """Return how many columns a table of so many labels should have."""
+    return -(-n_nodes // ALIGN[kind]) * ALIGN[kind]
+
+
+# -- the loss ---------------------------------------------------------------------------------
+
+
+def bce(scores: Tensor, relevant: Tensor, counted: Tensor | None = None) -> Tensor:
+    """Return log(1 + e^s) − s·[relevant], summed over the labels that count."""
+    return F.binary_cross_entropy_with_logits(scores, relevant, counted, reduction="sum")
+
+
+def bce_over_nodes(net: Network, read: Encoded, relevant: Tensor) -> Tensor:
+    """Return `bce` over all labels of the network, a piece at a time.
+
+    `relevant` is (B, count_aligned(n_nodes)), with zeros behind the last label.
+    """
+    loss: Tensor = _OverNodes.apply(  # type: ignore[no-untyped-call]
+        net, read.padding, relevant, read.tokens, read.values, net.labels, *net.shared()
+    )
+    return loss
+
+
+class _OverNodes(torch.autograd.Function):
+    """Loss and gradients in one go, so that nothing is kept from one piece to the next."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        net: Network,
+        padding: Tensor | None,
+        relevant: Tensor,
+        tokens: Tensor,
+        values: Tensor,
+        labels: Tensor,
+        *shared: Tensor,
+    ) -> Tensor:
+        tokens, values = tokens.detach().requires_grad_(), values.detach().requires_grad_()
+        read = Encoded(tokens, values, padding)
+        size = piece_size(read, net.shape)
+        wanted = [tokens, values, *shared] if net.shape.attention else [values]
+        sums = [torch.zeros_like(each, dtype=torch.float32) for each in wanted]
+        table = F.pad(labels, (0, 0, 0, relevant.shape[1] - len(labels)))
+        d_table, loss = torch.empty_like(table), labels.new_zeros(())
+        for first in range(0, len(table), size):
+            rows = table[first : first + size].detach().requires_grad_()
+            with torch.enable_grad():
+                # Rows that only fill up do not count.
+                real = min(size, len(labels) - first)
+                scores = net.score(read, rows)[:, :real]
+                part = bce(scores, relevant[:, first : first + real])
+            d_rows, *gradients = torch.autograd.grad(part, [rows, *wanted])
+            d_table[first : first + size] = d_rows
+            for total, gradient in zip(sums, gradients, strict=True):
+                total += gradient
+            loss += part.detach()
+        ctx.save_for_backward(d_table[: len(labels)], *sums)
+        ctx.types = [tokens.dtype, values.dtype]
+        ctx.attention = net.shape.attention
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
+        d_labels, *sums = (each * incoming[0] for each in ctx.saved_tensors)
+        d_tokens = sums.pop(0).to(ctx.types[0]) if ctx.attention else None
+        d_values = sums.pop(0).to(ctx.types[1])
+        return None, None, None, d_tokens, d_values, d_labels, *sums
+
+
+# -- to and from plain arrays -----------------------------------------------------------------
+
+
+def to_arrays(net: Network) -> dict[str, NDArray[Any]]:
+    """Return the weights by name."""
+    return {name: value.cpu().numpy() for name, value in net.state_dict().items()}
+
+
+def from_arrays(shape: Shape, arrays: dict[str, NDArray[Any]]) -> Network:
+    """Return the network with these weights; ValueError if they are not its own."""
+    with torch.device("meta"):
+        net = Network(shape)
+    expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
+    found = {name: array.shape for name, array in arrays.items()}
+    if expected != found:
+        names = sorted({**expected, **found})
+        wrong = [name for name in names if expected.get(name) != found.get(name)]
+        raise ValueError(f"weights of another shape than expected: {', '.join(wrong)}")
+    state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    net.load_state_dict(state, assign=True)
+    return net.eval().requires_grad_(False)
+
+
+def parse_head(head: int | str) -> tuple[int, ...]:
+    """Return the sizes of the fully connected layers, given as 256 or as "512,256"."""
+    return tuple(int(size) for size in str(head).split(","))

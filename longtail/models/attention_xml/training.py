@@ -1,0 +1,343 @@
+"""AttentionXML in training: one level of the tree after the other (sections 2.3 and 2.5).
+
+Symbols are those of `longtail.models.attention_xml.model`; the network is in `attention_xml_network`.
+A level is trained as the trainer's Task. The first meets all its nodes in every step; a deeper one
+meets, for each document, the children of its candidates: the parents of its labels, then the nodes
+that the level above ranks highest.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from longtail.evaluation.metrics import evaluate
+from longtail.labels.tree import LabelTree
+from longtail.models.attention_xml.network import (
+    Network,
+    Shape,
+    bce,
+    bce_over_nodes,
+    count_aligned,
+)
+from longtail.models.attention_xml.search import (
+    Beam,
+    Ints,
+    Member,
+    list_children,
+    rank_nodes,
+)
+from longtail.models.neural import pairs_of
+from longtail.progress import Progress
+from longtail.runtime.rows import Rows, view_rows
+from longtail.text.tokens import UNKNOWN, TokenRows
+from longtail.topk import TopK
+from longtail.training.history import History
+from longtail.training.layers import RowAdam, read_once, take_rows
+from longtail.training.loop import train
+from longtail.training.processes import choose_device
+from longtail.training.task import Plan
+
+if TYPE_CHECKING:
+    from longtail.models.attention_xml.model import AttentionXML
+
+
+@dataclass
+class Documents:
+    """Tokens, labels or the nodes above them, and what the level above made of the documents."""
+
+    tokens: TokenRows
+    nodes: sp.csr_matrix
+    above: Beam | None = None
+
+    @classmethod
+    def of(cls, tokens: TokenRows, Y: sp.csr_matrix, rows: NDArray[np.int64]) -> "Documents":
+        """Return those of some documents that have a word."""
+        rows = rows[tokens.lengths[rows] > 0]
+        return cls(tokens.take(rows), Y[rows])
+
+    def at(self, tree: LabelTree, level: int) -> "Documents":
+        """Return the same documents with nodes of a level, 1 or more, in place of labels."""
+        return Documents(self.tokens, find_nodes(self.nodes, tree, level), self.above)
+
+    def fingerprint(self) -> str:
+        """Return a few characters that change with tokens and labels."""
+        total = 0
+        for array in (*self.tokens, self.nodes.indptr, self.nodes.indices):
+            total = crc32(np.ascontiguousarray(array).tobytes(), total)
+        return f"{total:08x}"
+
+
+@dataclass
+class Training:
+    """One level of the tree, as the trainer's Task.
+
+    Attributes:
+        model: the parameters.
+        net: the network of the level.
+        known: documents with the nodes of this level; with the nodes above, if there are some.
+        held_out: such documents for validation, or None.
+        children: of the nodes above; None on the first level.
+        candidates: (n, C) nodes of the level above, for each document; None on the first level.
+    """
+
+    model: "AttentionXML"
+    net: Network
+    known: Documents
+    held_out: Documents | None
+    children: Ints | None = None
+    candidates: Ints | None = None
+
+    def __post_init__(self) -> None:
+        """View the rows."""
+        self.module: nn.Module = self.net
+        self.n_documents = self.known.tokens.n_documents
+        self.lengths = self.known.tokens.lengths
+        self.pairs = view_rows(self.known.nodes)
+
+    def share(self) -> float:
+        """Return which share of the nodes that documents meet is right, a little above 0."""
+        met = self.n_documents * self.net.shape.n_nodes
+        if self.candidates is not None and self.children is not None:
+            met = int(np.diff(self.children)[self.candidates[self.candidates >= 0]].sum())
+        return (self.known.nodes.nnz + 1) / (met + 2)
+
+    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+        """Return words, labels and candidates of the documents."""
+        ids, lengths = self.known.tokens.pad(rows)
+        ids[(rng.random(ids.shape) >= self.model.keep) & (ids > UNKNOWN)] = UNKNOWN
+        touched, places = number_anew(ids, self.net.shape.n_words)
+        batch = {"touched": touched, "places": places, "lengths": lengths}
+        if self.candidates is None or self.children is None:
+            batch["documents"], batch["labels"] = pairs_of(self.pairs, rows)
+        else:
+            nodes, _ = list_children(self.children, self.candidates[rows])
+            batch["relevant"] = mark_relevant(self.pairs, rows, nodes)
+            batch["counted"] = (nodes >= 0).astype(np.float32)
+            batch["nodes"], batch["node_places"] = number_anew(
+                np.maximum(nodes, 0).astype(np.int32), self.net.shape.n_nodes
+            )
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """Return the binary cross-entropy over all nodes, or over the candidates' children."""
+        net, model = self.net, self.model
+        words = net.read_words(batch["places"], batch["touched"])
+        read = net.encode(words, batch["lengths"], model.word_dropout, model.dropout)
+        n = len(words)
+        if "nodes" not in batch:
+            width = count_aligned(net.shape.n_nodes, words.device.type)
+            relevant = torch.zeros(n, width, device=words.device)
+            relevant[batch["documents"], batch["labels"]] = 1
+            return bce_over_nodes(net, read, relevant) / n
+        rows = take_rows(net.labels, batch["nodes"])
+        places = batch["node_places"]  # (B, C)
+        rows = rows.index_select(0, places.flatten()).view(*places.shape, -1)
+        return bce(net.score(read, rows), batch["relevant"], batch["counted"]) / n
+
+    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
+        net = self.net
+        net.words.requires_grad_(self.model.train_vectors)
+        lazy = [net.words] if self.model.train_vectors else []
+        if self.candidates is not None:
+            lazy.append(read_once(net.labels))
+        taken = {id(parameter) for parameter in lazy}
+        rest = [p for p in net.parameters() if p.requires_grad and id(p) not in taken]
+        rows: list[torch.optim.Optimizer] = [RowAdam(each, learning_rate) for each in lazy]
+        return [*rows, torch.optim.Adam(rest, learning_rate, fused=True)]
+
+    def validate(self) -> dict[str, float] | None:
+        """Return the metrics on the held-out documents, for the nodes of this level."""
+        if self.held_out is None:
+            return None
+        held, device = self.held_out, self.net.labels.device
+        found = rank_nodes(self.net, held.tokens, 5, device, held.above, self.children)
+        return evaluate(TopK(found.nodes, np.exp(found.logs)), held.nodes)
+
+
+# -- levels of the tree -----------------------------------------------------------------------
+
+
+def find_nodes(Y: sp.csr_matrix, tree: LabelTree, level: int) -> sp.csr_matrix:
+    """Return which nodes of a level have a label of each document below them."""
+    ancestor: NDArray[np.integer[Any]] = np.arange(tree.n_labels)
+    for each in range(tree.depth, level, -1):
+        ancestor = tree.parents(each)[ancestor]
+    node_of = np.empty(tree.n_labels, np.int64)
+    node_of[tree.leaves] = ancestor
+    documents = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+    ones = np.ones(Y.nnz, np.float32)
+    shape = (Y.shape[0], tree.sizes[level])
+    nodes = sp.csr_matrix((ones, (documents, node_of[Y.indices])), shape=shape)
+    nodes.sum_duplicates()
+    nodes.data[:] = 1
+    return nodes
+
+
+def choose_candidates(parents: sp.csr_matrix, best: Ints, width: int) -> Ints:
+    """Return (n, width) nodes: first the true ones, then the best predicted; −1 behind."""
+    return _choose(view_rows(parents), best, min(width, parents.shape[1]))
+
+
+@njit(nogil=True, cache=True)
+def _choose(parents: Rows, best: NDArray[np.int32], width: int) -> NDArray[np.int32]:
+    chosen = np.full((len(best), width), -1, np.int32)
+    for i in range(len(best)):
+        true = parents.columns[parents.start[i] : parents.start[i + 1]]
+        size = min(len(true), width)
+        chosen[i, :size] = true[:size]
+        for node in best[i]:
+            if size == width:
+                break
+            if node >= 0 and not (true == node).any():
+                chosen[i, size] = node
+                size += 1
+    return chosen
+
+
+@njit(nogil=True, cache=True)
+def mark_relevant(
+    pairs: Rows, rows: NDArray[np.int64], nodes: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return 1 where a document carries the node, 0 elsewhere."""
+    relevant = np.zeros(nodes.shape, np.float32)
+    for i in range(len(rows)):
+        true = pairs.columns[pairs.start[rows[i]] : pairs.start[rows[i] + 1]]
+        for j in range(nodes.shape[1]):
+            for node in true:
+                if node == nodes[i, j]:
+                    relevant[i, j] = 1
+                    break
+    return relevant
+
+
+@njit(nogil=True, cache=True)
+def number_anew(ids: NDArray[np.int32], n_ids: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the distinct ids, rising, and for each id its place among them."""
+    place = np.full(n_ids, -1, np.int32)
+    for i in range(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            place[ids[i, j]] = 0
+    distinct = np.empty(min(n_ids, ids.size), np.int64)
+    size = 0
+    for number in range(n_ids):
+        if place[number] == 0:
+            distinct[size] = number
+            place[number] = size
+            size += 1
+    places = np.empty(ids.shape, np.int32)
+    for i in range(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            places[i, j] = place[ids[i, j]]
+    return distinct[:size].copy(), places
+
+
+# -- all levels of all members -------------------------------------------------------------------
+
+
+@dataclass
+class Trainer:
+    """Trains the members of a model, one after the other, each from the root to the labels."""
+
+    model: "AttentionXML"
+    plan: Plan
+    shape: Shape
+    vectors: NDArray[np.float32] | None
+    known: Documents
+    held_out: Documents | None
+
+    def __post_init__(self) -> None:
+        """Begin without a past."""
+        self.history = History()
+        self.device = choose_device(self.model.device)
+        facts = self.model.get_parameters()
+        # More members, or another beam, leave those that are trained as they are.
+        self.facts = {name: facts[name] for name in facts if name not in ("trees", "beam")}
+        self.facts["data"] = self.known.fingerprint()
+
+    def train_member(self, number: int, tree: LabelTree, progress: Progress) -> Member:
+        """Return the tree with its trained networks, which lie in RAM."""
+        levels: list[Network] = []
+        known, held_out = self.known, self.held_out
+        for level in range(1, tree.depth + 1):
+            progress.say(self._announce(number, tree, level))
+            here = known.at(tree, level)
+            net = self._new_network(here, self.model.seed + 1000 * number + level)
+            if levels:
+                net.start_from(levels[-1])
+            held = None if held_out is None else held_out.at(tree, level)
+            task = Training(self.model, net, here, held)
+            if known.above is not None:
+                parents = find_nodes(known.nodes, tree, level - 1)
+                task.children = tree.children[level - 1]
+                task.candidates = choose_candidates(
+                    parents, known.above.nodes, self.model.candidates
+                )
+            net.begin_at(task.share())
+            self._train(task, number, level, progress)
+            if level < tree.depth:
+                known = self._rank(net, tree, level, known)
+                held_out = held_out and self._rank(net, tree, level, held_out)
+            levels.append(net.cpu().requires_grad_(False))
+        return Member(tree, levels)
+
+    def _announce(self, number: int, tree: LabelTree, level: int) -> str:
+        parts = [f"Member {number + 1} of {self.model.trees}"] if self.model.trees > 1 else []
+        parts += [f"level {level} of {tree.depth}"] if tree.depth > 1 else []
+        what = "labels" if level == tree.depth else "nodes"
+        return ", ".join([*parts, f"{tree.sizes[level]:,} {what}"])
+
+    def _new_network(self, here: Documents, seed: int) -> Network:
+        """Return a network with random weights."""
+        gpus = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=gpus), self.device:
+            torch.manual_seed(seed)
+            net = Network(self.shape.with_nodes(here.nodes.shape[1]))
+        if self.vectors is not None:
+            net.words.data.copy_(torch.from_numpy(self.vectors))
+        return net
+
+    def _train(self, task: Training, number: int, level: int, progress: Progress) -> None:
+        model = self.model
+        run_dir = None
+        if model.run_dir is not None:
+            run_dir = model.run_dir / f"member-{number + 1}" / f"level-{level}"
+        done = train(
+            task,
+            self.plan,
+            device=model.device,
+            seed=model.seed + 1000 * number + level,
+            progress=progress,
+            run_dir=run_dir,
+            resume=model.resume,
+            fingerprint={**self.facts, "member": number, "level": level},
+        )
+        self.history = _join(self.history, done)
+
+    def _rank(self, net: Network, tree: LabelTree, level: int, documents: Documents) -> Documents:
+        """Return the documents with the best nodes of this level, for the level below."""
+        width = max(self.model.candidates, self.model.beam or 0)
+        starts = tree.children[level - 1]
+        above = rank_nodes(net, documents.tokens, width, self.device, documents.above, starts)
+        return Documents(documents.tokens, documents.nodes, above)
+
+
+def _join(first: History, then: History) -> History:
+    """Return what happened in two runs, one after the other."""
+    return History(
+        records=[*first.records, *then.records],
+        best=then.best,
+        best_step=first.n_steps + then.best_step,
+        n_steps=first.n_steps + then.n_steps,
+        stopped_early=then.stopped_early,
+        problem=first.problem or then.problem,
+        seconds=first.seconds + then.seconds,
+        waiting=first.waiting + then.waiting,
+    )

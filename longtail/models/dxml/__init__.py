@@ -1,0 +1,1 @@
+"""DXML (Zhang et al., ICMR 2018)."""

@@ -1,0 +1,206 @@
+"""DXML in training: equations (1) to (3) and the network of figure 1.
+
+Symbols are those of `longtail.models.dxml.model`. This module needs torch, a trained model does not.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longtail.evaluation.metrics import evaluate
+from longtail.models.dxml.neighbours import USUAL
+from longtail.models.embedder import Embedder
+from longtail.models.neural import pairs_of
+from longtail.runtime.rows import view_rows
+from longtail.search.index import build_index
+from longtail.search.voters import aggregate, weigh_votes
+from longtail.training.layers import Cells, RowAdam, drop_cells, multiply, read_once
+
+if TYPE_CHECKING:
+    from longtail.models.dxml.model import DXML
+
+Kind = Literal["linear", "relu", "residual"]
+
+SPREAD = 0.02  # of the first layer's weights before training
+
+
+# -- the paper's equations ----------------------------------------------------------------------
+
+
+def distance(f_x: Tensor, f_y: Tensor) -> Tensor:
+    """Equations (1) and (2): Σ_j h(f_x, f_y), the smooth l1 distance of each row."""
+    return F.smooth_l1_loss(f_x, f_y, reduction="none", beta=1.0).sum(1)
+
+
+def mean_labels(V: Tensor, labels: Tensor, start: Tensor) -> Tensor:
+    """Line 3 of algorithm 1: f_y = Vy/nnz(y), here scaled to length 1 as f_x is."""
+    f_y = F.embedding_bag(labels, V, start, mode="mean", include_last_offset=True)
+    return F.normalize(f_y, dim=1)
+
+
+# -- the network ----------------------------------------------------------------------------------
+
+
+class Network(nn.Module):
+    """Figure 1: W_1, ReLU, W_2, dropout, length 1; an update may begin with one linear map."""
+
+    def __init__(self, n_features: int, hidden: int, dim: int, kind: Kind) -> None:
+        super().__init__()
+        self.kind = kind
+        weight = torch.empty(n_features, hidden).uniform_(-SPREAD, SPREAD)
+        self.first = read_once(nn.Parameter(weight))
+        self.bias = nn.Parameter(torch.zeros(hidden))
+        self.second: nn.Linear | None = nn.Linear(hidden, dim) if dim else None
+
+    def forward(self, cells: Cells, dropout: float = 0.0) -> Tensor:
+        """Return f_x, unit vectors (B, dim)."""
+        x = multiply(cells, self.first) + self.bias  # (B, hidden)
+        if self.second is not None:
+            y = self.second(x if self.kind == "linear" else F.relu(x))  # (B, dim)
+            x = x + y if self.kind == "residual" else y
+        return F.normalize(F.dropout(x.float(), dropout, self.training), dim=1)
+
+    def export(self, weights: NDArray[np.float32]) -> Embedder:
+        """Return what embeds documents without torch; two linear layers become one."""
+        first, bias = self.first.numpy(), self.bias.numpy()
+        second, second_bias = np.empty((0, 0), np.float32), bias[:0]
+        if self.second is not None:
+            second, second_bias = (
+                self.second.weight.T.contiguous().numpy(),
+                self.second.bias.numpy(),
+            )
+        if self.kind == "linear" and self.second is not None:
+            first, bias = first @ second, bias @ second + second_bias
+            second, second_bias = np.empty((0, 0), np.float32), bias[:0]
+        residual = np.array([self.kind == "residual"], np.float32)
+        return Embedder(weights, first, bias, second, second_bias, residual)
+
+
+def new_network(n_features: int, hidden: int, dim: int, kind: Kind, seed: int) -> Network:
+    """Return a network whose weights the seed decides."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Network(n_features, hidden, dim, kind)
+
+
+def open_network(embedder: Embedder) -> Network:
+    """Return the network that became `embedder`, to train it further."""
+    n_features, hidden = embedder.weight.shape
+    dim = len(embedder.second_bias)
+    kind: Kind = "linear" if dim == 0 else "residual" if embedder.residual[0] else "relu"
+    net = Network(n_features, hidden, dim, kind)
+    with torch.no_grad():
+        net.first.copy_(torch.from_numpy(embedder.weight.copy()))
+        net.bias.copy_(torch.from_numpy(embedder.bias.copy()))
+        if net.second is not None:
+            net.second.weight.copy_(torch.from_numpy(embedder.second.T.copy()))
+            net.second.bias.copy_(torch.from_numpy(embedder.second_bias.copy()))
+    return net
+
+
+# -- the task -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Training:
+    """Line 4 of algorithm 1, as the trainer's Task.
+
+    Attributes:
+        model: holds the parameters.
+        net: what is trained.
+        X: (n, n_features) rows as the network reads them.
+        Y: (n, n_labels) their labels.
+        vectors: (n_labels, dim) the labels' vectors V.
+        kept: the documents to train on.
+        held: the documents that choose the best epoch.
+    """
+
+    model: "DXML"
+    net: Network
+    X: sp.csr_matrix
+    Y: sp.csr_matrix
+    vectors: NDArray[np.float32]
+    kept: NDArray[np.int64]
+    held: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """View the rows."""
+        self.module: nn.Module = self.net
+        self.n_documents = len(self.kept)
+        self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
+        self._V: Tensor | None = None
+
+    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+        """Return the cells of the documents, and their labels."""
+        chosen = self.kept[rows]
+        batch: dict[str, Any] = Cells.of(self.rows, chosen, self.X.shape[1])._asdict()
+        _, labels = pairs_of(self.pairs, chosen)
+        counts = self.pairs.start[chosen + 1] - self.pairs.start[chosen]
+        batch["labels"] = torch.from_numpy(labels)
+        batch["label_start"] = torch.from_numpy(np.concatenate(([0], np.cumsum(counts))))
+        return batch
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """Equation (3): the mean distance of f_x and f_y."""
+        cells = drop_cells(Cells.from_batch(batch), self.model.keep)
+        f_x = self.net(cells, self.model.dropout)
+        f_y = mean_labels(self._vectors_on(f_x.device), batch["labels"], batch["label_start"])
+        return distance(f_x, f_y).mean()
+
+    def _vectors_on(self, device: torch.device) -> Tensor:
+        """Return V on the device; it is no parameter, so the trainer does not move it."""
+        if self._V is None or self._V.device != device:
+            self._V = torch.from_numpy(self.vectors).to(device)
+        return self._V
+
+    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """Return lazy Adam for the first layer and Adam for the rest, or SGD with momentum."""
+        net, model = self.net, self.model
+        if model.optimizer == "sgd":
+            net.first.register_post_accumulate_grad_hook(_make_dense)  # type: ignore[no-untyped-call]
+            return [
+                torch.optim.SGD(
+                    net.parameters(),
+                    learning_rate,
+                    momentum=model.momentum,
+                    weight_decay=model.weight_decay,
+                )
+            ]
+        rest = [parameter for parameter in net.parameters() if parameter is not net.first]
+        return [
+            RowAdam(net.first, learning_rate),
+            torch.optim.Adam(rest, learning_rate, fused=True),
+        ]
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float] | None:
+        """Return the metrics of the held-out documents' neighbours."""
+        if not len(self.held):
+            return None
+        index = build_index(
+            self._embed(self.kept), method="exact", device=self.net.bias.device.type
+        )
+        n = self.model.neighbours or USUAL
+        ids, cosines = index.search(self._embed(self.held), n)
+        top = aggregate(ids, weigh_votes(cosines, self.model.temperature), self.Y[self.kept], 5)
+        return evaluate(top, self.Y[self.held])
+
+    def _embed(self, documents: NDArray[np.int64]) -> NDArray[np.float32]:
+        device = self.net.bias.device
+        parts = []
+        for first in range(0, len(documents), 4096):
+            cells = Cells.of(self.rows, documents[first : first + 4096], self.X.shape[1])
+            parts.append(self.net(Cells(*(part.to(device) for part in cells))).cpu().numpy())
+        return np.concatenate(parts)
+
+
+def _make_dense(weight: Tensor) -> None:
+    """SGD with momentum and weight decay moves every weight, touched or not."""
+    if weight.grad is not None:
+        weight.grad = weight.grad.to_dense()

@@ -1,0 +1,106 @@
+"""Embedder: what maps documents to unit vectors once training is over; it needs no torch."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.runtime.rows import Rows
+from longtail.runtime.store import Files
+
+ROWS_PER_TASK = 512
+
+
+class Embedder(NamedTuple):
+    """What embeds documents after training, without torch: each by itself, always the same.
+
+    Attributes:
+        feature_weight: (n_features,) what each value is multiplied by first.
+        weight: (n_features, h) of the sparse layer.
+        bias: (h,) of the sparse layer.
+        second: (h, dim) of the layer after the ReLU; (0, 0) if there is none.
+        second_bias: (dim,) of that layer; (0,) if there is none.
+        residual: (1,) 1 if what enters the ReLU is added to what the second layer returns.
+    """
+
+    feature_weight: NDArray[np.float32]
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    second: NDArray[np.float32]
+    second_bias: NDArray[np.float32]
+    residual: NDArray[np.float32]
+
+    @property
+    def dim(self) -> int:
+        """The length of the embeddings."""
+        return len(self.second_bias) or len(self.bias)
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the arrays to a model's files, as `embedder.…`."""
+        for field, array in self._asdict().items():
+            files.arrays[f"embedder.{field}"] = array
+
+    @classmethod
+    def from_files(cls, files: Files, n_features: int) -> Self:
+        """Take back what `add_to_files` wrote; raise ValueError for what cannot embed documents."""
+        embedder = cls(*(files.arrays[f"embedder.{field}"] for field in cls._fields))
+        embedder.check(n_features)
+        return embedder
+
+    def check(self, n_features: int) -> None:
+        """Raise ValueError unless the arrays fit together; compiled code does not check again."""
+        h, dim = len(self.bias), len(self.second_bias)
+        second = (h, dim) if dim else (0, 0)
+        expected = ((n_features,), (n_features, h), (h,), second, (dim,), (1,))
+        for field, array, shape in zip(self._fields, self, expected, strict=True):
+            if array.shape != shape or array.dtype != np.float32 or not h:
+                raise ValueError(f"embedder.{field} has shape {array.shape}, expected {shape}")
+        if self.residual[0] and h != dim:
+            raise ValueError(f"{h} neurons cannot be added to {dim}")
+
+
+def embed_rows(embedder: Embedder, rows: Rows, normalize: bool) -> NDArray[np.float32]:
+    """Return the unit embeddings of all rows; no row's depends on how many there are.
+
+    A matrix product would not do: BLAS adds in another order for other shapes.
+    """
+    n = len(rows.start) - 1
+    size = min(ROWS_PER_TASK, max(1, -(-n // n_threads())))
+    tasks = [(embedder, rows, a, min(a + size, n), normalize) for a in range(0, n, size)]
+    if len(tasks) == 1:  # one document is answered faster than a thread is started
+        return _embed(*tasks[0])
+    return np.concatenate(run_tasks(_embed, tasks, [1.0] * len(tasks)))
+
+
+@njit(nogil=True, cache=True)
+def _embed(
+    embedder: Embedder, rows: Rows, first: int, last: int, normalize: bool
+) -> NDArray[np.float32]:
+    dim = len(embedder.second_bias) or len(embedder.bias)
+    embedded = np.empty((last - first, dim), np.float32)
+    for i in range(first, last):
+        squares = 0.0
+        for cell in range(rows.start[i], rows.start[i + 1]):
+            value = rows.values[cell] * embedder.feature_weight[rows.columns[cell]]
+            squares += np.float64(value) ** 2
+        scale = np.float32(1 / np.sqrt(squares)) if normalize and squares > 0 else np.float32(1)
+        x = embedder.bias.copy()
+        for cell in range(rows.start[i], rows.start[i + 1]):
+            column = rows.columns[cell]
+            value = rows.values[cell] * embedder.feature_weight[column] * scale
+            x += value * embedder.weight[column]
+        if len(embedder.second_bias):
+            y = embedder.second_bias.copy()
+            for j in range(len(x)):
+                if x[j] > 0:
+                    y += x[j] * embedder.second[j]
+            x = x + y if embedder.residual[0] else y
+        squares = 0.0
+        for j in range(dim):
+            squares += np.float64(x[j]) ** 2
+        scale = np.float32(1 / np.sqrt(squares)) if squares > 0 else np.float32(0)
+        for j in range(dim):
+            embedded[i - first, j] = x[j] * scale
+    return embedded

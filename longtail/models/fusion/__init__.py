@@ -1,0 +1,1 @@
+"""Fusion: several models, stacked."""

@@ -1,0 +1,121 @@
+"""Why a fusion gives a label: which part voted for it, and what happens without each word.
+
+The weight of a part is what the log-odds of the label lose if that part is not asked. The weight of
+a word is what they lose if it is taken out of the document, whatever the parts are: each variant of
+the document goes the same way as any other.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.evaluation.explanation import Span, Term, Vote
+from longtail.models.fusion.stacking import Candidates, Combiner, gather
+from longtail.text.tfidf import Tfidf
+from longtail.topk import NO_LABEL, TopK
+
+MOST_WORDS = 300  # of a document that are taken out in turn
+
+Margins = NDArray[np.float64]
+
+
+class Variants(NamedTuple):
+    """A document without each of its words.
+
+    Attributes:
+        names: of the words, or of the features.
+        spans: where each word stands in the text.
+        documents: the texts or rows, in the order of the names.
+    """
+
+    names: list[str]
+    spans: list[tuple[Span, ...]]
+    documents: Any
+
+
+def leave_out_words(text: str, features: Tfidf) -> Variants:
+    """Return the text without each of the words that the features know."""
+    known = features.feature_names_
+    places = {known[column]: spans for column, spans in features.locate(text).items()}
+    words = [name for name in places if " " not in name][:MOST_WORDS]
+    return Variants(
+        words,
+        [tuple(places[word]) for word in words],
+        [_cut_out(text, places[word]) for word in words],
+    )
+
+
+def _cut_out(text: str, spans: Sequence[Span]) -> str:
+    for start, end in sorted(spans, reverse=True):
+        text = text[:start] + text[end:]
+    return text
+
+
+def leave_out_cells(row: sp.csr_matrix) -> Variants:
+    """Return the row without each of its features, the largest first where they are many."""
+    order = np.argsort(-np.abs(row.data), kind="stable")[:MOST_WORDS]
+    variants = []
+    for cell in order.tolist():
+        other = row.copy()
+        other.data[cell] = 0
+        other.eliminate_zeros()
+        variants.append(other)
+    names = [f"feature {row.indices[cell]}" for cell in order.tolist()]
+    documents = sp.csr_matrix(sp.vstack(variants)) if variants else row[:0]
+    return Variants(names, [()] * len(names), documents)
+
+
+def weigh_terms(variants: Variants, before: Margins, after: Margins) -> list[Term]:
+    """Return the words by what the labels' log-odds (n_labels) lose without each of them."""
+    # A label that is improbable anyway should not decide what the document is about.
+    chances = 1 / (1 + np.exp(-before))
+    losses = (before - after) @ (chances / chances.sum())
+    total = float(np.abs(losses).sum()) or 1.0
+    found = zip(variants.names, variants.spans, losses.tolist(), strict=True)
+    terms = [Term(name, loss / total, spans) for name, spans, loss in found if loss]
+    return sorted(terms, key=lambda term: (-abs(term.weight), term.name))
+
+
+def margins_of(combiner: Combiner, candidates: Candidates, labels: Sequence[int]) -> Margins:
+    """Return the log-odds (n, labels); a label that nobody proposes has those of the last one."""
+    margins = combiner.margins(candidates.inputs)
+    n = len(candidates.start) - 1
+    found = np.zeros((n, len(labels)))
+    for i in range(n):
+        own = slice(candidates.start[i], candidates.start[i + 1])
+        known = dict(zip(candidates.labels[own].tolist(), margins[own].tolist(), strict=True))
+        lowest = min(known.values(), default=0.0)
+        found[i] = [known.get(label, lowest) for label in labels]
+    return found
+
+
+def count_votes(
+    combiner: Combiner,
+    tops: dict[str, TopK],
+    shares: NDArray[np.float32],
+    labels: Sequence[int],
+    names: Callable[[int], str],
+) -> list[Vote]:
+    """Return what each part says of each label of the one document, and what that is worth."""
+    everyone = gather(list(tops.values()), shares)
+    before = margins_of(combiner, everyone, labels)[0]
+    votes = []
+    for part in tops:
+        silent = TopK(np.full_like(tops[part].labels, NO_LABEL), np.zeros_like(tops[part].scores))
+        others = [silent if name == part else top for name, top in tops.items()]
+        after = margins_of(combiner, gather(others, shares), labels)[0]
+        for i, label in enumerate(labels):
+            rank, score = _find(tops[part], label)
+            votes.append(Vote(part, names(label), rank, score, float(before[i] - after[i])))
+    return votes
+
+
+def _find(top: TopK, label: int) -> tuple[int | None, float]:
+    """Return the place of a label, from 1, and its score; None and 0 if it is not in the list."""
+    places = np.flatnonzero(top.labels[0] == label)
+    if not len(places):
+        return None, 0.0
+    return int(places[0]) + 1, float(top.scores[0, places[0]])

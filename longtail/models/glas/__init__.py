@@ -1,0 +1,1 @@
+"""GLaS (Guo et al., NeurIPS 2019)."""

@@ -1,0 +1,313 @@
+"""GLaS: documents and labels as points on one sphere, labels that co-occur side by side.
+
+Guo et al., "Breaking the Glass Ceiling for Embedding-Based Classifiers for Large Output Spaces",
+NeurIPS 2019. A small network maps a document to a unit vector, every label has a unit vector, and
+the labels with the largest inner products are predicted. Such models overfit; so the inner
+products of labels are pulled towards how often the labels co-occur, and input cells are dropped.
+
+    x, φ(x)     cells, phi (B, dim)          documents and their unit embeddings
+    V, v_y      labels (n_labels, dim)       label embeddings, unit vectors
+    A = YᵀY     co-occurrence (sparse)       how many documents carry both labels; Z its diagonal
+    U           similarity (R, R)            the block of ½(AZ⁻¹ + Z⁻¹A) for a batch's labels
+    λ, ρ, c     strength, keep, margin
+    s, b        scale, bias                  score = s·φ·v_y + b
+
+Departures: the loss is BCE over all labels where these fit, which is far better than sampled
+margins; the paper's own losses are options. s is the shared length of the label layer's weights,
+which (1) does without and BCE needs. With many features, φ is the sum of a linear and a ReLU
+layer's outputs, better than either alone. The block U is that of the batch's distinct labels, at
+most 1024. Kept cells are divided by ρ, so that training and prediction see sums of one size.
+PMI is normalised to at most 1 and cut at 0, as inner products of unit vectors have to meet it.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.models.embedder import Embedder, embed_rows
+from longtail.models.neural import (
+    Device,
+    Neural,
+    Schedule,
+    choose_batch_size,
+    hold_out,
+    require_torch,
+    weigh_features,
+    weigh_rows,
+)
+from longtail.progress import Progress
+from longtail.runtime.rows import view_rows
+from longtail.runtime.store import Files
+from longtail.search.index import Index
+from longtail.search.pca import build_label_index, open_index
+from longtail.text.tfidf import Tfidf
+from longtail.topk import TopK
+
+if TYPE_CHECKING:
+    from longtail.models.glas.network import Training
+    from longtail.training.memory import Needs
+
+Embedding = Literal["linear", "relu", "residual"]
+Loss = Literal["bce", "softmax", "margin", "mining"]
+Regularizer = Literal["glas", "spread-out", "gravity", "none"]
+Similarity = Literal["arithmetic", "geometric", "pmi", "jaccard"]
+
+ALL_LABELS = {"cpu": 50_000, "cuda": 2_000_000}  # up to so many, every batch scores all labels
+FEW_FEATURES = 10_000  # a linear map has too little to choose from
+N_EXAMPLES = 2000  # documents by which the recall of the search is measured
+SAMPLED = 4096  # beyond, so many labels at random join those of the batch
+
+
+class GLaS(Neural):
+    """Unit embeddings of documents and labels, with co-occurring labels kept side by side.
+
+    Args:
+        dim: length of the embeddings of documents and labels (the paper's d).
+        embedding: a linear map, one with a ReLU layer, or the sum of both (residual); none takes
+            relu with up to 10,000 features, residual with more.
+        loss: over all labels or over the sampled ones; margin is the paper's equation (1),
+            mining the same for the hardest labels only.
+        sampled: how many random labels join those of the batch in the loss; 0 takes all labels,
+            none does so where they fit.
+        margin: by how much a relevant label must be ahead of others (margin, mining).
+        mined: how many of the hardest labels count (mining).
+        regularizer: what keeps the label embeddings apart.
+        strength: weight of the regulariser (the paper's λ; 10 with its margin loss); gravity,
+            which pulls at documents too, needs about a thousandth of what the others need.
+        similarity: what inner product the regulariser glas wants of two labels.
+        keep: share of the input cells that input dropout keeps (the paper's ρ).
+        dropout: share of the ReLU layer's outputs that are dropped in training.
+        idf: weight the features of rows by how rare they are; texts have such weights already.
+        normalize: scale every document's row to length 1.
+        epochs: passes over the documents; none makes 3 of many documents and up to 8 of few.
+        batch_size: documents in a step; none makes about 128 steps of an epoch.
+        learning_rate: of Adam, at its highest.
+        schedule: how the learning rate falls.
+        averaging: end with the mean of the weights of the second half of training.
+        valid: share of the documents held out to choose the best epoch; 0 takes the last one.
+        patience: stop after so many epochs that were no better (with valid only).
+        device: where to train.
+        seed: fixes everything that is random.
+        tfidf: how texts become rows.
+    """
+
+    name: ClassVar[str] = "glas"
+    summary: ClassVar[str] = "unit embeddings of documents and labels, co-occurring ones near"
+    choose_when: ClassVar[str] = "labels go together, or there is a GPU to train on"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"dim": 256},
+        "large": {"dim": 3072, "epochs": 4, "keep": 0.95, "dropout": 0.7},
+        "paper": {
+            "dim": 1024,
+            "embedding": "relu",
+            "loss": "margin",
+            "batch_size": 4096,
+            "strength": 10.0,
+            "keep": 0.8,
+        },
+    }
+
+    embedder_: Embedder
+    index_: Index
+    scale_: float
+    bias_: float
+
+    def __init__(
+        self,
+        *,
+        dim: int = 1024,
+        embedding: Embedding | None = None,
+        loss: Loss = "bce",
+        sampled: int | None = None,
+        margin: float = 0.5,
+        mined: int = 10,
+        regularizer: Regularizer = "glas",
+        strength: float = 1000.0,
+        similarity: Similarity = "arithmetic",
+        keep: float = 0.9,
+        dropout: float = 0.3,
+        idf: bool = True,
+        normalize: bool = True,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float = 0.001,
+        schedule: Schedule = "linear",
+        averaging: bool = False,
+        valid: float = 0.0,
+        patience: int | None = None,
+        device: Device = "auto",
+        seed: int = 0,
+        tfidf: Tfidf | None = None,
+    ):
+        self.dim = dim
+        self.embedding = embedding
+        self.loss = loss
+        self.sampled = sampled
+        self.margin = margin
+        self.mined = mined
+        self.regularizer = regularizer
+        self.strength = strength
+        self.similarity = similarity
+        self.keep = keep
+        self.dropout = dropout
+        self.idf = idf
+        self.normalize = normalize
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.averaging = averaging
+        self.valid = valid
+        self.patience = patience
+        self.device = device
+        self.seed = seed
+        self.tfidf = tfidf
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        for name in ("dim", "mined"):
+            self.require(name, getattr(self, name) >= 1, "at least 1")
+        self.require("epochs", self.epochs is None or self.epochs >= 1, "at least 1, or none")
+        self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
+        choices = " or ".join(map(repr, get_args(Embedding)))
+        known = self.embedding is None or self.embedding in get_args(Embedding)
+        self.require("embedding", known, f"{choices}, or none")
+        for name in ("margin", "strength"):
+            self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
+        self.check_training()
+
+    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Train the network, then prepare it for single documents and the labels for search."""
+        require_torch("GLaS")
+        from longtail.training.processes import choose_device
+
+        kind = choose_device(self.device).type
+        batch_size = self.batch_size or choose_batch_size(X.shape[0])
+        self._plan_memory(X, Y, batch_size, kind, progress)
+        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, kind)
+        plan = self.make_plan(
+            self.epochs or _choose_epochs(X.shape[0]),
+            batch_size,
+            averaging="mean" if self.averaging else None,
+        )
+        self.train_task(task, plan, X, Y, progress)
+        net = task.net.requires_grad_(False)
+        self.embedder_ = net.export(weights)
+        examples = np.random.default_rng(self.seed).permutation(X.shape[0])[:N_EXAMPLES]
+        queries = embed_rows(self.embedder_, view_rows(X[np.sort(examples)]), self.normalize)
+        labels = net.all_labels().cpu().numpy()
+        self.index_ = build_label_index(labels, queries, seed=self.seed, progress=progress)
+        self.scale_, self.bias_ = float(net.scale), float(net.bias)
+
+    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "Training":
+        """Return what the trainer needs; some documents are held out if `valid` says so."""
+        import torch
+
+        from longtail.models.glas.network import Network, Training
+
+        held_out = None
+        if self.valid:
+            kept, held = hold_out(X.shape[0], self.valid, self.seed)
+            held_out = (X[held], Y[held]) if len(held) else None
+            X, Y = X[kept], Y[kept]
+        n_labels = Y.shape[1]
+        gpus = [torch.cuda.current_device()] if kind == "cuda" else []
+        with torch.random.fork_rng(devices=gpus), torch.device(kind):
+            torch.manual_seed(self.seed)
+            share = Y.nnz / (Y.shape[0] * n_labels)
+            network = Network(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
+        return Training(self, network, X, Y, held_out, self._n_sampled(n_labels, kind), kind)
+
+    def _map(self, n_features: int) -> Embedding:
+        """Return which embedding map suits so many features."""
+        return self.embedding or ("relu" if n_features <= FEW_FEATURES else "residual")
+
+    def _n_sampled(self, n_labels: int, kind: str) -> int | None:
+        """Return how many labels to sample for a batch, None if it scores all."""
+        if self.sampled is None:
+            return SAMPLED if n_labels > ALL_LABELS[kind] else None
+        return self.sampled or None
+
+    def _plan_memory(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int, kind: str, progress: Progress
+    ) -> None:
+        """Say what training will take, or stop with what to change."""
+        n_cells = batch_size * -(-X.nnz // X.shape[0])
+        others = {
+            "dim=128": {"dim": 128},
+            f"sampled={SAMPLED}": {"sampled": SAMPLED},
+            f"dim=128, sampled={SAMPLED}": {"dim": 128, "sampled": SAMPLED},
+        }
+        n_pairs = min(int(np.square(np.diff(Y.indptr), dtype=np.int64).sum()), Y.shape[1] ** 2)
+        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, n_pairs, kind)
+        alternatives = {
+            name: type(self)(**{**self.get_parameters(), **other})._needs(*sizes)
+            for name, other in others.items()
+        }
+        self.say_memory(self._needs(*sizes), kind, alternatives, progress)
+
+    def _needs(
+        self,
+        n_features: int,
+        n_labels: int,
+        batch_size: int,
+        n_cells: int,
+        n_pairs: int,
+        kind: str,
+    ) -> "Needs":
+        """Return the bytes that training takes, in the order of `Network`."""
+        from longtail.models.glas.network import LARGEST_TABLE
+        from longtail.training.losses import PIECE
+        from longtail.training.memory import Needs
+
+        second = 0 if self._map(n_features) == "linear" else self.dim**2
+        sampled = self._n_sampled(n_labels, kind)
+        n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size)
+        n_scores = batch_size * n_scored
+        if sampled is None and self.loss in ("bce", "softmax"):
+            n_scores = min(n_scores, max(PIECE[kind], n_labels))
+        parameters = 4 * (n_features * self.dim + second + n_labels * self.dim)
+        gradients = 4 * (min(n_cells, n_features) * self.dim + second + n_scored * self.dim)
+        activations = 4 * (6 * batch_size * self.dim + 4 * n_scored * self.dim + 3 * n_scores)
+        counts = 24 * n_pairs if self.regularizer == "glas" else 0  # A, and what adds it up
+        if counts and kind == "cuda" and n_labels <= LARGEST_TABLE:
+            activations += 2 * n_labels**2
+        return Needs(
+            parameters=parameters,
+            gradients=gradients,
+            optimiser=2 * parameters,
+            activations=activations + 40 * n_cells,
+            averages=parameters if self.averaging else 0,
+            best=parameters if self.valid else 0,
+            counts=counts,
+        )
+
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Embed the documents, then search the labels with the largest inner products."""
+        phi = embed_rows(self.embedder_, view_rows(X), self.normalize)
+        labels, products = self.index_.search(phi, k)
+        margins = products.astype(np.float64) * self.scale_ + self.bias_
+        return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the embedding map, the labels' index, scale and bias."""
+        self.embedder_.add_to_files(files)
+        self.index_.add_to_files(files, "labels")
+        files.config["scale"], files.config["bias"] = self.scale_, self.bias_
+
+    def restore(self, files: Files) -> None:
+        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        self.embedder_ = Embedder.from_files(files, self.n_features_)
+        self.index_ = open_index(files, "labels")
+        found, expected = self.index_.vectors.shape, (len(self.label_names_), self.embedder_.dim)
+        if found != expected:
+            raise ValueError(f"label embeddings of shape {found}, expected {expected}")
+        self.scale_, self.bias_ = float(files.config["scale"]), float(files.config["bias"])
+
+
+def _choose_epochs(n_documents: int) -> int:
+    """Return how many passes were about the best on held-out documents of sets of that size."""
+    return int(np.clip(round(2 + 75_000 / n_documents), 3, 8))

@@ -1,0 +1,326 @@
+"""GLaS in training: equations (2) to (4), the network, and algorithm 2.
+
+Symbols are those of `longtail.models.glas.model`; equation (1) and the other losses are in
+`longtail.training.losses`. This module needs torch, a trained model does not.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longtail.evaluation.metrics import evaluate
+from longtail.models.embedder import Embedder
+from longtail.models.neural import pairs_of
+from longtail.runtime.rows import Rows, view_rows
+from longtail.topk import TopK
+from longtail.training import losses
+from longtail.training.layers import (
+    Cells,
+    NormalisedLinear,
+    RowAdam,
+    SparseLinear,
+    drop_cells,
+    read_once,
+    take_rows,
+)
+
+if TYPE_CHECKING:
+    from longtail.models.glas.model import Embedding, GLaS, Similarity
+
+BLOCK = 1024  # labels whose inner products a batch regularises
+# A label's first vector has this size. It is small against Adam's steps, so that labels turn
+# quickly to where they belong; 1 in its place cost bibtex a point of P@5 on held-out documents.
+LABEL_SPREAD = 0.03
+LARGEST_TABLE = 50_000  # labels whose similarities a GPU holds all at once; more come by batch
+
+
+# -- the paper's equations ----------------------------------------------------------------------
+
+
+def spread_out(gram: Tensor) -> Tensor:
+    """Equation (2): the mean of (v_y·v_y')²; `gram` is VᵀV."""
+    return gram.square().mean()
+
+
+def glas(gram: Tensor, U: Tensor) -> Tensor:
+    """Equation (3): 1/K² ‖VᵀV − U‖²_F."""
+    return (gram - U).square().mean()
+
+
+def laplacian(V: Tensor, U: Tensor) -> Tensor:
+    """Equation (4): the mean of ‖v_y − v_y'‖²·u_yy', for V (K, dim)."""
+    squares = V.square().sum(1)
+    distances = squares[:, None] + squares[None, :] - 2 * V @ V.T
+    return (distances * U).mean()
+
+
+def gravity(phi: Tensor, V: Tensor) -> Tensor:
+    """Krichene et al. 2018: the mean of (φ·v_y)² over all pairs, from the two Gram matrices."""
+    return (phi.T @ phi / len(phi) * (V.T @ V / len(V))).sum()
+
+
+def similarity(A: Tensor, n_documents: int, kind: "Similarity" = "arithmetic") -> Tensor:
+    """Return U from the co-occurrence counts A (R, R); 0 for labels without documents."""
+    Z = A.diagonal()
+    return similarity_of_pairs(A, Z[:, None], Z[None, :], n_documents, kind)
+
+
+def similarity_of_pairs(
+    both: Tensor, one: Tensor, other: Tensor, n_documents: int, kind: "Similarity"
+) -> Tensor:
+    """Return u_yy' of pairs: the documents that carry both labels, the one, the other."""
+    A, row, column = both, one.clamp_min(1), other.clamp_min(1)
+    if kind == "arithmetic":  # ½(F(y|y') + F(y'|y))
+        return (A / row + A / column) / 2
+    if kind == "geometric":  # √(F(y|y')·F(y'|y)), theorem B.1
+        return A / (row * column).sqrt()
+    if kind == "jaccard":
+        return A / (row + column - A).clamp_min(1)
+    information = (A.clamp_min(1) * n_documents / (row * column)).log()
+    most = (n_documents / A.clamp_min(1)).log()
+    # Labels that every document carries say nothing of each other; 1 is what equals deserve.
+    share = torch.where(most > 0, information / most.clamp_min(1e-12), 1.0)
+    return torch.where(A > 0, share.clamp_min(0), 0.0)
+
+
+# -- the network ----------------------------------------------------------------------------------
+
+
+class Network(nn.Module):
+    """The embedding map φ, linear or with a ReLU layer, and the label embeddings V."""
+
+    def __init__(
+        self, n_features: int, n_labels: int, dim: int, embedding: "Embedding", share: float
+    ):
+        super().__init__()
+        self.embedding = embedding
+        self.first = SparseLinear(n_features, dim)
+        self.second = None if embedding == "linear" else NormalisedLinear(dim, dim)
+        self.labels = nn.Parameter(LABEL_SPREAD * torch.randn(n_labels, dim))
+        # A label that is neither near nor far should begin with its usual share of documents.
+        share = min(share, 0.5)
+        usual = float(np.log(share / (1 - share)))
+        # Its logarithm, as Adam's steps are too small for numbers of this size.
+        self.log_scale = nn.Parameter(torch.tensor(max(10.0, -2.5 * usual)).log())
+        self.bias = nn.Parameter(torch.tensor([usual]))
+
+    def embed(self, cells: Cells, dropout: float = 0.0) -> Tensor:
+        """Return φ(x), unit vectors (B, dim)."""
+        x = self.first(cells)  # (B, dim)
+        if self.second is not None:
+            y = self.second(F.dropout(F.relu(x), dropout, self.training))  # (B, dim)
+            x = x + y if self.embedding == "residual" else y
+        return F.normalize(x.float(), dim=1)
+
+    @property
+    def scale(self) -> Tensor:
+        """Return s, the length that the labels' weights share."""
+        return self.log_scale.exp()
+
+    def all_labels(self) -> Tensor:
+        """Return V (n_labels, dim)."""
+        return F.normalize(self.labels, dim=1)
+
+    def some_labels(self, which: Tensor) -> Tensor:
+        """Return the rows `which` of V, leaving all others alone."""
+        return F.normalize(take_rows(self.labels, which), dim=1)
+
+    def export(self, weights: NDArray[np.float32]) -> Embedder:
+        """Return φ for prediction, with the lengths multiplied in; `weights` are the features'."""
+        self.first.measure()
+        weight = (self.first.weight * self.first.scales()).cpu().numpy()
+        bias = self.first.bias.cpu().numpy()
+        residual = np.array([self.embedding == "residual"], np.float32)
+        second, second_bias = np.empty((0, 0), np.float32), bias[:0]
+        if self.second is not None:
+            second = self.second.weights().T.contiguous().cpu().numpy()
+            second_bias = self.second.bias.cpu().numpy()
+        return Embedder(weights, weight, bias, second, second_bias, residual)
+
+
+@dataclass
+class Training:
+    """Algorithm 2, as the trainer's Task."""
+
+    model: "GLaS"
+    net: Network
+    X: sp.csr_matrix
+    Y: sp.csr_matrix
+    held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None
+    sampled: int | None
+    kind: str
+
+    def __post_init__(self) -> None:
+        """View the rows and count which labels go together."""
+        self.module: nn.Module = self.net
+        self.n_documents = self.X.shape[0]
+        self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
+        self.together = None
+        self.table: Tensor | None = None
+        if self.model.regularizer == "glas":
+            self.together = view_rows(count_together(self.Y))
+        self.has_table = self.kind == "cuda" and self.Y.shape[1] <= LARGEST_TABLE
+
+    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+        """Return the cells of the documents, their labels, and the labels sampled for them."""
+        batch: dict[str, Any] = Cells.of(self.rows, rows, self.X.shape[1])._asdict()
+        documents, labels = pairs_of(self.pairs, rows)
+        own = _draw_labels(self.pairs, rows, rng.random(len(rows)))  # y_1, …, y_B of line 12
+        distinct = rng.permutation(np.unique(own[own >= 0]))
+        block = distinct[:BLOCK]
+        place = np.full(self.Y.shape[1], -1, np.int64)
+        if self.together is not None and not self.has_table:
+            batch["A"] = torch.from_numpy(_take_block(self.together, block, place))
+        if self.sampled is not None:  # then a label is known by its place among the candidates
+            more = rng.integers(len(place), size=self.sampled)
+            candidates = np.unique(np.concatenate([distinct, more]))
+            place[candidates] = np.arange(len(candidates))
+            batch["regularized"] = torch.from_numpy(block)
+            own, block, labels = np.where(own >= 0, place[own], -1), place[block], place[labels]
+            documents, labels = documents[labels >= 0], labels[labels >= 0]
+            batch["candidates"] = torch.from_numpy(candidates)
+        for name, array in (("own", own), ("block", block), ("documents", documents)):
+            batch[name] = torch.from_numpy(array)
+        batch["labels"] = torch.from_numpy(labels)
+        return batch
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """Lines 13 to 18: dropout, the loss of the documents, the regulariser."""
+        model, net = self.model, self.net
+        cells = drop_cells(Cells.from_batch(batch), model.keep)
+        phi = net.embed(cells, model.dropout)
+        V = net.all_labels() if self.sampled is None else net.some_labels(batch["candidates"])
+        if self.sampled is None and model.loss in ("bce", "softmax"):
+            loss = self._loss_over_all(phi, V, batch)
+        else:
+            loss = self._loss_of_candidates(phi, V, batch)
+        if model.regularizer == "none" or not model.strength:
+            return loss
+        return loss + model.strength * self._regularize(phi, V, batch)
+
+    def _loss_over_all(self, phi: Tensor, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        net = self.net
+        over_all = losses.bce_over_all if self.model.loss == "bce" else losses.softmax_over_all
+        return over_all(phi * net.scale, V, net.bias, batch["documents"], batch["labels"])
+
+    def _loss_of_candidates(self, phi: Tensor, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        model, net, own = self.model, self.net, batch["own"]
+        scores = phi @ V.T  # (B, C)
+        relevant = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+        relevant[batch["documents"], batch["labels"]] = True
+        if model.loss == "margin":
+            return losses.margin_of_own(scores, own, relevant, model.margin)
+        if model.loss == "mining":
+            return losses.mined_margin(scores, own, relevant, model.margin, model.mined)
+        scores = (scores * net.scale + net.bias).float()
+        return (losses.bce if model.loss == "bce" else losses.softmax)(scores, relevant)
+
+    def _regularize(self, phi: Tensor, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        model, block = self.model, V[batch["block"]]  # (R, dim)
+        if not len(block):
+            return phi.new_zeros(())
+        if model.regularizer == "gravity":
+            return gravity(phi, block)
+        if model.regularizer == "spread-out":
+            return spread_out(block @ block.T)
+        return glas(block @ block.T, self._similarity_of(batch))
+
+    def _similarity_of(self, batch: dict[str, Tensor]) -> Tensor:
+        """Return U for the labels of the block."""
+        kind = self.model.similarity
+        if "A" in batch:
+            return similarity(batch["A"], self.n_documents, kind)
+        if self.table is None:
+            self.table = self._build_table(batch["block"].device)
+        labels = batch.get("regularized", batch["block"])
+        return self.table[labels[:, None], labels[None, :]].float()
+
+    def _build_table(self, device: torch.device) -> Tensor:
+        """Return U for all labels, in half precision; a GPU reads blocks of it in no time."""
+        if self.together is None:
+            raise RuntimeError("the labels that go together have not been counted")
+        n_labels = self.Y.shape[1]
+        start, columns, values = (torch.from_numpy(part).to(device) for part in self.together)
+        table = torch.zeros(n_labels, n_labels, dtype=torch.float16, device=device)
+        rows = torch.repeat_interleave(torch.diff(start), output_size=len(columns))
+        counts = torch.zeros(n_labels, device=device)
+        counts[columns[rows == columns].long()] = values[rows == columns]
+        pairs = similarity_of_pairs(
+            values, counts[rows], counts[columns.long()], self.n_documents, self.model.similarity
+        )
+        table[rows, columns.long()] = pairs.half()
+        return table
+
+    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
+        net = self.net
+        if self.sampled is not None:
+            read_once(net.labels)
+        lazy: list[torch.optim.Optimizer] = [
+            RowAdam(net.first.weight, learning_rate, layer=net.first)
+        ]
+        if self.sampled is not None:
+            lazy.append(RowAdam(net.labels, learning_rate))
+        taken = {id(p) for optimiser in lazy for p in optimiser.param_groups[0]["params"]}
+        rest = [p for p in net.parameters() if id(p) not in taken]
+        return [*lazy, torch.optim.Adam(rest, learning_rate, fused=True)]
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float] | None:
+        """Return the metrics on the held-out documents."""
+        if self.held_out is None:
+            return None
+        X, Y = self.held_out
+        lengths = self.net.first.squares.clone()
+        self.net.first.measure()  # the weights may be averages
+        V, device = self.net.all_labels(), self.net.bias.device
+        found = []
+        for first in range(0, X.shape[0], 1024):
+            chosen = np.arange(first, min(first + 1024, X.shape[0]))
+            cells = Cells.of(view_rows(X), chosen, X.shape[1])
+            phi = self.net.embed(Cells(*(part.to(device) for part in cells)))
+            found.append((phi @ V.T).topk(min(5, len(V)), dim=1).indices.cpu().numpy())
+        self.net.first.squares.copy_(lengths)
+        labels = np.concatenate(found).astype(np.int32)
+        return evaluate(TopK(labels, np.zeros(labels.shape, np.float32)), Y)
+
+
+def count_together(Y: sp.csr_matrix) -> sp.csr_matrix:
+    """Return A = YᵀY: how many documents carry both labels."""
+    ones = sp.csr_matrix((np.ones(Y.nnz, np.float32), Y.indices, Y.indptr), shape=Y.shape)
+    return sp.csr_matrix(ones.T @ ones)
+
+
+def _draw_labels(
+    pairs: Rows, rows: NDArray[np.int64], draws: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return one of each document's labels, chosen by draws from [0, 1); −1 if it has none."""
+    first = pairs.start[rows]
+    counts = pairs.start[rows + 1] - first
+    at = np.where(counts > 0, first + (draws * counts).astype(np.int64), 0)
+    return np.where(counts > 0, pairs.columns[at], -1).astype(np.int64)
+
+
+@njit(nogil=True, cache=True)
+def _take_block(
+    A: Rows, chosen: NDArray[np.int64], place: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return A[chosen][:, chosen]; `place` is scratch space of −1, and is left that way."""
+    block = np.zeros((len(chosen), len(chosen)), np.float32)
+    for i in range(len(chosen)):
+        place[chosen[i]] = i
+    for i in range(len(chosen)):
+        for cell in range(A.start[chosen[i]], A.start[chosen[i] + 1]):
+            j = place[A.columns[cell]]
+            if j >= 0:
+                block[i, j] = A.values[cell]
+    for i in range(len(chosen)):
+        place[chosen[i]] = -1
+    return block

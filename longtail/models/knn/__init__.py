@@ -1,0 +1,1 @@
+"""KNN: the nearest training documents vote."""

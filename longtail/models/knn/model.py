@@ -1,0 +1,443 @@
+"""KNN: the nearest training documents vote for their labels.
+
+No paper of its own: the oldest idea of the field, and hard to beat on rare labels. Near is what has
+a high cosine, either of tf-idf rows (`space=tfidf`, found exactly, see `knn_search`) or of another
+model's embeddings (`space=glas`, `mnn` or `dxml`, which is trained first; the folder of such a
+model; or in Python a trained one). A neighbour with cosine s counts e^(s/T), the nearest 1, and a
+label's score is the share of all counts that falls to those who carry it.
+
+How many neighbours vote, T, and how much rare words count in tf-idf are chosen by documents that do
+not vote on themselves: in tf-idf each is asked for its neighbours without itself. Embeddings have
+seen the labels of the documents that they were trained on; so a first training holds a tenth of
+them out, to choose by these.
+
+    n, T         n_neighbours, temperature
+    voters_      the documents that vote: where they lie, their labels, how their texts begin
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data import Dataset, as_dataset
+from longtail.errors import ParameterError
+from longtail.evaluation.explanation import Explanation, Neighbour
+from longtail.models.base import Documents, Model
+from longtail.models.knn.space import EmbeddingSpace, Nearest, Space, WordSpace, take_matrix
+from longtail.models.knn.votes import (
+    NUMBERS,
+    RARITIES,
+    USUAL,
+    Votes,
+    choose_votes,
+    count_carriers,
+    leave_out,
+    weigh_words,
+)
+from longtail.progress import SILENT, Progress
+from longtail.runtime.store import Files
+from longtail.search.voters import aggregate, fill_labels, weigh_votes
+from longtail.text.tfidf import Tfidf
+from longtail.topk import TopK
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
+
+TFIDF = "tfidf"
+HELD_OUT, MOST_ASKED = 0.1, 3000  # documents that choose
+SHOWN = 5  # neighbours in an explanation
+
+
+@dataclass(frozen=True, eq=False)
+class Voters:
+    """The documents that vote.
+
+    Attributes:
+        places: where they lie.
+        index: finds those nearest to a place.
+        Y: (n, n_labels) their labels; each has one at least.
+        numbers: (n,) as the how many-th document, from 0, each came to the model.
+        beginnings: how their texts begin; empty if they came as rows.
+    """
+
+    places: Any
+    index: Nearest
+    Y: sp.csr_matrix
+    numbers: NDArray[np.int64]
+    beginnings: Sequence[str]
+
+
+class KNN(Model):
+    """The nearest training documents vote for their labels.
+
+    Args:
+        space: where documents are near: tfidf, a model to train for its embedding (glas, mnn or
+            dxml), or the folder of one that is trained already.
+        n_neighbours: how many documents vote; none chooses by held-out documents.
+        temperature: the smaller, the more the nearest count; none chooses by held-out documents.
+        idf: weight the features of rows by how rare they are; texts have such weights already.
+        rarity: power of idf by which features are weighted once more (tfidf only); 0 leaves them,
+            none chooses by held-out documents.
+        keep_texts: how many characters of each training text to keep, for explanations.
+        seed: fixes which documents choose, and the training of a space.
+        tfidf: how texts become rows.
+    """
+
+    name: ClassVar[str] = "knn"
+    summary: ClassVar[str] = "the nearest training documents vote for their labels"
+    choose_when: ClassVar[str] = "you want to see the documents behind each label, or add new ones"
+
+    space_: Space
+    voters_: Voters
+    n_neighbours_: int
+    temperature_: float
+
+    def __init__(
+        self,
+        *,
+        space: str | Model = TFIDF,
+        n_neighbours: int | None = None,
+        temperature: float | None = None,
+        idf: bool = True,
+        rarity: float | None = None,
+        keep_texts: int = 200,
+        seed: int = 0,
+        tfidf: Tfidf | None = None,
+    ):
+        self.space = space
+        self.n_neighbours = n_neighbours
+        self.temperature = temperature
+        self.idf = idf
+        self.rarity = rarity
+        self.keep_texts = keep_texts
+        self.seed = seed
+        self.tfidf = tfidf
+
+    def get_parameters(self) -> dict[str, Any]:
+        """Return the constructor's parameters; a model that is the space, by its name."""
+        space = self.space.name if isinstance(self.space, Model) else self.space
+        return {**super().get_parameters(), "space": space}
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        enough = self.n_neighbours is None or self.n_neighbours >= 1
+        self.require("n_neighbours", enough, "at least 1, or none")
+        warm = self.temperature is None or 1e-4 <= self.temperature < np.inf
+        self.require("temperature", warm, "a number, 0.0001 or more, or none")
+        mild = self.rarity is None or -5 <= self.rarity <= 5
+        self.require("rarity", mild, "a number from -5 to 5, or none")
+        self.require("keep_texts", self.keep_texts >= 0, "0 or more")
+        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+        if isinstance(self.space, Model):
+            _embedding_of(self.space)
+        elif self.space != TFIDF and self.space not in _embedding_models():
+            there = Path(self.space).is_dir()
+            names = ", ".join([TFIDF, *_embedding_models()])
+            self.require("space", there, f"one of {names}, or the folder of such a model")
+
+    @property
+    def may_know_documents(self) -> bool:
+        """Whether the space is a trained model."""
+        return self.space != TFIDF and self.space not in _embedding_models()
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
+        """Place the documents in the space, and choose how they vote."""
+        if self.space == TFIDF:
+            super().fit_documents(dataset, progress)
+        else:
+            self._fit_embedded(dataset, progress)
+        beginnings = self._cut(dataset, self.voters_.numbers)
+        self.voters_ = replace(self.voters_, beginnings=beginnings)
+        if beginnings:
+            size = sum(len(text.encode()) for text in beginnings) / 1e6
+            progress.say(
+                f"Keeping the first {self.keep_texts} characters of {len(beginnings):,} texts to "
+                f"explain with ({size:.1f} MB; keep_texts=0 keeps none)"
+            )
+
+    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Place the rows by the words they share, then ask some for all others."""
+        rarities = RARITIES if self.rarity is None else (self.rarity,)
+        progress.stage("choosing neighbours", len(rarities))
+
+        def attempt(rarity: float) -> tuple[Votes, Space, Voters]:
+            space = WordSpace(weigh_words(X, self.idf, rarity))
+            voters = self._gather(space, X, Y)
+            votes = self._ask(voters)
+            progress.advance(1)
+            return votes, space, voters
+
+        attempts = map(attempt, rarities)  # one at a time, as each takes as much memory as X
+        votes, self.space_, self.voters_ = max(attempts, key=lambda found: found[0].worth)
+        self._take(votes, progress)
+
+    def _ask(self, voters: Voters) -> Votes:
+        """Ask some documents for their neighbours without themselves, and choose by these."""
+        if not self._is_open() and self.rarity is not None:
+            return self._given()
+        order = np.random.default_rng(self.seed).permutation(len(voters.numbers))
+        asked = np.sort(order[:MOST_ASKED])
+        ids, cosines = voters.index.search(voters.places[asked], max(NUMBERS) + 1)
+        ids, cosines = leave_out(ids, cosines, asked)
+        wanted = voters.Y[asked]
+        return choose_votes(ids, cosines, voters.Y, wanted, self.n_neighbours, self.temperature)
+
+    def _fit_embedded(self, dataset: Dataset, progress: Progress) -> None:
+        """Take or train the model whose embedding is the space."""
+        source = self.space if isinstance(self.space, Model) else None
+        if isinstance(self.space, str) and self.space not in _embedding_models():
+            source = _load(self.space)
+        votes = self._given()  # as a model that is trained already has seen all documents
+        if source is None and self._is_open():
+            votes = self._try(dataset, progress)
+        source = source or self._train_space(dataset, progress)
+        space = _embedding_of(source)
+        self.voters_ = self._gather(space, _rows_of(source, dataset), dataset.Y)
+        self.space_ = space
+        self.features_, self.n_features_ = source.features_, source.n_features_
+        self._take(votes, progress)
+
+    def _is_open(self) -> bool:
+        """Whether there is anything to choose."""
+        return None in (self.n_neighbours, self.temperature)
+
+    def _given(self) -> Votes:
+        """Return what the parameters say, and what is usual where they say nothing."""
+        return Votes(self.n_neighbours or USUAL[0], self.temperature or USUAL[1])
+
+    def _take(self, votes: Votes, progress: Progress) -> None:
+        self.n_neighbours_, self.temperature_ = votes.number, votes.temperature
+        if self._is_open():
+            progress.say(
+                f"{votes.number} neighbours vote, at a temperature of {votes.temperature:g}"
+            )
+
+    def _try(self, dataset: Dataset, progress: Progress) -> Votes:
+        """Train the space without some documents, and choose by these how neighbours vote."""
+        kept, held = dataset, dataset
+        if len(dataset) > 1:
+            kept, held = dataset.split(min(HELD_OUT, MOST_ASKED / len(dataset)), self.seed)
+        if not kept.Y.nnz:
+            kept, held = held, kept
+        source = self._train_space(kept, progress)
+        space = _embedding_of(source)
+        voters = self._gather(space, _rows_of(source, kept), kept.Y)
+        ids, cosines = voters.index.search(space.place(_rows_of(source, held)), max(NUMBERS))
+        return choose_votes(ids, cosines, voters.Y, held.Y, self.n_neighbours, self.temperature)
+
+    def _train_space(self, dataset: Dataset, progress: Progress) -> Model:
+        """Train the model that `space` names."""
+        from longtail.models import get_model_class
+
+        model = get_model_class(cast(str, self.space)).from_settings({"seed": self.seed})
+        model.tfidf = self.tfidf
+        return model.fit(dataset, progress=progress)
+
+    def _gather(self, space: Space, X: sp.csr_matrix, Y: sp.csr_matrix) -> Voters:
+        """Place all documents that have a label."""
+        labelled = np.flatnonzero(np.diff(Y.indptr))
+        places = space.place(X[labelled])
+        index = space.build_index(places, max(NUMBERS), self.seed)
+        return Voters(places, index, Y[labelled], labelled, ())
+
+    def keep_beginnings(self, texts: Sequence[str]) -> None:
+        """Keep the beginnings of the texts that the rows it was trained on came from."""
+        if self.keep_texts:
+            beginnings = [texts[i][: self.keep_texts] for i in self.voters_.numbers.tolist()]
+            self.voters_ = replace(self.voters_, beginnings=beginnings)
+
+    def _cut(self, dataset: Dataset, numbers: NDArray[np.int64]) -> list[str]:
+        """Return the beginnings of these texts."""
+        if dataset.texts is None or not self.keep_texts:
+            return []
+        return [dataset.texts[i][: self.keep_texts] for i in numbers.tolist()]
+
+    # -- predicting -----------------------------------------------------------------------------
+
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Let the nearest documents vote; labels that none carries follow by frequency."""
+        ids, cosines = self._search(X)
+        top = aggregate(ids, weigh_votes(cosines, self.temperature_), self.voters_.Y, k)
+        return fill_labels(top, self.training_counts_.by_frequency)
+
+    def _search(self, X: sp.csr_matrix, least: int = 1) -> tuple[Ids, Floats]:
+        n = max(self.n_neighbours_, least)
+        return self.voters_.index.search(self.space_.place(X), n)
+
+    def find_neighbours(self, data: Documents) -> tuple[NDArray[np.int64], Floats]:
+        """Return the nearest training documents by number, and their cosines, both (n, m).
+
+        Documents count from 0 in the order that the model got them; -1 stands where none is near.
+        """
+        self._check_fitted()
+        ids, cosines = self._search(self._rows_of(data))
+        numbers = np.where(ids >= 0, self.voters_.numbers[np.maximum(ids, 0)], -1)
+        return numbers, cosines
+
+    def count_neighbours(self, data: Documents, labels: Ids) -> Ids:
+        """Return how many of each document's neighbours carry the `labels` (n, k) asked about."""
+        self._check_fitted()
+        ids, _ = self._search(self._rows_of(data))
+        return count_carriers(ids, self.voters_.Y, labels)
+
+    # -- explaining -----------------------------------------------------------------------------
+
+    def explain(
+        self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
+    ) -> Explanation:
+        """Show the nearest documents, or with a label the nearest that carry it, and the words.
+
+        The words that a document shares with its neighbours are known in tf-idf only.
+        """
+        self._check_fitted()
+        if isinstance(self.space_, WordSpace):
+            found = super().explain(document, label)
+        else:
+            self.check_documents([document] if isinstance(document, str) else document)
+            found = Explanation(document if isinstance(document, str) else None, label, ())
+        X = self._rows_of([document] if isinstance(document, str) else document)
+        chosen = None if label is None else self._find_label(label)
+        return replace(found, neighbours=self._show(X, chosen))
+
+    def _show(self, X: sp.csr_matrix, label: int | None) -> list[Neighbour]:
+        ids, cosines = self._search(X, SHOWN)
+        near = [
+            (i, cosine)
+            for i, cosine in zip(ids[0].tolist(), cosines[0].tolist(), strict=True)
+            if i >= 0 and (label is None or label in self.voters_.Y[i].indices)
+        ]
+        return [
+            Neighbour(
+                number=int(self.voters_.numbers[i]),
+                similarity=cosine,
+                labels=tuple(self.label_names_[each] for each in self.voters_.Y[i].indices),
+                text=self.voters_.beginnings[i] if self.voters_.beginnings else None,
+            )
+            for i, cosine in near[:SHOWN]
+        ]
+
+    def explain_row(self, X: sp.csr_matrix, label: int | None) -> Floats:
+        """Return how much each word gives to the cosines of those who vote, or for one label."""
+        ids, cosines = self._search(X)
+        votes = weigh_votes(cosines, self.temperature_)[0]
+        near, votes = ids[0][ids[0] >= 0], votes[ids[0] >= 0]
+        if label is not None:
+            carries = np.asarray(self.voters_.Y[near][:, label].todense()).ravel() > 0
+            votes = np.where(carries, votes, 0)
+        own = self.space_.place(X)
+        shared = np.asarray(votes @ self.voters_.places[near][:, own.indices]).ravel()
+        weights: Floats = (own.data * shared).astype(np.float32)
+        return weights
+
+    # -- more documents -------------------------------------------------------------------------
+
+    def partial_fit(
+        self,
+        data: Documents,
+        labels: Any = None,
+        *,
+        train: bool = False,
+        progress: Progress = SILENT,
+    ) -> Self:
+        """Take in more documents at once; there is no training to go on with."""
+        if train:
+            raise ParameterError("knn has nothing to train further; leave out train (--train)")
+        dataset = as_dataset(data, labels)
+        super().partial_fit(dataset, progress=progress)
+        new = np.flatnonzero(np.diff(dataset.Y.indptr))
+        beginnings = [*self.voters_.beginnings, *self._cut(dataset, new)]
+        self.voters_ = replace(self.voters_, beginnings=beginnings)
+        return self
+
+    def update_rows(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Place the new documents beside the others."""
+        old, labelled = self.voters_, np.flatnonzero(np.diff(Y.indptr))
+        places = self.space_.join(old.places, self.space_.place(X[labelled]))
+        shape = (old.Y.shape[0], Y.shape[1])
+        before = sp.csr_matrix((old.Y.data, old.Y.indices, old.Y.indptr), shape=shape)
+        self.voters_ = Voters(
+            places,
+            self.space_.build_index(places, max(NUMBERS), self.seed),
+            sp.vstack([before, Y[labelled]], "csr"),
+            np.concatenate([old.numbers, labelled + self.training_counts_.n_documents]),
+            old.beginnings,
+        )
+
+    # -- saving -----------------------------------------------------------------------------
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the space, the documents with their labels, and how they vote."""
+        self.space_.add_to_files(files, self.voters_.places)
+        files.arrays["voters.start"] = self.voters_.Y.indptr.astype(np.int64)
+        files.arrays["voters.columns"] = self.voters_.Y.indices.astype(np.int32)
+        files.arrays["voters.numbers"] = self.voters_.numbers
+        files.texts["beginnings"] = self.voters_.beginnings
+        files.config["votes"] = {
+            "n_neighbours": self.n_neighbours_,
+            "temperature": self.temperature_,
+        }
+
+    def restore(self, files: Files) -> None:
+        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        of_words = "space.weights" in files.arrays
+        opener = WordSpace.from_files if of_words else EmbeddingSpace.from_files
+        self.space_, places = cast(tuple[Space, Any], opener(files, self.n_features_))
+        Y = take_matrix(files, "voters", len(self.label_names_))
+        numbers, beginnings = files.arrays["voters.numbers"], files.texts["beginnings"]
+        n = places.shape[0]
+        if not n == Y.shape[0] == len(numbers) or len(beginnings) not in (0, n):
+            raise ValueError(f"{n} places, {Y.shape[0]} rows of labels, {len(numbers)} numbers")
+        votes = files.config["votes"]
+        self.n_neighbours_, self.temperature_ = votes["n_neighbours"], float(votes["temperature"])
+        if type(self.n_neighbours_) is not int or self.n_neighbours_ < 1 or self.temperature_ <= 0:
+            raise ValueError(f"{self.n_neighbours_!r} neighbours cannot vote")
+        index = self.space_.build_index(places, max(NUMBERS), self.seed)
+        self.voters_ = Voters(places, index, Y, numbers, beginnings)
+
+
+# -- the models whose embeddings can be a space ----------------------------------------------------
+
+
+def _embedding_models() -> list[str]:
+    from longtail.models import get_model_class, model_names
+
+    return [name for name in model_names() if "embedder_" in get_model_class(name).__annotations__]
+
+
+def _embedding_of(model: Model) -> EmbeddingSpace:
+    """Return the space of a trained model's embeddings, or say that it has none."""
+    embedder = getattr(model, "embedder_", None)
+    if embedder is None:
+        reason = "has no embeddings" if model.is_fitted else "is not trained or has no embeddings"
+        raise ParameterError(
+            f"documents cannot be placed by this {model.name} model, which {reason}; "
+            f"models that have: {', '.join(_embedding_models())}"
+        )
+    return EmbeddingSpace(embedder, bool(getattr(model, "normalize", True)))
+
+
+def _load(folder: str) -> Model:
+    from longtail.models import load_model
+
+    return load_model(folder)
+
+
+def _rows_of(model: Model, dataset: Dataset) -> sp.csr_matrix:
+    """Return the documents as the rows that `model` reads."""
+    documents = model.check_documents(dataset)
+    if isinstance(documents, list):
+        if model.features_ is None:
+            raise ParameterError(
+                f"a {model.name} model cannot be a space: it makes no rows of texts"
+            )
+        return model.features_.transform(documents)
+    return documents

@@ -1,0 +1,1 @@
+"""Linear: a tree of linear classifiers."""

@@ -1,0 +1,390 @@
+"""Linear: a tree over the labels with a linear classifier for every node.
+
+The idea of Parabel (Prabhu et al., WWW 2018), Bonsai (Khandagale et al., MLJ 2020) and
+XR-Linear (Yu et al., JMLR 2022): labels are clustered by the documents that carry them
+(tree.py); for every node a classifier tells the documents that belong below it from the others
+that belong below its parent (solver.py); a document follows the best branches only (beam.py).
+
+    x_i, y_i   X (n, n_features), Y (n, n_labels)    documents and their labels
+    z_in       belongs[level] (n, nodes of level)    whether node n has a label of document i below
+    w_n        TreeWeights                           the classifier of node n
+    P(z_n)     product over the path to n of p(w_n·x), p(m) = e^(−max(0, 1 − m)^power) or σ(m)
+
+With several trees, each from another seed, the mean of their probabilities ranks the labels.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from threading import local
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
+from longtail.models.base import Model
+from longtail.models.linear.beam import (
+    TreeWeights,
+    check_tree,
+    count_rows,
+    empty_weights,
+    place_rows,
+    search,
+)
+from longtail.models.linear.solver import NodeWeights, Settings, train_node
+from longtail.progress import Progress
+from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
+from longtail.runtime.store import Files
+from longtail.text.tfidf import Tfidf
+from longtail.topk import TopK
+
+BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
+SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
+BATCH = 1024  # documents that a thread takes at a time
+
+
+class Linear(Model):
+    """A tree of linear classifiers; the strongest of the classical methods, and the fastest.
+
+    Args:
+        trees: how many trees to average; more are slower and a little more accurate.
+        flat: with at most so many labels there is no tree: every document tries every label.
+        branching: how many children a node may have; few make a deep tree, many a shallow one.
+        max_leaf: how many labels may share a parent.
+        max_depth: at most so many levels of clusters; none means as many as it takes.
+        balanced: make clusters equal in size (as Parabel does), or let them differ (Bonsai).
+        normalize: scale every document's row to length 1.
+        loss: what a classifier minimises.
+        C: how much a wrong training document counts against large weights.
+        bias: value of the constant feature; 0 switches it off.
+        tolerance: stop training a node once no step is larger than this.
+        max_passes: stop training a node after so many passes over its documents.
+        prune: leave out weights smaller than this.
+        beam: how many nodes of a level a document follows.
+        power: how sharply a probability falls with the margin (squared hinge only).
+        seed: fixes everything that is random.
+        tfidf: how texts become rows.
+    """
+
+    name: ClassVar[str] = "linear"
+    summary: ClassVar[str] = "linear classifiers in a tree over the labels"
+    choose_when: ClassVar[str] = "you want a strong model in seconds, on any number of labels"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"trees": 1},
+        "parabel": {"flat": 0, "branching": 2, "max_leaf": 100, "balanced": True},
+        "bonsai": {"flat": 0, "branching": 100, "max_leaf": 100},
+    }
+
+    trees_: Sequence[TreeWeights]
+
+    def __init__(
+        self,
+        *,
+        trees: int = 3,
+        flat: int = 1000,
+        branching: int = 256,
+        max_leaf: int = 400,
+        max_depth: int | None = None,
+        balanced: bool = False,
+        normalize: bool = True,
+        loss: Literal["squared-hinge", "logistic"] = "squared-hinge",
+        C: float = 0.5,
+        bias: float = 1.0,
+        tolerance: float = 0.2,
+        max_passes: int = 10,
+        prune: float = 0.1,
+        beam: int = 10,
+        power: int = 3,
+        seed: int = 0,
+        tfidf: Tfidf | None = None,
+    ):
+        self.trees = trees
+        self.flat = flat
+        self.branching = branching
+        self.max_leaf = max_leaf
+        self.max_depth = max_depth
+        self.balanced = balanced
+        self.normalize = normalize
+        self.loss = loss
+        self.C = C
+        self.bias = bias
+        self.tolerance = tolerance
+        self.max_passes = max_passes
+        self.prune = prune
+        self.beam = beam
+        self.power = power
+        self.seed = seed
+        self.tfidf = tfidf
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        for name in ("trees", "max_leaf", "max_passes", "beam", "power"):
+            self.require(name, getattr(self, name) >= 1, "at least 1")
+        self.require("flat", self.flat >= 0, "0 or more")
+        self.require("branching", self.branching >= 2, "at least 2")
+        self.require("max_depth", self.max_depth is None or self.max_depth >= 0, "0 or more")
+        self.require(
+            "loss", self.loss in ("squared-hinge", "logistic"), "'squared-hinge' or 'logistic'"
+        )
+        for name in ("C", "tolerance"):
+            self.require(name, 0 < getattr(self, name) < np.inf, "a number above 0")
+        for name in ("bias", "prune"):
+            self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
+        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+
+    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Build the trees, then train all their nodes."""
+        settings = Settings(
+            self.loss == "logistic", self.C, self.bias, self.tolerance, self.max_passes, self.prune
+        )
+        X = scale_to_unit(X) if self.normalize else X
+        trees = self._build_trees(X, Y, progress)
+        trained = []
+        for number, tree in enumerate(trees):
+            which = f" of tree {number + 1}/{len(trees)}" if len(trees) > 1 else ""
+            seed = self._tree_seed(number)
+            trained.append(_train_tree(X, Y, tree, settings, seed, progress, which))
+        self.trees_ = trained
+
+    def _build_trees(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress
+    ) -> list[LabelTree]:
+        if self._is_flat(Y.shape[1]):  # without clusters all trees would be the same
+            return [LabelTree.flat(Y.shape[1])]
+        progress.stage("label vectors", 1)
+        vectors = build_label_vectors(X, Y)
+        progress.advance(1)
+        return [
+            build_tree(
+                vectors,
+                branching=self.branching,
+                max_leaf=self.max_leaf,
+                max_depth=self.max_depth,
+                balanced=self.balanced,
+                seed=self._tree_seed(number),
+                progress=progress,
+            )
+            for number in range(self.trees)
+        ]
+
+    def _is_flat(self, n_labels: int) -> bool:
+        return n_labels <= self.flat
+
+    def _tree_seed(self, number: int) -> int:
+        return self.seed + 15485863 * number
+
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Search every tree and rank the labels by their mean probability."""
+        rows = scale_rows(view_rows(X)) if self.normalize else view_rows(X)
+        n = X.shape[0]
+        size = min(BATCH, max(1, -(-n // n_threads())))
+        batches = [(rows, first, min(first + size, n), k) for first in range(0, n, size)]
+        if len(batches) == 1:  # one document is answered faster than a thread is started
+            return TopK(*self._search(*batches[0]))
+        found = run_tasks(self._search, batches, [1.0] * len(batches))
+        return TopK(
+            np.concatenate([labels for labels, _ in found]),
+            np.concatenate([scores for _, scores in found]),
+        )
+
+    def _search(
+        self, rows: Rows, first: int, last: int, k: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the best labels of the documents first ≤ i < last, and their probabilities."""
+        power = 0 if self.loss == "logistic" else self.power
+        if len(self.trees_) == 1:
+            labels, logs = search(rows, first, last, self.trees_[0], self.beam, k, power)
+            return labels, np.exp(logs)
+        # A label that is just below one tree's best k may be among the best of the mean.
+        width = max(2 * k, 10)
+        found = [search(rows, first, last, tree, self.beam, width, power) for tree in self.trees_]
+        labels = np.concatenate([labels for labels, _ in found], axis=1)
+        logs = np.concatenate([logs for _, logs in found], axis=1)
+        return _best_means(labels, logs, len(self.trees_), k)
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the arrays of every tree."""
+        for number, tree in enumerate(self.trees_):
+            for field, array in tree._asdict().items():
+                files.arrays[f"tree.{number}.{field}"] = array
+
+    def restore(self, files: Files) -> None:
+        """Take the arrays of every tree back."""
+        n_labels = len(self.label_names_)
+        self.trees_ = [
+            TreeWeights(*(files.arrays[f"tree.{number}.{field}"] for field in TreeWeights._fields))
+            for number in range(1 if self._is_flat(n_labels) else self.trees)
+        ]
+        for tree in self.trees_:
+            check_tree(tree, self.n_features_, n_labels)
+
+
+class _Task(NamedTuple):
+    """One block of classifiers to train: the children first ≤ c < last of a node.
+
+    `documents` is None where there is nothing to learn, since all belong to an only child.
+    """
+
+    level: int
+    node: int
+    documents: NDArray[np.int32] | None
+    first: int
+    last: int
+    cost: float
+
+
+def _train_tree(
+    X: sp.csr_matrix,
+    Y: sp.csr_matrix,
+    tree: LabelTree,
+    settings: Settings,
+    seed: int,
+    progress: Progress,
+    which: str,
+) -> TreeWeights:
+    belongs = _spread_upwards(Y, tree)
+    tasks = _plan(X, tree, belongs)
+    rows = view_rows(X)
+    levels = [view_rows(matrix) for matrix in belongs]
+    scratch = local()
+
+    def train(number: int, task: _Task) -> NodeWeights:
+        if task.documents is None:
+            return _constant(task.last - task.first, SURE)
+        if len(task.documents) == 0:
+            return _constant(task.last - task.first, -SURE)
+        if not hasattr(scratch, "columns"):
+            scratch.columns = np.full(X.shape[1], -1, np.int32)
+        return train_node(
+            rows,
+            levels[task.level + 1],
+            task.documents,
+            task.first,
+            task.last,
+            settings,
+            seed + number,
+            scratch.columns,
+        )
+
+    costs = [task.cost for task in tasks]
+    progress.stage(f"classifiers{which}", sum(costs))
+    trained = run_tasks(train, list(enumerate(tasks)), costs, progress)
+    weights = _assemble(tree, tasks, trained, X.shape[1])
+    is_unseen = np.bincount(Y.indices, minlength=tree.n_labels) == 0
+    weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
+    return weights
+
+
+def _constant(n_children: int, margin: float) -> NodeWeights:
+    """Return classifiers that say the same of every document."""
+    no_features, no_children = np.empty(0, np.int32), np.empty(0, np.uint8)
+    bias = np.full(n_children, margin, np.float32)
+    no_weights = np.empty(0, np.float32)
+    return NodeWeights(no_features, np.zeros(1, np.int64), no_children, no_weights, bias)
+
+
+def _spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
+    """Return for each level the (n, nodes) matrix of the nodes that have a document's labels."""
+    place = np.empty(tree.n_labels, np.int32)
+    place[tree.leaves] = np.arange(tree.n_labels, dtype=np.int32)
+    below = sp.csr_matrix((Y.data, place[Y.indices], Y.indptr), shape=Y.shape)
+    belongs = [below]
+    for level in range(tree.depth, 0, -1):
+        parents = tree.parents(level)
+        step = sp.csr_matrix(
+            (np.ones(len(parents), np.float32), parents, np.arange(len(parents) + 1)),
+            shape=(len(parents), tree.sizes[level - 1]),
+        )
+        below = below @ step
+        belongs.insert(0, below)
+    return belongs
+
+
+def _plan(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -> list[_Task]:
+    """List the blocks of all nodes, level by level, with their documents."""
+    n_cells = np.diff(X.indptr).astype(np.int64)
+    tasks = []
+    for level, children in enumerate(tree.children):
+        if level == 0:  # a document without labels is a negative one for all
+            starts, indices = np.array([0, X.shape[0]]), np.arange(X.shape[0], dtype=np.int32)
+        else:
+            by_node = belongs[level].T.tocsr()
+            starts, indices = by_node.indptr, by_node.indices
+        for node in range(tree.sizes[level]):
+            documents = indices[starts[node] : starts[node + 1]]
+            only_child = bool(level) and children[node + 1] - children[node] == 1
+            n_cells_here = float(n_cells[documents].sum()) + len(documents)
+            n_blocks = -(-(children[node + 1] - children[node]) // BLOCK)
+            cuts = (
+                np.linspace(children[node], children[node + 1], n_blocks + 1).astype(int).tolist()
+            )
+            for first, last in pairwise(cuts):
+                cost = n_cells_here * (last - first + 8) + 1
+                own = None if only_child and len(documents) else documents
+                tasks.append(_Task(level, node, own, first, last, cost))
+    return tasks
+
+
+def _assemble(
+    tree: LabelTree, tasks: Sequence[_Task], trained: list[NodeWeights], n_features: int
+) -> TreeWeights:
+    """Number all nodes through and bring the rows of each feature together.
+
+    `trained` is emptied on the way, since it is as large as the result.
+    """
+    level = _running_sum(tree.sizes)
+    child = np.concatenate(
+        [level[1:2]] + [starts[1:] + level[n + 1] for n, starts in enumerate(tree.children)]
+    ).astype(np.int64)
+    bias = np.concatenate([np.zeros(1, np.float32)] + [block.bias for block in trained])
+    nodes = [int(level[task.level]) + task.node for task in tasks]
+    n_rows, n_weights = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
+    last_node = np.full(n_features, -1, np.int32)
+    for node, block in zip(nodes, trained, strict=True):
+        count_rows(block, node, last_node, n_rows, n_weights)
+    weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights)
+    next_row, next_weight = weights.row[:-1].copy(), _running_sum(n_weights)[:-1]
+    last_node[:] = -1
+    for number, (node, task) in enumerate(zip(nodes, tasks, strict=True)):
+        first = task.first + int(level[task.level + 1] - child[node])
+        place_rows(trained[number], node, first, last_node, next_row, next_weight, weights)
+        trained[number] = _constant(0, 0)
+    return weights
+
+
+def _running_sum(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+
+
+@njit(nogil=True, cache=True)
+def _best_means(
+    labels: NDArray[np.int32], logs: NDArray[np.float32], n_trees: int, k: int
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the k labels of each row with the highest mean of their e^log over the trees."""
+    n, width = labels.shape
+    best = np.full((n, k), -1, np.int32)
+    means = np.zeros((n, k), np.float32)
+    own = np.empty(width, np.int32)
+    total = np.empty(width, np.float32)
+    for i in range(n):
+        size = 0
+        for place in range(width):
+            if labels[i, place] < 0:
+                continue
+            at = 0
+            while at < size and own[at] != labels[i, place]:
+                at += 1
+            if at == size:
+                own[at] = labels[i, place]
+                total[at] = 0
+                size += 1
+            total[at] += np.exp(logs[i, place])
+        for rank in range(min(k, size)):
+            top = np.argmax(total[:size])
+            best[i, rank] = own[top]
+            means[i, rank] = total[top] / n_trees
+            total[top] = -1
+    return best, means

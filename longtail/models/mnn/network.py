@@ -1,0 +1,310 @@
+"""MNN in training: equations (1) to (11), the two networks, and how labels will be ranked.
+
+Symbols are those of `longtail.models.mnn.model`. This module needs torch, a trained model does not.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longtail.evaluation.metrics import evaluate
+from longtail.models.embedder import Embedder
+from longtail.runtime.rows import view_rows
+from longtail.search.voters import aggregate, weigh_votes
+from longtail.topk import TopK
+from longtail.training.layers import Cells, NormalisedLinear, RowAdam, multiply, read_once
+
+if TYPE_CHECKING:
+    from longtail.models.mnn.model import MNN, Embedding, Rank
+
+FIRST_SCALE = 10.0  # what cosines are multiplied by in the softmax, before it is learned
+LARGEST_TABLE = 1 << 26  # of labels × documents, to count overlaps by
+LARGEST_PRODUCT = {"cpu": 1 << 24, "cuda": 1 << 28}  # cosines at once in a search
+COUNTS = (5, 10, 20, 30, 50, 100, 200)  # numbers of neighbours to choose from
+TEMPERATURES = (0.02, 0.03, 0.05, 0.1, 0.2)  # and how fast the weight of a neighbour falls
+
+
+# -- the paper's equations ----------------------------------------------------------------------
+
+
+def drop_features(cells: Cells, keep: float) -> Cells:
+    """Equations (5) and (6): each feature stays with probability `keep`, the mean is over these.
+
+    A kept value is multiplied by K/‖r‖₁, which makes the sum over the document's features K times
+    the mean (6). A document that would lose all its features keeps them.
+    """
+    if keep >= 1:
+        return cells
+    kept = (torch.rand_like(cells.value) < keep).float()
+    lengths = torch.diff(cells.start).long()  # K of each document
+    document = torch.repeat_interleave(lengths, output_size=len(kept))
+    n_kept = torch.zeros(len(lengths), device=kept.device).index_add_(0, document, kept)  # ‖r‖₁
+    factor = lengths / n_kept.clamp_min(1)
+    kept = torch.where((n_kept == 0)[document], 1.0, kept * factor[document])
+    return cells._replace(value=cells.value * kept)
+
+
+def cosines(x: Tensor, y: Tensor) -> Tensor:
+    """Equation (8) for all pairs: c(x_i, y_j), from f_x (B, dim) and f_y (B, dim)."""
+    return F.normalize(x, dim=1) @ F.normalize(y, dim=1).T
+
+
+def positive_loss(c: Tensor) -> Tensor:
+    """Equation (9): ¼(1 − c)²."""
+    return (1 - c).square() / 4
+
+
+def negative_loss(c: Tensor, margin: float) -> Tensor:
+    """Equation (10): c² where c > m, else 0."""
+    return torch.where(c > margin, c.square(), 0.0)
+
+
+def hardest_loss(c: Tensor, negative: Tensor, margin: float) -> Tensor:
+    """Equation (11), averaged: L₊ of the own labels, and the largest L₋ of the `negative`.
+
+    Args:
+        c: (B, B) the cosines of documents and label sets; a document's own set is on the diagonal.
+        negative: (B, B) which label sets were sampled for each document.
+        margin: the paper's m.
+    """
+    worst = (negative_loss(c, margin) * negative).amax(1)
+    return (positive_loss(c.diagonal()) + worst).mean()
+
+
+def sample_negatives(possible: Tensor, h: int) -> Tensor:
+    """Mark h of the `possible` (B, B) label sets of each document at random, all if fewer."""
+    draws = torch.rand(possible.shape, device=possible.device).masked_fill(~possible, -1.0)
+    if h >= len(possible):
+        return possible
+    chosen = draws.topk(h, dim=1).indices
+    return torch.zeros_like(possible).scatter(1, chosen, True) & possible
+
+
+# -- our own losses ------------------------------------------------------------------------------
+
+
+def overlap(labels: Cells) -> Tensor:
+    """Return |y_i ∩ y_j| / √(|y_i|·|y_j|) (B, B): the cosines of the documents' label vectors.
+
+    Row i sums, over the labels of i, who else carries them; so the cost follows the pairs.
+    """
+    n, n_touched, device = len(labels.start) - 1, len(labels.touched), labels.value.device
+    width = max(1, LARGEST_TABLE // max(1, n_touched))
+    carried = torch.repeat_interleave(  # the label of each pair, by its place among the touched
+        torch.diff(labels.touched_start).long(), output_size=len(labels.document)
+    )
+    of_document = torch.empty_like(carried).scatter_(0, labels.order, carried)
+    parts = []
+    for first in range(0, n, width):
+        carriers = torch.zeros(n_touched, min(width, n - first), device=device)
+        pairs = carried, labels.document.long() - first
+        if width < n:
+            inside = (pairs[1] >= 0) & (pairs[1] < width)
+            pairs = carried[inside], pairs[1][inside]
+        carriers[pairs] = 1
+        starts = labels.start.long()
+        part = F.embedding_bag(of_document, carriers, starts, mode="sum", include_last_offset=True)
+        parts.append(part)
+    lengths = torch.diff(labels.start).clamp_min(1).float().sqrt()
+    return torch.cat(parts, dim=1) / (lengths[:, None] * lengths)
+
+
+def graded_loss(c: Tensor, target: Tensor, h: float) -> Tensor:
+    """Pull c(x_i, y_j) towards the overlap of y_i and y_j: the own set counts 1, others h in all.
+
+    A set that shares labels with the document's own is thus no full negative.
+    """
+    errors = (c - target).square()
+    own = errors.diagonal()
+    others = (errors.sum(1) - own) / max(1, len(c) - 1)
+    return (own + h * others).mean()
+
+
+def softmax_loss(c: Tensor, target: Tensor, scale: Tensor) -> Tensor:
+    """Cross-entropy of the own label set among those of the batch; equal sets do not compete."""
+    equal = target > 1 - 1e-5
+    equal.fill_diagonal_(False)
+    scores = (c * scale).masked_fill(equal, -torch.inf)
+    return F.cross_entropy(scores, torch.arange(len(c), device=c.device))
+
+
+# -- the networks ---------------------------------------------------------------------------------
+
+
+class Network(nn.Module):
+    """f_x and f_y: a table each, of which a document's rows are averaged."""
+
+    def __init__(self, n_features: int, n_labels: int, dim: int, embedding: "Embedding"):
+        super().__init__()
+        self.features = read_once(nn.Parameter(torch.randn(n_features, dim) / dim**0.5))  # W'_e
+        self.labels = read_once(nn.Parameter(torch.randn(n_labels, dim) / dim**0.5))  # W_e
+        self.second = None if embedding == "average" else NormalisedLinear(dim, dim)
+        self.log_scale = nn.Parameter(torch.tensor(FIRST_SCALE).log())
+
+    def embed(self, cells: Cells, dropout: float = 0.0) -> Tensor:
+        """Return f_x (B, dim), equation (4) times K."""
+        x = multiply(cells, self.features)  # (B, dim)
+        if self.second is None:
+            return x
+        y: Tensor = self.second(F.dropout(F.relu(x), dropout, self.training))  # (B, dim)
+        return x + y
+
+    def embed_labels(self, labels: Cells) -> Tensor:
+        """Return f_y (B, dim), equation (3) times T."""
+        return multiply(labels, self.labels)  # (B, dim)
+
+    def export(self, weights: NDArray[np.float32]) -> Embedder:
+        """Return f_x for prediction; `weights` are the features'."""
+        dim = self.features.shape[1]
+        second, second_bias = np.empty((0, 0), np.float32), np.empty(0, np.float32)
+        residual = np.array([self.second is not None], np.float32)
+        if self.second is not None:
+            second = self.second.weights().T.contiguous().numpy()
+            second_bias = self.second.bias.numpy()
+        table = self.features.numpy()
+        return Embedder(weights, table, np.zeros(dim, np.float32), second, second_bias, residual)
+
+
+class Training:
+    """The trainer's Task; documents without labels, which match nothing, are left out."""
+
+    def __init__(
+        self,
+        model: "MNN",
+        net: Network,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None = None,
+    ):
+        labelled = np.flatnonzero(np.diff(Y.indptr))
+        self.model, self.net, self.held_out = model, net, held_out
+        self.X, self.Y = X[labelled], Y[labelled]
+        self.module: nn.Module = net
+        self.n_documents = len(labelled)
+        self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
+
+    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+        """Return the documents' features and their labels."""
+        cells = Cells.of(self.rows, rows, self.X.shape[1])._asdict()
+        labels = Cells.of(self.pairs, rows, self.Y.shape[1])._asdict()
+        return {**cells, **{f"label_{name}": part for name, part in labels.items()}}
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """Compare every document of the batch with every label set of the batch."""
+        model, net = self.model, self.net
+        cells = drop_features(Cells.from_batch(batch), model.keep)
+        labels = Cells(*(batch[f"label_{name}"] for name in Cells._fields))
+        c = cosines(net.embed(cells, model.dropout), net.embed_labels(labels))  # (B, B)
+        target = overlap(labels)
+        if model.loss == "hardest":
+            negative = sample_negatives(target < 1 - 1e-5, model.negatives)
+            return hardest_loss(c, negative, model.margin)
+        if model.loss == "softmax":
+            return softmax_loss(c, target, net.log_scale.exp())
+        loss = graded_loss(c, target, model.negatives)
+        if not model.contrast:
+            return loss
+        return loss + model.contrast * softmax_loss(c, target, net.log_scale.exp())
+
+    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """Return lazy Adam for the tables, of which a batch touches rows, Adam for the rest."""
+        net = self.net
+        rest = [net.log_scale, *(net.second.parameters() if net.second is not None else ())]
+        return [
+            RowAdam(net.features, learning_rate),
+            RowAdam(net.labels, learning_rate),
+            torch.optim.Adam(rest, learning_rate, fused=True),
+        ]
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float] | None:
+        """Return the metrics of the better way to rank on the held-out documents."""
+        if self.held_out is None:
+            return None
+        return choose_ranking(self).metrics
+
+
+# -- how labels are ranked ------------------------------------------------------------------------
+
+
+class Choice(NamedTuple):
+    """A way to rank labels, and what it reached on held-out documents."""
+
+    rank: "Rank"
+    n_neighbours: int
+    temperature: float
+    metrics: dict[str, float]
+
+
+@torch.no_grad()
+def choose_ranking(task: Training) -> Choice:
+    """Return the way of ranking that is best on the held-out documents, by P@1 + P@3 + P@5.
+
+    What the model's parameters say is not chosen.
+    """
+    if task.held_out is None:
+        raise RuntimeError("there are no held-out documents to choose by")
+    model, (X, Y) = task.model, task.held_out
+    counts = COUNTS if model.n_neighbours is None else (model.n_neighbours,)
+    temperatures = TEMPERATURES if model.temperature is None else (model.temperature,)
+    queries = embed_all(task.net, X)
+    choices = []
+    if model.rank != "neighbours":
+        seen = np.unique(task.Y.indices)  # the vectors of other labels mean nothing
+        ids, cosine = nearest(queries, unit_labels(task.net)[seen], 5)
+        top = TopK(seen[ids].astype(np.int32), cosine)
+        choices.append(Choice("labels", counts[0], temperatures[0], evaluate(top, Y)))
+    if model.rank != "labels":
+        keys = blend(embed_all(task.net, task.X), embed_sets(task.net, task.Y), model.blend)
+        ids, similarities = nearest(queries, keys, max(counts))
+        for m in counts:
+            for temperature in temperatures:
+                weights = weigh_votes(similarities[:, :m], temperature)
+                top = aggregate(ids[:, :m], weights, task.Y, 5)
+                choices.append(Choice("neighbours", m, temperature, evaluate(top, Y)))
+    return max(choices, key=lambda choice: sum(choice.metrics[f"P@{k}"] for k in (1, 3, 5)))
+
+
+def blend(documents: Tensor, sets: Tensor, share: float) -> Tensor:
+    """Return unit vectors between the documents and their label sets; `share` is the sets'."""
+    return F.normalize((1 - share) * documents + share * sets, dim=1)
+
+
+def unit_labels(net: Network) -> Tensor:
+    """Return the unit vectors f_y of all single labels."""
+    return F.normalize(net.labels, dim=1)
+
+
+def embed_all(net: Network, X: sp.csr_matrix) -> Tensor:
+    """Return the unit vectors f_x of all documents, on the network's device."""
+    return _embed_in_parts(net.embed, X, net.features.device)
+
+
+def embed_sets(net: Network, Y: sp.csr_matrix) -> Tensor:
+    """Return the unit vectors f_y of all documents' label sets, on the network's device."""
+    return _embed_in_parts(net.embed_labels, Y, net.labels.device)
+
+
+def _embed_in_parts(embed: Any, X: sp.csr_matrix, device: torch.device) -> Tensor:
+    rows, parts = view_rows(X), []
+    for first in range(0, X.shape[0], 4096):
+        chosen = np.arange(first, min(first + 4096, X.shape[0]))
+        cells = Cells.of(rows, chosen, X.shape[1])
+        parts.append(F.normalize(embed(Cells(*(part.to(device) for part in cells))), dim=1))
+    return torch.cat(parts)
+
+
+def nearest(queries: Tensor, keys: Tensor, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return ids and cosines (n, k) of the keys with the highest cosines, best first."""
+    size = max(1, LARGEST_PRODUCT[keys.device.type] // len(keys))
+    ids, values = [], []
+    for part in torch.split(queries, size):
+        best = (part @ keys.T).topk(min(k, len(keys)), dim=1)
+        ids.append(best.indices.to(torch.int32).cpu())
+        values.append(best.values.float().cpu())
+    return torch.cat(ids).numpy(), torch.cat(values).numpy()

@@ -1,0 +1,1 @@
+"""Rank-AE (Wang et al., NAACL 2019)."""

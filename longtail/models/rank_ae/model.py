@@ -1,0 +1,392 @@
+"""Rank-AE: documents and label sets in one latent space, from which labels are ranked.
+
+Wang et al., "Ranking-Based Autoencoder for Extreme Multi-label Classification", NAACL 2019. An
+autoencoder maps a document's label set to a latent vector and back; a network with attention maps
+its words to the same vector. To predict, the words' vector is decoded. The decoder learns to rank:
+every label only meets the hardest label of the other side, which costs O(L).
+
+    I, V, e_j   cells, values, words (n_features, C)   words of a document, tf-idf, word vectors
+    V' = v_j·e_j                                       spatial attention: no parameters
+    A           σ(F2·δ(F1·V'))                         channel attention (5), r = `reduction`
+    x'          pooled (B, C)                          the words V' ∘ A of a document, averaged
+    x_h, y_h    embed, encode (B, dim)                 F(x), E(y): one vector from two sides
+    y'          decode, then labels (n_labels, dim)    D: scores of all labels
+    λ, m        balance, margin                        L_h + λ·L_ae (1), ranking loss (2) to (4)
+
+Departures: y' are plain scores, not probabilities (better by five points in a trial). The second
+layer of E and the first of D have a direct way beside them, and both ends begin with the same
+label vectors: otherwise the ranking loss rests where all scores are equal as soon as documents
+have many labels. x' has length 1, so that long documents do not fade. There is input dropout
+(`keep`) and dropout of hidden values, of which the paper is silent. Dense rows are scaled by each
+column's spread.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.errors import DataError, ParameterError
+from longtail.models.neural import (
+    Device,
+    Neural,
+    Schedule,
+    choose_batch_size,
+    hold_out,
+    require_torch,
+    weigh_features,
+    weigh_rows,
+)
+from longtail.models.rank_ae.reader import Options, Reader, fit_curve, read_rows, weigh_words
+from longtail.progress import Progress
+from longtail.runtime.rows import view_rows
+from longtail.runtime.store import Files
+from longtail.search.index import Index, build_index
+from longtail.text.tfidf import Tfidf
+from longtail.text.word_vectors import read_term_vectors
+from longtail.topk import TopK
+
+if TYPE_CHECKING:
+    from longtail.models.rank_ae.network import Training
+    from longtail.training.memory import Needs
+
+ALL_LABELS = {"cpu": 50_000, "cuda": 500_000}  # up to so many, every batch scores all labels
+SAMPLED = 4096  # beyond, so many labels at random join those of the batch
+WORD_DIM = 256  # where no vectors say otherwise
+CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
+DENSE = 0.5  # rows with this share of filled cells are no bags of words
+
+
+class RankAE(Neural):
+    """An autoencoder of label sets whose latent vectors are found from the words, by attention.
+
+    Args:
+        dim: length of the latent vectors (the paper's h).
+        word_dim: length of the word vectors (C); none takes that of `vectors`, else 256.
+        reduction: how much narrower the excitation network is than the word vectors (r).
+        attention: weigh the channels of each word by the excitation network; false is the
+            paper's ablation "no attn".
+        residual: lead a direct way past the autoencoder's inner layers.
+        loss: how labels are learned from their latent vector; bce is the ablation "no loss".
+        margin: by how much a relevant label must be ahead of others (m).
+        balance: weight of the reconstruction of labels (λ).
+        sampled: how many random labels join those of the batch in the loss; 0 takes all labels,
+            none does so where they fit.
+        vectors: a GloVe or word2vec text file that word vectors begin with (texts only).
+        input: what rows hold: words, never negative, or dense features, of which every document
+            has a value; auto says dense where at least half of the cells are filled.
+        keep: share of the input cells that input dropout keeps.
+        dropout: share of the hidden values that are dropped in training.
+        idf: weight the features of rows by how rare they are; texts have such weights already.
+        normalize: scale every document's row to length 1.
+        epochs: passes over the documents.
+        batch_size: documents in a step; none makes about 128 steps of an epoch.
+        learning_rate: of Adam, at its highest.
+        schedule: how the learning rate falls.
+        valid: share of the documents held out to choose the best epoch; 0 takes the last one.
+        patience: stop after so many epochs that were no better (with valid only).
+        device: where to train.
+        seed: fixes everything that is random.
+        tfidf: how texts become rows.
+    """
+
+    name: ClassVar[str] = "rank-ae"
+    summary: ClassVar[str] = "autoencoder of label sets with word attention, trained by ranking"
+    choose_when: ClassVar[str] = "labels are missing, rows are dense, or words must be explained"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"dim": 128, "word_dim": 128, "epochs": 6},
+    }
+
+    reader_: Reader
+    index_: Index
+    dense_: bool
+    curve_: tuple[float, float]
+
+    def __init__(
+        self,
+        *,
+        dim: int = 256,
+        word_dim: int | None = None,
+        reduction: int = 4,
+        attention: bool = True,
+        residual: bool = True,
+        loss: Literal["ranking", "bce"] = "ranking",
+        margin: float = 1.0,
+        balance: float = 0.03,
+        sampled: int | None = None,
+        vectors: str | None = None,
+        input: Literal["auto", "words", "dense"] = "auto",
+        keep: float = 0.8,
+        dropout: float = 0.3,
+        idf: bool = True,
+        normalize: bool = True,
+        epochs: int = 10,
+        batch_size: int | None = None,
+        learning_rate: float = 0.005,
+        schedule: Schedule = "linear",
+        valid: float = 0.0,
+        patience: int | None = None,
+        device: Device = "auto",
+        seed: int = 0,
+        tfidf: Tfidf | None = None,
+    ):
+        self.dim = dim
+        self.word_dim = word_dim
+        self.reduction = reduction
+        self.attention = attention
+        self.residual = residual
+        self.loss = loss
+        self.margin = margin
+        self.balance = balance
+        self.sampled = sampled
+        self.vectors = vectors
+        self.input = input
+        self.keep = keep
+        self.dropout = dropout
+        self.idf = idf
+        self.normalize = normalize
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.valid = valid
+        self.patience = patience
+        self.device = device
+        self.seed = seed
+        self.tfidf = tfidf
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        for name in ("dim", "reduction", "epochs"):
+            self.require(name, getattr(self, name) >= 1, "at least 1")
+        self.require("word_dim", self.word_dim is None or self.word_dim >= 1, "at least 1, or none")
+        self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
+        for name in ("margin", "balance"):
+            self.require(name, 0 < getattr(self, name) < np.inf, "a number above 0")
+        self.check_training()
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def fit_features(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, features: Tfidf | None, progress: Progress
+    ) -> None:
+        """Learn from rows, or from texts, whose word vectors may come from a file."""
+        require_torch("Rank-AE")
+        if self.vectors is None:
+            self._learn(X, Y, None, progress)
+            return
+        if features is None:
+            raise ParameterError(
+                "the 'vectors' parameter of RankAE needs texts: nobody knows the words of rows; "
+                "train on texts, or leave vectors out"
+            )
+        given = read_term_vectors(self.vectors, features.feature_names_, dim=self.word_dim)
+        self._learn(X, Y, given, progress)
+
+    def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
+        """Learn from feature rows."""
+        self.fit_features(X, Y, None, progress)
+
+    def _learn(
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        vectors: NDArray[np.float32] | None,
+        progress: Progress,
+    ) -> None:
+        """Train the network, then prepare it for single documents and the labels for search."""
+        from longtail.training.processes import choose_device
+
+        dense = self._is_dense(X)
+        kind = choose_device(self.device).type
+        batch_size = self.batch_size or choose_batch_size(X.shape[0])
+        word_dim = self.word_dim or WORD_DIM if vectors is None else vectors.shape[1]
+        self._plan_memory(X, Y, word_dim, batch_size, kind, progress)
+        weights = self._weigh(X, dense)
+        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, kind)
+        plan = self.make_plan(self.epochs, batch_size)
+        self.train_task(task, plan, X, Y, progress)
+        net = task.net.cpu().requires_grad_(False)
+        labels = np.hstack([net.labels.numpy(), net.bias.numpy()[:, None]])
+        self.index_ = build_index(labels, seed=self.seed)
+        self.reader_ = net.export(weights)
+        self.dense_ = dense
+        self.curve_ = self._fit_curve(X, Y)
+
+    def _fit_curve(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> tuple[float, float]:
+        """Find the curve from the decoder's scores to shares, on documents that have labels."""
+        rows = np.flatnonzero(np.diff(Y.indptr))
+        chosen = np.random.default_rng(self.seed).permutation(rows)[:CURVE_DOCUMENTS]
+        labels, scores = self._search(X[chosen], min(CURVE_LABELS, Y.shape[1]))
+        relevant = np.array([np.isin(labels[i], Y[row].indices) for i, row in enumerate(chosen)])
+        return fit_curve(scores.ravel(), relevant.ravel())
+
+    def _is_dense(self, X: sp.csr_matrix) -> bool:
+        """Decide what the rows hold, and refuse words that weigh less than nothing."""
+        if self.input != "auto":
+            dense = self.input == "dense"
+        else:
+            dense = X.nnz >= DENSE * X.shape[0] * X.shape[1]
+        if not dense:
+            _refuse_negative(X, "set input=dense if the rows are no words")
+        return dense
+
+    def _weigh(self, X: sp.csr_matrix, dense: bool) -> NDArray[np.float32]:
+        """Return what each feature's values are multiplied by."""
+        if dense:
+            return _scale_columns(X)
+        return weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+
+    def _prepare(
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        vectors: NDArray[np.float32] | None,
+        word_dim: int,
+        kind: str,
+    ) -> "Training":
+        """Return what the trainer needs; some documents are held out if `valid` says so."""
+        import torch
+
+        from longtail.models.rank_ae.network import Network, Training
+
+        held_out = None
+        if self.valid:
+            kept, held = hold_out(X.shape[0], self.valid, self.seed)
+            held_out = (X[held], Y[held])
+            X, Y = X[kept], Y[kept]
+        signed = bool(X.nnz) and bool(X.data.min() < 0)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            net = Network(self, X.shape[1], Y.shape[1], signed, word_dim)
+        if vectors is not None:
+            net.begin_with(vectors)
+        return Training(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], kind))
+
+    def _n_sampled(self, n_labels: int, kind: str) -> int | None:
+        """Return how many labels to sample for a batch, None if it scores all."""
+        if self.sampled is None:
+            return SAMPLED if n_labels > ALL_LABELS[kind] else None
+        return self.sampled or None
+
+    def _plan_memory(
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        word_dim: int,
+        batch_size: int,
+        kind: str,
+        progress: Progress,
+    ) -> None:
+        """Say what training will take, or stop with what to change."""
+        n_cells = batch_size * -(-X.nnz // X.shape[0])
+        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, kind)
+        small = {"dim": 64, "sampled": SAMPLED}
+        alternatives = {
+            "word_dim=64": self._with()._needs(*sizes, word_dim=64),
+            f"sampled={SAMPLED}": self._with(sampled=SAMPLED)._needs(*sizes, word_dim=word_dim),
+            f"word_dim=64, dim=64, sampled={SAMPLED}": self._with(**small)._needs(
+                *sizes, word_dim=64
+            ),
+        }
+        self.say_memory(self._needs(*sizes, word_dim=word_dim), kind, alternatives, progress)
+
+    def _with(self, **other: Any) -> "RankAE":
+        return type(self)(**{**self.get_parameters(), **other})
+
+    def _needs(
+        self,
+        n_features: int,
+        n_labels: int,
+        batch_size: int,
+        n_cells: int,
+        kind: str,
+        *,
+        word_dim: int,
+    ) -> "Needs":
+        """Return the bytes that training takes, in the order of `Network`."""
+        from longtail.models.rank_ae.network import piece_size
+        from longtail.training.memory import Needs
+
+        h, layers = self.dim, word_dim * (word_dim // 2 + self.dim) + 2 * self.dim**2
+        sampled = self._n_sampled(n_labels, kind)
+        n_scored = n_labels if sampled is None else min(n_labels, sampled + 8 * batch_size)
+        n_rows = batch_size if sampled is not None else min(batch_size, piece_size(kind, n_labels))
+        parameters = 4 * (n_features * word_dim + 2 * n_labels * h + layers)
+        touched = min(n_cells, n_features) * word_dim + min(8 * batch_size, n_labels) * h
+        scores = 6 * n_rows * n_scored + 2 * n_scored * h
+        activations = 4 * (10 * n_cells * word_dim + 8 * batch_size * (word_dim + h) + scores)
+        return Needs(
+            parameters=parameters,
+            gradients=4 * (touched + n_scored * h + layers),
+            optimiser=2 * parameters,
+            activations=activations + 40 * n_cells,
+            best=parameters if self.valid else 0,
+        )
+
+    # -- predicting -----------------------------------------------------------------------------
+
+    @property
+    def _options(self) -> Options:
+        return Options(self.attention, self.residual, self.normalize)
+
+    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+        """Read the words, then search the labels that the decoder scores highest."""
+        if not self.dense_:
+            _refuse_negative(X, "this model was trained on words")
+        labels, scores = self._search(X, k)
+        slope, shift = self.curve_
+        margins = np.clip(slope * scores.astype(np.float64) + shift, -700, 700)
+        return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
+
+    def _search(self, X: sp.csr_matrix, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        return self.index_.search(read_rows(self.reader_, view_rows(X), self._options), k)
+
+    def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
+        """Return what attention leaves of each word, or what it adds to the score of `label`."""
+        vector = None if label is None else self.index_.vectors[label, :-1]
+        return weigh_words(self.reader_, view_rows(X), self._options, vector)
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the reader and the labels' index."""
+        for field, array in self.reader_._asdict().items():
+            files.arrays[f"reader.{field}"] = array
+        self.index_.add_to_files(files, "labels")
+        files.config["dense"], files.config["curve"] = self.dense_, list(self.curve_)
+
+    def restore(self, files: Files) -> None:
+        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        self.reader_ = Reader(*(files.arrays[f"reader.{field}"] for field in Reader._fields))
+        self.reader_.check(self.n_features_)
+        self.index_ = Index.from_files(files, "labels")
+        found = self.index_.vectors.shape
+        expected = (len(self.label_names_), len(self.reader_.decode_bias) + 1)
+        if found != expected:
+            raise ValueError(f"label vectors of shape {found}, expected {expected}")
+        self.dense_ = bool(files.config["dense"])
+        slope, shift = map(float, files.config["curve"])
+        self.curve_ = slope, shift
+
+
+def _refuse_negative(X: sp.csr_matrix, advice: str) -> None:
+    """Raise DataError for the first negative value, which no count and no tf-idf weight is."""
+    if X.nnz and X.data.min() < 0:
+        first = int(np.flatnonzero(X.data < 0)[0])
+        row = int(np.searchsorted(X.indptr, first, side="right")) - 1
+        raise DataError(
+            f"X holds {X.data[first]:g} in row {row}, column {X.indices[first]}; counts and "
+            f"weights of words are never negative ({advice})"
+        )
+
+
+def _scale_columns(X: sp.csr_matrix) -> NDArray[np.float32]:
+    """Return 1 over each column's spread, so that all columns speak equally loud."""
+    n = X.shape[0]
+    mean = np.bincount(X.indices, X.data, minlength=X.shape[1]) / n
+    square = np.bincount(X.indices, X.data.astype(np.float64) ** 2, minlength=X.shape[1]) / n
+    spread = np.sqrt(np.maximum(square - mean**2, 0))
+    return np.where(spread > 1e-6 * np.sqrt(square), 1 / np.maximum(spread, 1e-12), 1).astype(
+        np.float32
+    )

@@ -1,0 +1,342 @@
+"""Rank-AE in training: equations (1) to (5), the network, and what the trainer needs.
+
+Symbols are those of `longtail.models.rank_ae.model`. This module needs torch, a trained model does not.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longtail.evaluation.metrics import evaluate
+from longtail.models.neural import pairs_of
+from longtail.models.rank_ae.reader import Reader
+from longtail.runtime.rows import view_rows
+from longtail.topk import TopK
+from longtail.training import losses
+from longtail.training.layers import Cells, RowAdam, drop_cells, multiply, read_once, take_rows
+
+if TYPE_CHECKING:
+    from longtail.models.rank_ae.model import RankAE
+
+WORD_SPREAD = 0.01  # small against Adam's steps, so that rare words soon stand where they belong
+LAYER_SPREAD = 0.01  # of the layers beside which there is a direct way
+
+
+# -- the paper's equations ----------------------------------------------------------------------
+
+
+def attend(words: Tensor, F1: Tensor, F2: Tensor) -> Tensor:
+    """Return F2·δ(F1·e) of each word (n, C), of which equation (5) takes the sigmoid.
+
+    δ is the ReLU and there are no biases, so F2·δ(F1·v·e) = v·F2·δ(F1·e) for every v ≥ 0: the
+    network runs once for each distinct word of a batch, not once for each word of each document.
+    """
+    return F.linear(F.relu(F.linear(words, F1)), F2)
+
+
+def ranking(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
+    """Equations (2) to (4): every label against the hardest one of the other side, O(L)."""
+    lowest = scores.masked_fill(~relevant, torch.inf).amin(1, keepdim=True)
+    highest = scores.masked_fill(relevant, -torch.inf).amax(1, keepdim=True)
+    L_P = ((m + scores - lowest).relu() * ~relevant).sum()  # (3)
+    L_N = ((m + highest - scores).relu() * relevant).sum()  # (4)
+    return (L_P + L_N) / len(scores)
+
+
+def ranking_over_all(
+    z: Tensor, V: Tensor, bias: Tensor, documents: Tensor, labels: Tensor, m: float
+) -> Tensor:
+    """Return `ranking` of the scores z·Vᵀ + b, which exist one piece at a time.
+
+    Args:
+        z: (B, d) documents.
+        V: (L, d) labels.
+        bias: (L,) of the labels.
+        documents: (P,) the document of each relevant pair.
+        labels: (P,) its label.
+        m: the margin.
+    """
+    loss: Tensor = _OverAll.apply(z, V, bias, documents, labels, m)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _OverAll(torch.autograd.Function):
+    """Loss and gradients in one go, as `longtail.training.losses` does it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, V: Tensor, bias: Tensor, documents: Tensor, labels: Tensor, m: float
+    ) -> Tensor:
+        kind = z.device.type
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else z.dtype
+        z_low, V_low, bias_low = z.to(low), V.to(low), bias.to(low)
+        loss = z.new_zeros((), dtype=torch.float32)
+        d_z = torch.empty_like(z_low)
+        d_V = torch.zeros(V.shape, dtype=torch.float32, device=V.device)
+        d_bias = torch.zeros(len(V), dtype=torch.float32, device=V.device)
+        size = piece_size(kind, len(V))
+        with torch.autocast(kind, enabled=False):
+            for first in range(0, len(z), size):
+                part = z_low[first : first + size]
+                scores = torch.addmm(bias_low, part, V_low.T)  # (size, L)
+                relevant = _mark_pairs(documents, labels, first, scores.shape)
+                loss += _rank_piece(scores, relevant, m)
+                torch.mm(scores, V_low, out=d_z[first : first + size])
+                d_V += scores.T @ part
+                d_bias += scores.sum(0, dtype=torch.float32)
+        ctx.save_for_backward(d_z.to(z.dtype), d_V.to(V.dtype), d_bias.to(bias.dtype))
+        ctx.n = len(z)
+        return loss / len(z)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        factor = gradients[0] / ctx.n
+        d_z, d_V, d_bias = ctx.saved_tensors
+        return d_z * factor, d_V * factor, d_bias * factor, None, None, None
+
+
+def piece_size(kind: str, n_labels: int) -> int:
+    """Return how many documents are scored at a time; the loss holds several such tables."""
+    return max(1, losses.PIECE.get(kind, losses.PIECE["cuda"]) // 4 // n_labels)
+
+
+def _mark_pairs(documents: Tensor, labels: Tensor, first: int, shape: torch.Size) -> Tensor:
+    """Return the table of which documents, counted from `first`, carry which labels."""
+    row = documents - first
+    inside = (row >= 0) & (row < shape[0])  # to select these would make a GPU wait for its host
+    marked = torch.zeros(shape, dtype=torch.int8, device=labels.device)
+    place = row.clamp(0, shape[0] - 1) * shape[1] + labels
+    marked.view(-1).index_add_(0, place, inside.to(torch.int8))
+    return marked.bool()
+
+
+def _rank_piece(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
+    """Return the summed loss of a piece and leave its gradient in `scores`."""
+    lowest = scores.masked_fill(~relevant, torch.inf).min(1, keepdim=True)
+    highest = scores.masked_fill(relevant, -torch.inf).max(1, keepdim=True)
+    too_high = (scores + m - lowest.values).relu_().mul_(~relevant)
+    too_low = (highest.values + m - scores).relu_().mul_(relevant)
+    loss = too_high.sum(dtype=torch.float32) + too_low.sum(dtype=torch.float32)
+    high, low = too_high > 0, too_low > 0
+    scores.copy_(high).sub_(low.to(scores.dtype))
+    scores.scatter_add_(1, lowest.indices, -high.sum(1, keepdim=True).to(scores.dtype))
+    scores.scatter_add_(1, highest.indices, low.sum(1, keepdim=True).to(scores.dtype))
+    return loss
+
+
+# -- words of a batch -----------------------------------------------------------------------------
+
+
+class _Spread(torch.autograd.Function):
+    """From a row for each touched feature to a row for each cell."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, order: Tensor, start: Tensor) -> Tensor:
+        ctx.save_for_backward(order, start)
+        place = torch.empty_like(order)
+        every = torch.arange(len(table), device=table.device)
+        place[order] = torch.repeat_interleave(every, torch.diff(start), output_size=len(order))
+        return table.index_select(0, place)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        order, start = ctx.saved_tensors
+        return _sum_runs(gradients[0].contiguous(), order, start), None, None
+
+
+class _Pool(torch.autograd.Function):
+    """From a row for each cell to the sum of each document's."""
+
+    @staticmethod
+    def forward(ctx: Any, cells: Tensor, start: Tensor) -> Tensor:
+        every = torch.arange(len(start) - 1, device=start.device)
+        document = torch.repeat_interleave(every, torch.diff(start), output_size=len(cells))
+        ctx.save_for_backward(document)
+        return _sum_runs(cells, torch.arange(len(cells), device=start.device), start)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0].index_select(0, ctx.saved_tensors[0]), None
+
+
+def _sum_runs(table: Tensor, index: Tensor, start: Tensor) -> Tensor:
+    """Return for each i the sum of table[index[c]] over start[i] ≤ c < start[i + 1]."""
+    return F.embedding_bag(index, table, start.long(), mode="sum", include_last_offset=True)
+
+
+# -- the network ----------------------------------------------------------------------------------
+
+
+class Network(nn.Module):
+    """The maps F (words to x_h), E (labels to y_h) and D (either to scores)."""
+
+    def __init__(
+        self, model: "RankAE", n_features: int, n_labels: int, signed: bool, C: int
+    ) -> None:
+        super().__init__()
+        self.model, self.signed = model, signed
+        h, narrow = model.dim, max(1, C // model.reduction)
+        self.words = read_once(nn.Parameter(WORD_SPREAD * torch.randn(n_features, C)))
+        self.squeeze = nn.Parameter(torch.randn(narrow, C) / C**0.5)  # F1
+        self.excite = nn.Parameter(torch.randn(C, narrow) / narrow**0.5)  # F2
+        self.project = nn.Linear(C, h)
+        # Both ends of the autoencoder begin with the same vectors and hand them through, so that
+        # it gives back its labels from the first step on; from random layers it seldom gets away
+        # from giving all labels the same score.
+        first = F.normalize(torch.randn(n_labels, h), dim=1)
+        self.encode_first = read_once(nn.Parameter(first))
+        self.encode_bias = nn.Parameter(torch.zeros(h))
+        self.encode_second = self._make_layer(h)
+        self.decode_first = self._make_layer(h)
+        self.labels = nn.Parameter(first.clone())
+        self.bias = nn.Parameter(torch.zeros(n_labels))
+
+    def _make_layer(self, h: int) -> nn.Linear:
+        layer = nn.Linear(h, h)
+        if self.model.residual:
+            nn.init.normal_(layer.weight, std=LAYER_SPREAD)
+        else:
+            nn.init.eye_(layer.weight)
+        nn.init.zeros_(layer.bias)
+        return layer
+
+    @torch.no_grad()
+    def begin_with(self, vectors: NDArray[np.float32]) -> None:
+        """Take given word vectors, as large as random ones; rows of zeros leave words random."""
+        known = torch.from_numpy(vectors.any(axis=1))
+        given = torch.from_numpy(vectors)[known]
+        self.words[known] = given * (WORD_SPREAD / given.square().mean().sqrt())
+
+    def embed(self, cells: Cells) -> Tensor:
+        """F: return x_h (B, h)."""
+        v = cells.value[:, None]
+        e = take_rows(self.words, cells.touched)  # (U, C), each word once
+        tables = [e]
+        if self.model.attention:
+            tables.append(attend(e, self.squeeze, self.excite))
+            if self.signed:
+                tables.append(attend(-e, self.squeeze, self.excite))
+        table = torch.cat([each.float() for each in tables], 1)
+        table = _Spread.apply(table, cells.order, cells.touched_start)  # type: ignore[no-untyped-call]
+        spread = table.chunk(len(tables), 1)  # each (nnz, C)
+        M = v * spread[0]  # V', the spatial attention
+        if self.model.attention:
+            excited = v.relu() * spread[1]
+            if self.signed:
+                excited = excited + (-v).relu() * spread[2]
+            M = M * torch.sigmoid(excited)  # V' ∘ A, the channel attention
+        x: Tensor = _Pool.apply(M, cells.start)  # type: ignore[no-untyped-call]
+        x_h: Tensor = self.project(F.normalize(x, dim=1))  # (B, C) to (B, h)
+        return x_h.float()
+
+    def encode(self, labels: Cells) -> Tensor:
+        """E: return y_h (B, h)."""
+        y = multiply(labels, self.encode_first) + self.encode_bias
+        dropped = F.dropout(F.relu(y), self.model.dropout, self.training)
+        z: Tensor = self.encode_second(dropped).float()
+        return y.float() + z if self.model.residual else z
+
+    def decode(self, latent: Tensor) -> Tensor:
+        """The first layer of D: return what the labels' vectors are multiplied with (B, h)."""
+        z = F.relu(self.decode_first(latent))
+        if self.model.residual:
+            z = latent + z
+        return F.dropout(z, self.model.dropout, self.training)
+
+    def export(self, weights: NDArray[np.float32]) -> Reader:
+        """Return F and the first layer of D for prediction; `weights` are the features'."""
+        layers: list[Tensor] = [self.squeeze.T, self.excite.T]
+        for layer in (self.project, self.decode_first):
+            layers += [layer.weight.T, layer.bias]
+        arrays = (layer.contiguous().numpy() for layer in layers)
+        return Reader(weights, self.words.numpy(), *arrays)
+
+
+@dataclass
+class Training:
+    """Equation (1), as the trainer's Task."""
+
+    model: "RankAE"
+    net: Network
+    X: sp.csr_matrix
+    Y: sp.csr_matrix
+    held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None
+    sampled: int | None
+
+    def __post_init__(self) -> None:
+        """View the rows."""
+        self.module: nn.Module = self.net
+        self.n_documents = self.X.shape[0]
+        self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
+
+    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+        """Return the cells of the documents, those of their labels, and the labels sampled."""
+        batch: dict[str, Any] = Cells.of(self.rows, rows, self.X.shape[1])._asdict()
+        for name, tensor in Cells.of(self.pairs, rows, self.Y.shape[1])._asdict().items():
+            batch[f"y.{name}"] = tensor
+        documents, labels = pairs_of(self.pairs, rows)
+        if self.sampled is not None:  # then a label is known by its place among the candidates
+            more = rng.integers(self.Y.shape[1], size=self.sampled)
+            candidates = np.unique(np.concatenate([labels, more]))
+            labels = np.searchsorted(candidates, labels)
+            batch["candidates"] = torch.from_numpy(candidates)
+        batch["documents"], batch["labels"] = map(torch.from_numpy, (documents, labels))
+        return batch
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """Equation (1); a document without labels has neither y_h nor anything to rank."""
+        model, net = self.model, self.net
+        labels = Cells(*(batch[f"y.{name}"] for name in Cells._fields))
+        x_h = net.embed(drop_cells(Cells.from_batch(batch), model.keep))
+        y_h = net.encode(labels)
+        labelled = torch.diff(labels.start) > 0
+        L_h = (x_h - y_h).square().mean(1).mul(labelled).mean()
+        return L_h + model.balance * self._reconstruct(net.decode(y_h), batch)
+
+    def _reconstruct(self, z: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """L_ae: the ranking loss, or binary cross-entropy in its place."""
+        model, net, pairs = self.model, self.net, (batch["documents"], batch["labels"])
+        if self.sampled is None and model.loss == "bce":
+            return losses.bce_over_all(z, net.labels, net.bias, *pairs)
+        if self.sampled is None:
+            return ranking_over_all(z, net.labels, net.bias, *pairs, model.margin)
+        candidates = batch["candidates"]
+        scores = z @ take_rows(net.labels, candidates).T + net.bias[candidates]  # (B, candidates)
+        relevant = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+        relevant[pairs] = True
+        if model.loss == "bce":
+            return losses.bce(scores.float(), relevant)
+        return ranking(scores.float(), relevant, model.margin)
+
+    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
+        net = self.net
+        by_row = [net.words, net.encode_first]
+        if self.sampled is not None:
+            by_row.append(read_once(net.labels))
+        taken = {id(weight) for weight in by_row}
+        rest = [weight for weight in net.parameters() if id(weight) not in taken]
+        lazy: list[torch.optim.Optimizer] = [RowAdam(weight, learning_rate) for weight in by_row]
+        return [*lazy, torch.optim.Adam(rest, learning_rate, fused=True)]
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float] | None:
+        """Return the metrics on the held-out documents."""
+        if self.held_out is None:
+            return None
+        X, Y = self.held_out
+        net, found = self.net, []
+        for first in range(0, X.shape[0], 1024):
+            chosen = np.arange(first, min(first + 1024, X.shape[0]))
+            cells = Cells.of(view_rows(X), chosen, X.shape[1])
+            z = net.decode(net.embed(Cells(*(part.to(net.bias.device) for part in cells))))
+            scores = torch.addmm(net.bias, z, net.labels.T)  # (1024, L)
+            found.append(scores.topk(min(5, len(net.bias)), dim=1).indices.cpu().numpy())
+        labels = np.concatenate(found).astype(np.int32)
+        return evaluate(TopK(labels, np.zeros(labels.shape, np.float32)), Y)

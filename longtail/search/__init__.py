@@ -1,0 +1,1 @@
+"""Nearest vectors and nearest documents, and the labels that these vote for."""

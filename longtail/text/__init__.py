@@ -1,0 +1,1 @@
+"""Texts as numbers: words, tf-idf rows, token rows, word vectors."""

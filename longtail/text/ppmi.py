@@ -1,0 +1,190 @@
+"""Word vectors from the training texts themselves, for a model that is given none.
+
+Words that keep the same company should begin with similar vectors. For words a and b
+
+    M_ab = max(0, log P(b near a) / P_0.75(b))         near: at most WINDOW words apart
+
+where P_0.75 is how often b stands anywhere, to the power 0.75, so that rare words do not look
+meaningful by chance. The vectors are U·√S of M's truncated singular value decomposition, all made
+equally long. M has a row for each word and is never dense: its products with thin matrices are all
+that is needed (Halko, Martinsson & Tropp 2011).
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+from longtail.runtime.parallel import run_tasks
+from longtail.runtime.rows import Rows, view_rows
+from longtail.text.tokens import TokenRows
+
+WINDOW = 15
+POWER = 0.75
+MOST_TOKENS = 10_000_000  # more would teach little about words; documents are then left out evenly
+ROWS_PER_TASK = 256
+SPARE, ROUNDS = 10, 2  # directions beyond those wanted, and passes that make the wanted ones exact
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+def learn_word_vectors(tokens: TokenRows, n_words: int, dim: int, size: float, seed: int) -> Floats:
+    """Return a vector (n_words, dim) for each word, whose values vary by `size`.
+
+    Words without company get random vectors.
+    """
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((n_words, dim), np.float32)
+    company = find_company(tokens, n_words)
+    found = decompose(company, min(dim, n_words), rng)
+    known = np.flatnonzero(found.any(1))
+    vectors[known] = 0
+    vectors[known, : found.shape[1]] = found[known]
+    vectors *= size * np.sqrt(dim) / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+# -- counting ---------------------------------------------------------------------------------
+
+
+class Places(NamedTuple):
+    """Every word of the documents in a row, and where each word stands.
+
+    Attributes:
+        tokens: (n,) the words.
+        begins, ends: (n,) where the document of each begins and ends.
+        order: (n,) the places, sorted by word.
+        starts: (n_words + 1,) where the places of each word begin in `order`.
+    """
+
+    tokens: NDArray[np.int32]
+    begins: Ints
+    ends: Ints
+    order: Ints
+    starts: Ints
+
+    @classmethod
+    def of(cls, rows: TokenRows, n_words: int) -> "Places":
+        """Return the places of all words."""
+        tokens = np.ascontiguousarray(rows.tokens)
+        begins, ends = (
+            np.repeat(bounds, rows.lengths) for bounds in (rows.start[:-1], rows.start[1:])
+        )
+        counts = np.bincount(tokens, minlength=n_words)
+        starts = np.concatenate(([0], np.cumsum(counts)))
+        return cls(tokens, begins, ends, np.argsort(tokens, kind="stable"), starts)
+
+
+def find_company(rows: TokenRows, n_words: int) -> sp.csr_matrix:
+    """Return M (n_words, n_words) of these documents."""
+    step = -(-len(rows.tokens) // MOST_TOKENS)
+    if step > 1:
+        rows = rows.take(np.arange(0, rows.n_documents, step))
+    places = Places.of(rows, n_words)
+    at = np.arange(len(places.tokens))
+    first, last = np.maximum(at - WINDOW, places.begins), np.minimum(at + WINDOW + 1, places.ends)
+    totals = np.bincount(places.tokens, last - first - 1, minlength=n_words)
+    shares = totals**POWER
+    shares /= max(shares.sum(), 1.0)
+    cuts = _cut(n_words)
+    tasks = [(*bounds, places, totals, shares) for bounds in cuts]
+    parts = run_tasks(_find_company, tasks, [float(totals[a:b].sum()) for a, b in cuts])
+    lengths, columns, values = map(np.concatenate, zip(*parts, strict=True))
+    start = np.concatenate(([0], np.cumsum(lengths)))
+    return sp.csr_matrix((values, columns, start), shape=(n_words, n_words))
+
+
+def _cut(n_rows: int) -> list[tuple[int, int]]:
+    return list(pairwise([*range(0, n_rows, ROWS_PER_TASK), n_rows]))
+
+
+@njit(nogil=True, cache=True)
+def _find_company(
+    first: int,
+    last: int,
+    places: Places,
+    totals: NDArray[np.float64],
+    shares: NDArray[np.float64],
+) -> tuple[Ints, NDArray[np.int32], Floats]:
+    """Return the rows of M of some words: their lengths, columns and values."""
+    lengths = np.zeros(last - first, np.int64)
+    columns, values = np.empty(1024, np.int32), np.empty(1024, np.float32)
+    counts = np.zeros(len(totals), np.int32)
+    met = np.empty(len(totals), np.int32)
+    size = 0
+    for word in range(first, last):
+        n_met = 0
+        for at in places.order[places.starts[word] : places.starts[word + 1]]:
+            begin, end = max(at - WINDOW, places.begins[at]), min(at + WINDOW + 1, places.ends[at])
+            for place in range(begin, end):
+                if place == at:
+                    continue
+                other = places.tokens[place]
+                if counts[other] == 0:
+                    met[n_met] = other
+                    n_met += 1
+                counts[other] += 1
+        while size + n_met > len(columns):
+            columns = np.concatenate((columns, np.empty_like(columns)))
+            values = np.concatenate((values, np.empty_like(values)))
+        for other in met[:n_met]:
+            value = np.log(counts[other] / totals[word] / shares[other])
+            counts[other] = 0
+            if value > 0:
+                columns[size], values[size] = other, value
+                size += 1
+                lengths[word - first] += 1
+    return lengths, columns[:size], values[:size]
+
+
+# -- decomposing ------------------------------------------------------------------------------
+
+
+def decompose(matrix: sp.csr_matrix, rank: int, rng: np.random.Generator) -> Floats:
+    """Return U·√S (n, rank) of a square matrix U·S·Vᵀ, the largest singular values first."""
+    n = matrix.shape[0]
+    rows, columns = view_rows(matrix), view_rows(matrix.T.tocsr())
+    thin = rng.standard_normal((n, min(rank + SPARE, n)), np.float32)
+    for _ in range(ROUNDS):
+        thin = _orthogonal(_multiply(columns, _orthogonal(_multiply(rows, thin))))
+    image = _multiply(rows, thin)  # = U·S·W for an orthogonal W
+    squares, W = _spectrum(image)
+    best = np.argsort(-squares)[:rank]
+    found: Floats = image @ (W[:, best] * squares[best] ** -0.25).astype(np.float32)
+    return found
+
+
+def _orthogonal(thin: Floats) -> Floats:
+    """Return an orthonormal basis of the columns."""
+    squares, W = _spectrum(thin)
+    basis: Floats = thin @ (W * squares**-0.5).astype(np.float32)
+    return basis
+
+
+def _spectrum(thin: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the squares of the singular values, a little above 0, and the right vectors."""
+    wide = thin.astype(np.float64)
+    squares, W = np.linalg.eigh(wide.T @ wide)
+    return np.maximum(squares, 1e-10 * max(float(squares[-1]), 1e-10)), W
+
+
+def _multiply(rows: Rows, thin: Floats) -> Floats:
+    """Return the product of a sparse matrix and a thin dense one."""
+    out = np.zeros((len(rows.start) - 1, thin.shape[1]), np.float32)
+    cuts = _cut(len(out))
+    costs = [float(rows.start[b] - rows.start[a]) for a, b in cuts]
+    run_tasks(_multiply_rows, [(*bounds, rows, thin, out) for bounds in cuts], costs)
+    return out
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def _multiply_rows(first: int, last: int, rows: Rows, thin: Floats, out: Floats) -> None:
+    for i in range(first, last):
+        for cell in range(rows.start[i], rows.start[i + 1]):
+            value, row = rows.values[cell], rows.columns[cell]
+            for j in range(thin.shape[1]):
+                out[i, j] += value * thin[row, j]

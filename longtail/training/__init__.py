@@ -1,0 +1,1 @@
+"""The one training loop, for every model that torch trains."""

@@ -1,0 +1,114 @@
+"""The batches of a run: which documents, in which order, prepared ahead of their use."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from longtail.training.processes import Processes
+from longtail.training.task import Batch, Task
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+AHEAD = 4  # batches prepared before they are needed
+# Threads that prepare them: a GPU is faster than one thread, a CPU has better things to do.
+WORKERS = {"cpu": 1, "cuda": 4}
+WINDOW = 50  # batches whose documents are sorted by length together
+ORDER, BATCH, LOSS = 1, 2, 3  # what a stream of random numbers is for
+
+
+class Share(NamedTuple):
+    """What one process gets of the documents of a step.
+
+    Attributes:
+        batch: the tensors of its documents.
+        weight: its loss times this, averaged over the processes, is the mean over all documents.
+        n_documents: how many documents the step has, over all processes.
+    """
+
+    batch: Batch
+    weight: float
+    n_documents: int
+
+
+class Batches:
+    """The documents in a new order for every epoch, cut into steps and shared by the processes."""
+
+    def __init__(self, task: Task, batch_size: int, processes: Processes, seed: int) -> None:
+        self.task, self.size, self.processes, self.seed = task, batch_size, processes, seed
+        self.lengths: NDArray[np.int64] | None = getattr(task, "lengths", None)
+        self.per_epoch = -(-task.n_documents // batch_size)
+        # Two, as one thread may be an epoch ahead of another.
+        self._order = lru_cache(maxsize=2)(self._draw_order)
+
+    def prepare(self, steps: Iterable[int]) -> Generator[Share, None, None]:
+        """Yield this process's share of each of the steps."""
+        return prefetch(self.make, steps, AHEAD, WORKERS[self.processes.device.type])
+
+    def make(self, step: int) -> Share:
+        """Build this process's share of a step; the same whenever and wherever it is called."""
+        rank, count = self.processes.rank, self.processes.count
+        rows = self._rows(step)
+        if len(rows) < count:
+            rows = np.resize(rows, count)  # so that every process has something to do
+        mine = rows[rank::count]
+        batch = self.task.batch(mine, np.random.default_rng([BATCH, self.seed, step, rank]))
+        if self.processes.device.type == "cuda":
+            with torch.cuda.device(self.processes.device):  # each thread has its own
+                batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
+        return Share(batch, len(mine) * count / len(rows), len(rows))
+
+    def _rows(self, step: int) -> NDArray[np.int64]:
+        epoch, place = divmod(step, self.per_epoch)
+        return self._order(epoch)[place * self.size : (place + 1) * self.size]
+
+    def _draw_order(self, epoch: int) -> NDArray[np.int64]:
+        rng = np.random.default_rng([ORDER, self.seed, epoch])
+        order = rng.permutation(self.task.n_documents)
+        if self.lengths is not None:
+            order = bucket(order, self.lengths, self.size, rng)
+        return order
+
+
+def bucket(
+    order: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    size: int,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Return the random `order` changed so that each batch holds documents of similar length.
+
+    Of every WINDOW batches the documents are sorted by length, then all batches are shuffled.
+    The last batch, which may be smaller, stays as it is.
+    """
+    n_full = len(order) // size
+    order = order.copy()
+    for begin in range(0, n_full * size, WINDOW * size):
+        window = order[begin : min(begin + WINDOW * size, n_full * size)]
+        window[:] = window[np.argsort(lengths[window], kind="stable")]
+    batches = order[: n_full * size].reshape(n_full, size)
+    batches[:] = batches[rng.permutation(n_full)]
+    return order
+
+
+def prefetch(
+    make: Callable[[Item], Made], items: Iterable[Item], ahead: int, n_workers: int = 1
+) -> Generator[Made, None, None]:
+    """Yield `make(item)` for each item, in order, made by threads that run ahead."""
+    waiting: deque[Future[Made]] = deque()
+    pool = ThreadPoolExecutor(n_workers)
+    try:
+        for item in items:
+            waiting.append(pool.submit(make, item))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

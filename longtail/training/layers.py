@@ -1,0 +1,374 @@
+"""Layers for sparse documents: cost follows the cells of a batch, never the size of a matrix.
+
+    X (B, n_features)   the batch's rows, as `Cells`: its cells by document and again by feature
+    W (n_features, h)   SparseLinear.weight, of which a batch reads and changes the touched rows
+
+Weight normalisation (Salimans & Kingma 2016) with one trainable length g for all neurons of a
+layer, as GLaS wants it, makes neuron j's weights g·w_j/‖w_j‖. In the sparse layer w_j is a column,
+so its gradient has a part along w_j in every row. We leave that part out: it would only change
+‖w_j‖, which is divided away. What remains touches the batch's features alone, and the lengths
+are kept up to date by `RowAdam` from the rows that it changes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.runtime.rows import Rows
+
+ROWS_PER_TASK = 1024  # fixed, so that sums do not depend on the number of threads
+
+
+class Cells(NamedTuple):
+    """The cells of a batch of sparse rows, in the order of documents and in that of features.
+
+    Attributes:
+        start: (B + 1,) document i has the cells start[i] ≤ c < start[i + 1].
+        feature: (nnz,) the feature of each cell.
+        value: (nnz,) its value.
+        touched: (U,) the features that occur, each once, rising.
+        touched_start: (U + 1,) where the cells of each of them begin, in the order of features.
+        order: (nnz,) the cells in the order of features.
+        document: (nnz,) their documents, in that order.
+    """
+
+    start: Tensor
+    feature: Tensor
+    value: Tensor
+    touched: Tensor
+    touched_start: Tensor
+    order: Tensor
+    document: Tensor
+
+    @classmethod
+    def of(cls, rows: Rows, chosen: NDArray[np.int64], n_features: int) -> "Cells":
+        """Copy the `chosen` rows together."""
+        arrays = _gather_cells(rows, chosen, np.full(n_features, -1, np.int32))
+        return cls(*(torch.from_numpy(array) for array in arrays))
+
+    @classmethod
+    def from_batch(cls, batch: Mapping[str, Tensor]) -> "Cells":
+        """Take the fields out of a batch again."""
+        return cls(*(batch[name] for name in cls._fields))
+
+
+@njit(nogil=True, cache=True)
+def _gather_cells(
+    rows: Rows, chosen: NDArray[np.int64], place: NDArray[np.int32]
+) -> tuple[
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.float32],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.int64],
+    NDArray[np.int32],
+]:
+    """Return the fields of Cells; `place` is scratch space of -1 for every feature."""
+    start = np.zeros(len(chosen) + 1, np.int32)
+    for i in range(len(chosen)):
+        start[i + 1] = start[i] + rows.start[chosen[i] + 1] - rows.start[chosen[i]]
+    size = start[len(chosen)]
+    feature = np.empty(size, np.int32)
+    value = np.empty(size, np.float32)
+    touched = np.empty(size, np.int64)
+    n_touched = 0
+    for i in range(len(chosen)):
+        first = rows.start[chosen[i]]
+        for offset in range(start[i + 1] - start[i]):
+            column = rows.columns[first + offset]
+            feature[start[i] + offset] = column
+            value[start[i] + offset] = rows.values[first + offset]
+            if place[column] < 0:
+                place[column] = 0
+                touched[n_touched] = column
+                n_touched += 1
+    touched = np.sort(touched[:n_touched])  # a gradient with sorted rows needs no coalescing
+    for at in range(n_touched):
+        place[touched[at]] = at
+    touched_start = np.zeros(n_touched + 1, np.int32)
+    for cell in range(size):
+        touched_start[place[feature[cell]] + 1] += 1
+    for at in range(n_touched):
+        touched_start[at + 1] += touched_start[at]
+    free = touched_start.copy()
+    order = np.empty(size, np.int64)
+    document = np.empty(size, np.int32)
+    for i in range(len(chosen)):
+        for cell in range(start[i], start[i + 1]):
+            at = free[place[feature[cell]]]
+            free[place[feature[cell]]] += 1
+            order[at] = cell
+            document[at] = i
+    return start, feature, value, touched, touched_start, order, document
+
+
+def drop_cells(cells: Cells, keep: float) -> Cells:
+    """Input dropout: keep each cell with probability `keep`, scaled so that sums stay as large.
+
+    Only cells that are not zero are drawn for; a zero would stay one anyway.
+    """
+    if keep >= 1:
+        return cells
+    kept = torch.rand_like(cells.value) < keep
+    return cells._replace(value=cells.value * kept / keep)
+
+
+class _Product(torch.autograd.Function):
+    """X @ W for the cells of X; the gradient of W is sparse and holds the touched rows only."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, *cells: Tensor) -> Tensor:
+        own = Cells(*cells)
+        ctx.save_for_backward(*cells)
+        ctx.shape = weight.shape
+        return _sum_rows(weight, own.feature, own.start, own.value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        own = Cells(*ctx.saved_tensors)
+        gradient = gradients[0].float().contiguous()
+        rows = _sum_rows(gradient, own.document, own.touched_start, own.value[own.order])
+        return (_sparse_rows(own.touched, rows, ctx.shape), *(None,) * len(own))
+
+
+def _sum_rows(table: Tensor, index: Tensor, start: Tensor, weight: Tensor) -> Tensor:
+    """Return for each i the sum of weight[c]·table[index[c]] over start[i] ≤ c < start[i + 1]."""
+    return F.embedding_bag(
+        index, table, start, mode="sum", per_sample_weights=weight, include_last_offset=True
+    )
+
+
+def _sparse_rows(rows: Tensor, values: Tensor, shape: Iterable[int]) -> Tensor:
+    return torch.sparse_coo_tensor(
+        rows[None], values, tuple(shape), check_invariants=False, is_coalesced=True
+    )
+
+
+class _Take(torch.autograd.Function):
+    """weight[rows] for distinct, rising rows, with a gradient that holds these rows only."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.shape = weight.shape
+        return weight.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (rows,) = ctx.saved_tensors
+        return _sparse_rows(rows, gradients[0], ctx.shape), None
+
+
+def multiply(cells: Cells, weight: Tensor) -> Tensor:
+    """Return X @ weight (B, h) without making X dense."""
+    product: Tensor = _Product.apply(weight, *cells)  # type: ignore[no-untyped-call]
+    return product
+
+
+def take_rows(weight: Tensor, rows: Tensor) -> Tensor:
+    """Return weight[rows] for distinct, rising `rows`; the others get no gradient at all."""
+    taken: Tensor = _Take.apply(weight, rows)  # type: ignore[no-untyped-call]
+    return taken
+
+
+def read_once(weight: nn.Parameter) -> nn.Parameter:
+    """Declare that a step reads `weight` once, by `multiply` or `take_rows`.
+
+    Its gradient then has distinct, rising rows; torch forgets that and would sort them again,
+    for which a GPU waits for its host.
+    """
+    weight.register_post_accumulate_grad_hook(_mark_coalesced)  # type: ignore[no-untyped-call]
+    return weight
+
+
+def _mark_coalesced(weight: Tensor) -> None:
+    if weight.grad is not None:
+        weight.grad._coalesced_(True)
+
+
+class SparseLinear(nn.Module):
+    """From sparse rows to h neurons, with normalised weights and one trainable length.
+
+    `squares` (h,) holds ‖w_j‖² of every neuron. An optimiser other than RowAdam must call
+    `measure` after its steps.
+    """
+
+    squares: Tensor
+
+    def __init__(self, n_features: int, n_neurons: int, spread: float = 0.01):
+        super().__init__()
+        weight = torch.empty(n_features, n_neurons).uniform_(-spread, spread)
+        self.weight = read_once(nn.Parameter(weight))
+        # Rows of length 1 then give sums of about 1.
+        self.length = nn.Parameter(torch.tensor(float(n_features)).sqrt())
+        self.bias = nn.Parameter(torch.zeros(n_neurons))
+        self.register_buffer("squares", torch.zeros(n_neurons, dtype=torch.float64))
+        self.measure()
+
+    @torch.no_grad()
+    def measure(self) -> None:
+        """Compute the neurons' lengths from all their weights."""
+        self.squares.zero_()
+        for block in torch.split(self.weight, 1 << 14):
+            self.squares += block.double().square().sum(0)
+
+    def scales(self) -> Tensor:
+        """Return g/‖w_j‖ (h,)."""
+        return self.length * self.squares.clamp_min(1e-24).rsqrt().float()
+
+    def forward(self, cells: Cells) -> Tensor:
+        """Return g·X·w_j/‖w_j‖ + b_j, (B, h)."""
+        return multiply(cells, self.weight) * self.scales() + self.bias
+
+
+class NormalisedLinear(nn.Module):
+    """A dense layer with normalised weights and one trainable length."""
+
+    def __init__(self, n_inputs: int, n_neurons: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_neurons, n_inputs))
+        self.length = nn.Parameter(torch.tensor(1.0))
+        self.bias = nn.Parameter(torch.zeros(n_neurons))
+
+    def weights(self) -> Tensor:
+        """Return g·w_j/‖w_j‖ (n_neurons, n_inputs)."""
+        return self.length * F.normalize(self.weight, dim=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return g·w_j/‖w_j‖·x + b_j, (B, n_neurons)."""
+        return F.linear(x, self.weights(), self.bias)
+
+
+class RowAdam(torch.optim.Optimizer):
+    """Adam for sparse gradients: rows that a batch does not touch are neither read nor written.
+
+    Each row counts its own steps, so that a rare one is not moved too far when it comes at last
+    (with a common count its first step would be three times the usual). A layer given as `layer`
+    has its `squares` kept up to date.
+    """
+
+    def __init__(
+        self,
+        weight: nn.Parameter,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        *,
+        layer: SparseLinear | None = None,
+    ):
+        super().__init__([weight], {"lr": lr, "betas": betas, "eps": eps})
+        self.layer = layer
+
+    def _state_of(self, weight: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[weight]
+        if not state:
+            state["mean"] = torch.zeros_like(weight)
+            state["square"] = torch.zeros_like(weight)
+            state["steps"] = torch.zeros(len(weight), dtype=torch.float32, device=weight.device)
+        return state
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Move the rows that have a gradient."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                gradient = weight.grad.coalesce()
+                rows, values = gradient._indices()[0], gradient._values()
+                move = _move_on_cpu if weight.device.type == "cpu" else _move_on_gpu
+                settings = (group["lr"], *group["betas"], group["eps"])
+                change = move(weight, self._state_of(weight), rows, values, settings)
+                if self.layer is not None:
+                    self.layer.squares += change
+
+
+Settings = tuple[float, float, float, float]
+
+
+def _move_on_gpu(
+    weight: Tensor, state: dict[str, Tensor], rows: Tensor, values: Tensor, settings: Settings
+) -> Tensor:
+    """Take one step for `rows`; return by how much Σ w² of each column has changed."""
+    lr, beta1, beta2, eps = settings
+    steps = state["steps"][rows] + 1
+    mean = torch.lerp(values.float(), state["mean"][rows], beta1)
+    square = torch.lerp(values.float().square(), state["square"][rows], beta2)
+    old = weight[rows]
+    bias1, bias2 = 1 - beta1**steps, 1 - beta2**steps
+    new = old - (lr / bias1)[:, None] * mean / (square.sqrt() / bias2.sqrt()[:, None] + eps)
+    for target, source in (
+        (state["steps"], steps),
+        (state["mean"], mean),
+        (state["square"], square),
+        (weight, new),
+    ):
+        target.index_copy_(0, rows, source)
+    return (new.square() - old.square()).sum(0, dtype=torch.float64)
+
+
+def _move_on_cpu(
+    weight: Tensor, state: dict[str, Tensor], rows: Tensor, values: Tensor, settings: Settings
+) -> Tensor:
+    """Do the same in one pass over the rows, on all threads."""
+    arrays = (
+        weight.detach().numpy(),
+        state["mean"].numpy(),
+        state["square"].numpy(),
+        state["steps"].numpy(),
+        rows.numpy(),
+        values.contiguous().numpy(),
+    )
+    numbers = tuple(np.float32(number) for number in settings)
+    cuts = [*range(0, len(rows), ROWS_PER_TASK), len(rows)]
+    tasks: list[Any] = [(*arrays, first, last, *numbers) for first, last in pairwise(cuts)]
+    if n_threads() == 1 or len(tasks) < 3:  # to start threads would take longer
+        changes = [_move_rows(*task) for task in tasks]
+    else:
+        changes = run_tasks(_move_rows, tasks, [1.0] * len(tasks))
+    return torch.from_numpy(np.sum(changes, axis=0)) if changes else torch.zeros(weight.shape[1])
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz", "arcp", "reassoc"})
+def _move_rows(
+    weight: NDArray[np.float32],
+    mean: NDArray[np.float32],
+    square: NDArray[np.float32],
+    steps: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    values: NDArray[np.float32],
+    first: int,
+    last: int,
+    lr: np.float32,
+    beta1: np.float32,
+    beta2: np.float32,
+    eps: np.float32,
+) -> NDArray[np.float64]:
+    one = np.float32(1)
+    width = weight.shape[1]
+    change = np.zeros(width, np.float64)
+    for at in range(first, last):
+        row = rows[at]
+        steps[row] += one
+        rate = lr / (one - beta1 ** steps[row])
+        root = one / np.sqrt(one - beta2 ** steps[row])
+        for j in range(width):
+            gradient = values[at, j]
+            m = beta1 * mean[row, j] + (one - beta1) * gradient
+            s = beta2 * square[row, j] + (one - beta2) * gradient * gradient
+            mean[row, j] = m
+            square[row, j] = s
+            old = weight[row, j]
+            new = old - rate * m / (np.sqrt(s) * root + eps)
+            weight[row, j] = new
+            change[j] += np.float64((new - old) * (new + old))
+    return change

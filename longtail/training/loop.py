@@ -1,0 +1,340 @@
+"""The one training loop: CPU, one GPU, or several processes (torchrun, accelerate launch).
+
+Every random choice is seeded by the run's seed and the number of the step (or epoch), so the
+state of all generators is the step itself: a resumed run repeats the very choices of one that was
+never stopped, and the thread that prepares batches may run ahead of the step that uses them.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longtail.errors import ParameterError, TrainingError
+from longtail.progress import SILENT, Progress
+from longtail.training.averaging import WeightMean
+from longtail.training.batches import LOSS, Batches, Share
+from longtail.training.checkpoint import (
+    as_fingerprint,
+    make_run_dir,
+    optimiser_state,
+    read_checkpoint,
+    remove_checkpoints,
+    restore_optimiser,
+    write_checkpoint,
+)
+from longtail.training.history import History, Log, Pace
+from longtail.training.processes import Processes, choose_device, join_processes
+from longtail.training.task import Batch, Plan, Task
+
+__all__ = ["Batch", "History", "Plan", "Task", "choose_device", "remove_checkpoints", "train"]
+
+MOST_RECORDS = 200  # lines of the log between its first and last step
+LOWER_RATE = "try a smaller learning rate"
+
+
+def train(
+    task: Task,
+    plan: Plan,
+    *,
+    device: str = "auto",
+    seed: int = 0,
+    progress: Progress = SILENT,
+    run_dir: str | Path | None = None,
+    resume: bool = False,
+    fingerprint: Mapping[str, Any] | None = None,
+    checkpoint_seconds: float = 300.0,
+) -> History:
+    """Train `task.module` and return what happened; the module ends with the weights to keep.
+
+    A loss that is no longer a number ends training with the last good weights; the history's
+    `problem` then says at which step. Without any, as at the first step, TrainingError says so.
+
+    Args:
+        task: the model's part.
+        plan: how to train.
+        device: "auto", "cpu" or "cuda".
+        seed: fixes the order of the documents and all random choices.
+        progress: is shown loss, validation, documents/s and time left.
+        run_dir: where the log and the checkpoints go; None means there are none.
+        resume: go on from the newest whole checkpoint in `run_dir`, if there is one.
+        fingerprint: what data and parameters this is, as JSON knows it; resuming a run with
+            another one is refused, naming what differs.
+        checkpoint_seconds: time between two checkpoints.
+    """
+    processes = join_processes(device)
+    run_path = None if run_dir is None else make_run_dir(run_dir)
+    run = _Run(task, plan, processes, seed, progress if processes.is_main else SILENT, run_path)
+    run.fingerprint = as_fingerprint(_facts(run, fingerprint or {}))
+    gpu = [processes.device] if processes.device.type == "cuda" else []
+    # Said explicitly, or some versions of torch warn that nothing checks sparse gradients.
+    unchecked = torch.sparse.check_sparse_tensor_invariants(enable=False)  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=gpu), unchecked:
+        if resume and run.restore():
+            run.progress.say(f"Going on from step {run.step:,} of {run.n_steps:,}")
+        elif not resume and run_path is not None and processes.is_main:
+            remove_checkpoints(run_path)
+        processes.wait()  # nobody writes a checkpoint before all have read theirs
+        run.go(checkpoint_seconds)
+        run.finish()
+    return run.history
+
+
+def _facts(run: "_Run", given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all that decides what a run computes."""
+    facts = {
+        "training documents": run.task.n_documents,
+        "seed": run.seed,
+        "device": run.processes.device.type,
+        "processes": run.processes.count,
+    }
+    facts = {**asdict(run.plan), **given, **facts}
+    return {name: facts[name] for name in facts if name not in ("run_dir", "resume")}
+
+
+class _Run:
+    """A training run: what changes from step to step, and what a checkpoint holds."""
+
+    def __init__(
+        self,
+        task: Task,
+        plan: Plan,
+        processes: Processes,
+        seed: int,
+        progress: Progress,
+        run_dir: Path | None,
+    ) -> None:
+        self.task, self.plan, self.processes = task, plan, processes
+        self.seed, self.progress, self.run_dir = seed, progress, run_dir
+        self.module = task.module.to(processes.device)
+        processes.share_weights(self.module)
+        self.parameters = list(self.module.parameters())
+        self.optimisers = task.optimisers(plan.learning_rate)
+        self.groups = [group for each in self.optimisers for group in each.param_groups]
+        self.top_rates = [group["lr"] for group in self.groups]
+        self.batches = Batches(task, plan.batch_size, processes, seed)
+        self.epoch_steps = self.batches.per_epoch
+        self.n_steps = plan.epochs * self.epoch_steps
+        self.fingerprint: dict[str, Any] = {}
+        self.history = History()
+        self.step = 0  # steps made
+        self.last: Share | None = None  # what the last step was made of
+        self.unimproved = 0  # validations since the best one
+        self.mean = WeightMean(self.parameters)
+        self.best: dict[str, Tensor] = {}
+        self.pace = Pace()
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def go(self, checkpoint_seconds: float) -> None:
+        """Train from where the run stands to its end."""
+        plan = self.plan
+        steps = range(self.step, 0 if self.history.stopped_early else self.n_steps)
+        log = Log(self.run_dir if self.processes.is_main else None)
+        epochs, place = divmod(self.step, self.epoch_steps)
+        n_done = epochs * self.task.n_documents + place * plan.batch_size
+        self.progress.stage("training", self.task.n_documents * plan.epochs - n_done)
+        self.pace.begin(self.history)
+        saved = time.monotonic()
+        with closing(log), closing(self.batches.prepare(steps)) as shares:
+            self.module.train()
+            for share in self.pace.wait_for(shares):
+                self._take_step(share)
+                if self.history.problem is not None:
+                    break
+                if plan.averages_at(self.step, self.n_steps):
+                    self.mean.add()
+                if plan.validates_at(self.step, self.n_steps):
+                    self._validate()
+                    log.write(self.history)
+                elif self.step % -(-self.n_steps // MOST_RECORDS) == 0:
+                    self._record({})
+                    log.write(self.history)
+                if self.history.stopped_early:
+                    break
+                if self.step < self.n_steps and time.monotonic() - saved >= checkpoint_seconds:
+                    self.save()
+                    saved = time.monotonic()
+        if steps and self.history.problem is None:
+            self.save()
+
+    def _take_step(self, share: Share) -> None:
+        for group, top_rate in zip(self.groups, self.top_rates, strict=True):
+            group["lr"] = top_rate * self.plan.rate(self.step, self.n_steps)
+        loss = self._loss(share)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.processes.average_gradients(self.parameters)
+        norm = limit_gradients(self.parameters, self.plan.clip)
+        mean_loss = self.processes.mean(loss.detach().float())
+        shown_loss, length = torch.stack([mean_loss, norm]).tolist()  # the one wait for a GPU
+        if not math.isfinite(shown_loss) or not math.isfinite(length):
+            self._give_up(shown_loss, length)
+            return
+        for optimiser in self.optimisers:
+            optimiser.step()
+            optimiser.zero_grad()
+        self.step += 1
+        self.last = share
+        self.pace.count(shown_loss, share.n_documents)
+        self.progress.advance(share.n_documents)
+        self.pace.note(self.progress, self.history)
+
+    def _loss(self, share: Share) -> Tensor:
+        """Return the loss of this process's share of a step."""
+        device = self.processes.device
+        streams = np.random.SeedSequence([LOSS, self.seed, self.step, self.processes.rank])
+        torch.manual_seed(int(streams.generate_state(1, np.uint64)[0]))
+        batch = {key: value.to(device, non_blocking=True) for key, value in share.batch.items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=self._uses_bf16()):
+            return self.task.loss(batch) * share.weight
+
+    def _uses_bf16(self) -> bool:
+        on_gpu = self.processes.device.type == "cuda"
+        return self.plan.precision == "bf16" or (self.plan.precision == "auto" and on_gpu)
+
+    # -- a loss that is no number -----------------------------------------------------------
+
+    def _give_up(self, loss: float, length: float) -> None:
+        """End training before a step that would spoil the weights, with the last good ones."""
+        what, value = ("gradient", length) if math.isfinite(loss) else ("loss", loss)
+        where = f"step {self.step + 1:,} of {self.n_steps:,}"
+        problem = (
+            f"the {what} became {value} at {where} (epoch {self.step // self.epoch_steps + 1})"
+        )
+        for optimiser in self.optimisers:
+            optimiser.zero_grad()
+        if self.best:
+            kept = f"the best weights, those of step {self.history.best_step:,}, are kept"
+        elif self._is_sound():
+            kept = "the weights from before that step are kept"
+        elif self._return_to_checkpoint():
+            kept = f"the weights of step {self.step:,} are kept"
+        else:
+            raise TrainingError(f"{problem}, and no earlier weights are of use; {LOWER_RATE}")
+        self.history.problem = f"{problem}; {kept}; {LOWER_RATE}"
+
+    @torch.no_grad()
+    def _is_sound(self) -> bool:
+        """Return whether the present weights give a loss on the documents of the last step."""
+        if self.last is None:
+            return False
+        return math.isfinite(self.processes.mean(self._loss(self.last).float()).item())
+
+    def _return_to_checkpoint(self) -> bool:
+        """Take up the newest checkpoint whose weights are sound; return whether there is one."""
+        while self.run_dir is not None and self.restore():
+            if self._is_sound():
+                return True
+            self.processes.wait()  # nobody removes what another still reads
+            if self.processes.is_main:
+                remove_checkpoints(self.run_dir, 1)
+            self.processes.wait()
+        return False
+
+    # -- validation -------------------------------------------------------------------------
+
+    def _validate(self) -> None:
+        """Validate in the main process; every process learns the result and keeps the best."""
+        self.module.eval()
+        with torch.no_grad(), self.mean.in_place():
+            scores = self.processes.share(self.task.validate() if self.processes.is_main else None)
+            if scores is not None:
+                self._compare(scores)
+        self.module.train()
+        self._record(scores or {})
+
+    def _compare(self, scores: dict[str, float]) -> None:
+        """Keep the weights if they are the best so far; stop if none were for too long."""
+        if self.plan.metric not in scores:
+            raise ParameterError(
+                f"The 'metric' parameter of training must be one of {', '.join(scores)}. "
+                f"Got {self.plan.metric!r} instead."
+            )
+        best = self.history.best
+        if best is None or scores[self.plan.metric] > best[self.plan.metric]:
+            self.history.best, self.history.best_step = scores, self.step
+            self.unimproved = 0
+            for name, tensor in self.module.state_dict().items():
+                if name in self.best:
+                    self.best[name].copy_(tensor)  # into the memory of the last best
+                else:
+                    self.best[name] = tensor.to("cpu", copy=True)
+        else:
+            self.unimproved += 1
+            self.history.stopped_early = self.unimproved == self.plan.patience
+
+    def _record(self, scores: dict[str, float]) -> None:
+        epoch = self.step / self.epoch_steps
+        rate = self.plan.learning_rate * self.plan.rate(self.step - 1, self.n_steps)
+        facts = {"step": self.step, "epoch": round(epoch, 3), "learning_rate": rate}
+        self.history.records.append({**facts, **self.pace.measure(self.history), **scores})
+
+    def finish(self) -> None:
+        """Leave the weights to keep in the module: the best, else the mean, else the last."""
+        if self.best:
+            self.module.load_state_dict(self.best)
+        else:
+            self.mean.swap()
+        self.pace.measure(self.history)
+        self.history.n_steps = self.step
+        self.module.eval()
+
+    # -- checkpoints ------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint of the run as it stands, if it has a folder for it."""
+        if self.run_dir is None or not self.processes.is_main:
+            return
+        self.pace.measure(self.history)
+        state = {
+            "step": self.step,
+            "unimproved": self.unimproved,
+            "n_averaged": self.mean.n_added,
+            "history": asdict(self.history),
+            "weights": self.module.state_dict(),
+            "average": self.mean.values,
+            "best": self.best,
+            "optimisers": [optimiser_state(optimiser) for optimiser in self.optimisers],
+        }
+        write_checkpoint(self.run_dir, self.step, state, self.fingerprint)
+
+    def restore(self) -> bool:
+        """Take up the newest whole checkpoint; return whether there is one."""
+        if self.run_dir is None:
+            raise ParameterError("there is nothing to resume: training had no folder to save to")
+        state = read_checkpoint(self.run_dir, self.fingerprint, self.progress)
+        if state is None:
+            return False
+        self.step, self.unimproved = state["step"], state["unimproved"]
+        self.best = {name: tensor.clone() for name, tensor in state["best"].items()}
+        self.history = History(**state["history"])
+        self.module.load_state_dict(state["weights"])
+        self.mean.restore(state["n_averaged"], state["average"])
+        for optimiser, memory in zip(self.optimisers, state["optimisers"], strict=True):
+            restore_optimiser(optimiser, memory)
+        return True
+
+
+def limit_gradients(parameters: Iterable[torch.nn.Parameter], limit: float | None) -> Tensor:
+    """Scale all gradients, dense or sparse, so that their norm is at most `limit`; return it."""
+    gradients = []
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+            gradients.append(parameter.grad.values())
+        elif parameter.grad is not None:
+            gradients.append(parameter.grad)
+    norms = [torch.linalg.vector_norm(gradient).float() for gradient in gradients]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    if limit is not None:
+        scale = (limit / (norm + 1e-6)).clamp(max=1)
+        for gradient in gradients:
+            gradient *= scale
+    return norm
