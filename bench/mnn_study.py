@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from bench.table import markdown
 from longtail import Dataset, load
 from longtail.models.mnn.model import MNN, PRECISION
-from longtail.models.mnn.network import Training, choose_ranking
+from longtail.models.mnn.network import MNNTask, choose_ranking
 from longtail.models.neural import choose_batch_size, weigh_features, weigh_rows
 from longtail.text.tfidf import Tfidf
 from longtail.training.loop import train
@@ -81,7 +81,7 @@ def measure(split: Split, settings: dict[str, Any]) -> list[str]:
     return [*cells, f"{history.seconds:.0f}"]
 
 
-def _rank(task: Training) -> str:
+def _rank(task: MNNTask) -> str:
     metrics = choose_ranking(task).metrics
     return " / ".join(f"{metrics[f'P@{k}']:.1f}" for k in (1, 3, 5))
 

@@ -11,7 +11,7 @@ from planted import planted_rows
 
 from longtail.evaluation.metrics import evaluate
 from longtail.topk import TopK
-from longtail.training.loop import Plan, train
+from longtail.training.loop import TrainingConfig, train
 
 
 class Module(torch.nn.Module):
@@ -57,7 +57,7 @@ class PlantedTask:
         self.steps += 1
         return self.on_loss(self.steps, loss)
 
-    def optimisers(self, learning_rate):
+    def optimizers(self, learning_rate):
         return [
             torch.optim.SparseAdam(self.module.embedding.parameters(), learning_rate),
             torch.optim.Adam(self.module.output.parameters(), learning_rate),
@@ -76,7 +76,7 @@ class PlantedTask:
         return {name: measured[name] for name in ("P@1", "nDCG@5")}
 
 
-PLAN = Plan(
+PLAN = TrainingConfig(
     epochs=3,
     batch_size=40,
     learning_rate=0.02,
@@ -99,7 +99,7 @@ def weights(task):
 def run_killed_again_and_again(folder):
     """Train in children, each resumed from the last and killed at a later write to the disk."""
     import accelerate  # noqa: F401 - here once, and not again in every child
-    import torch._dynamo  # which the first step of an optimiser imports
+    import torch._dynamo  # which the first step of an optimizer imports
 
     torch.set_num_threads(1)
     for n_syncs in range(1, 12):

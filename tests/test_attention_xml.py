@@ -341,7 +341,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(n_steps, where, texts, tmp_pa
     whole = AttentionXML(**settings).fit(texts)
     stopped = AttentionXML(**settings)
     stopped.run_dir = tmp_path / "run"
-    loss, count = training.Training.loss, iter(range(n_steps))
+    loss, count = training.LevelTask.loss, iter(range(n_steps))
 
     def loss_or_stop(self, batch):
         if next(count, None) is None:
@@ -352,7 +352,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(n_steps, where, texts, tmp_pa
     train = training.train
     monkeypatch.setattr(training, "train", lambda *a, **k: train(*a, **k, checkpoint_seconds=0))
     with monkeypatch.context() as patch:
-        patch.setattr(training.Training, "loss", loss_or_stop)
+        patch.setattr(training.LevelTask, "loss", loss_or_stop)
         with pytest.raises(Stop):
             stopped.fit(texts)
     steps = []
@@ -363,7 +363,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(n_steps, where, texts, tmp_pa
 
     resumed = AttentionXML(**settings)
     resumed.run_dir, resumed.resume = stopped.run_dir, True
-    monkeypatch.setattr(training.Training, "loss", counted_loss)
+    monkeypatch.setattr(training.LevelTask, "loss", counted_loss)
     resumed.fit(texts)
     assert same_weights(whole, resumed)
     assert len(steps) == 2 * 2 * 3 * 4 - n_steps  # members, levels, epochs, batches
@@ -375,9 +375,9 @@ def test_a_member_that_exists_is_not_trained_again(texts, tmp_path, monkeypatch)
     one.fit(texts)
     two = AttentionXML(**SMALL, trees=2)
     two.run_dir, two.resume = tmp_path, True
-    steps, loss = [], training.Training.loss
+    steps, loss = [], training.LevelTask.loss
     monkeypatch.setattr(
-        training.Training, "loss", lambda self, batch: steps.append(1) or loss(self, batch)
+        training.LevelTask, "loss", lambda self, batch: steps.append(1) or loss(self, batch)
     )
     two.fit(texts)
     assert len(steps) == 2 * 4

@@ -1,4 +1,4 @@
-"""Checkpoints: nested state to files and back, damage, other runs, optimisers to the bit."""
+"""Checkpoints: nested state to files and back, damage, other runs, optimizers to the bit."""
 
 import pytest
 
@@ -9,10 +9,10 @@ from longtail.training.checkpoint import (  # noqa: E402
     as_fingerprint,
     find_checkpoints,
     make_run_dir,
-    optimiser_state,
+    optimizer_state,
     read_checkpoint,
     remove_checkpoints,
-    restore_optimiser,
+    restore_optimizer,
     write_checkpoint,
 )
 
@@ -141,22 +141,22 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         make_run_dir(tmp_path / "file" / "run")
 
 
-def test_optimisers_go_on_to_the_bit(tmp_path):
+def test_optimizers_go_on_to_the_bit(tmp_path):
     torch.manual_seed(0)
     whole, again = (torch.nn.Parameter(torch.ones(5, 3)) for _ in range(2))
     gradients = torch.rand(4, 5, 3)
     first, second = torch.optim.Adam([whole], 0.1), torch.optim.Adam([again], 0.1)
 
-    def step(parameter, optimiser, gradient):
+    def step(parameter, optimizer, gradient):
         parameter.grad = gradient
-        optimiser.step()
+        optimizer.step()
 
     for gradient in gradients[:2]:
         step(whole, first, gradient)
     first.state[whole]["last_used"] = torch.tensor([1, 2, 2**40])  # as no float32 can hold it
-    write_checkpoint(tmp_path, 2, {"memory": optimiser_state(first)}, RUN)
+    write_checkpoint(tmp_path, 2, {"memory": optimizer_state(first)}, RUN)
     again.data = whole.detach().clone()
-    restore_optimiser(second, read_checkpoint(tmp_path, RUN)["memory"])
+    restore_optimizer(second, read_checkpoint(tmp_path, RUN)["memory"])
     assert_equal(second.state[again]["last_used"], first.state[whole]["last_used"])
     for gradient in gradients[2:]:
         step(whole, first, gradient.clone())
@@ -171,8 +171,8 @@ def test_where_the_number_of_steps_lies(option, device):
             super().__init__([parameter], {"lr": 0.1, option: True})
 
     parameter = torch.nn.Parameter(torch.ones(2, device="meta"))
-    optimiser = Counting(parameter)
-    restore_optimiser(optimiser, {0: {"step": torch.tensor(3.0), "mean": torch.ones(2), "n": 1}})
-    assert optimiser.state[parameter]["step"].device.type == device
-    assert optimiser.state[parameter]["mean"].device.type == "meta"
-    assert optimiser.state[parameter]["n"] == 1
+    optimizer = Counting(parameter)
+    restore_optimizer(optimizer, {0: {"step": torch.tensor(3.0), "mean": torch.ones(2), "n": 1}})
+    assert optimizer.state[parameter]["step"].device.type == device
+    assert optimizer.state[parameter]["mean"].device.type == "meta"
+    assert optimizer.state[parameter]["n"] == 1

@@ -106,11 +106,11 @@ def test_memory_is_said_before_training(data, tmp_path):
 
 
 def test_a_loss_that_is_no_number_saves_the_last_good_weights(data, tmp_path, monkeypatch):
-    from longtail.models.glas.network import Training
+    from longtail.models.glas.network import GLaSTask
 
-    n_calls, loss = iter(range(100)), Training.loss
+    n_calls, loss = iter(range(100)), GLaSTask.loss
     monkeypatch.setattr(
-        Training, "loss", lambda *all: loss(*all) * (float("nan") if next(n_calls) == 5 else 1)
+        GLaSTask, "loss", lambda *all: loss(*all) * (float("nan") if next(n_calls) == 5 else 1)
     )
     line = fail("train", data, "--out", tmp_path / "model", *GLAS)
     assert "the loss became nan at step 6 of 64 (epoch 1); the weights from before" in line

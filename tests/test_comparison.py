@@ -36,7 +36,7 @@ from longtail.compare.process import Job, describe_failure, run
 from longtail.compare.results import assemble
 from longtail.compare.run import Failure, Plan, Run, drop_excluded, run_all
 from longtail.compare.split import Split, checksum, read_split, write_given
-from longtail.compare.table import escape, join, markdown, summarise, write_table
+from longtail.compare.table import escape, join, markdown, summarize, write_table
 from longtail.data import Dataset
 from longtail.errors import DataError, MissingExtraError, ParameterError
 from longtail.evaluation.metrics import PerDocument, evaluate
@@ -547,7 +547,7 @@ def test_results_agree_with_the_metrics_and_name_the_best():
         {name: value for name, value in expected.items() if name != "n_documents"}
     )
     assert results["compared"] == ["good", "bad"]
-    assert summarise(results, "P@1") == [
+    assert summarize(results, "P@1") == [
         f"P@1: good is highest ({expected['P@1']:.2f}); the lead over bad is significant."
     ]
     assert json.loads(json.dumps(results)) == results
@@ -565,7 +565,7 @@ def test_seeds_of_one_method_are_one_row():
     assert [one["seed"] for one in method["by_seed"]] == [1, 2]
     mean = np.mean([one["P@1"] for one in method["by_seed"]])
     assert method["metrics"]["P@1"]["value"] == pytest.approx(mean)
-    assert summarise(results, "P@1") == []
+    assert summarize(results, "P@1") == []
 
 
 def test_results_without_any_finished_method():

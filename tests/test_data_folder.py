@@ -115,7 +115,7 @@ def test_small_sets_of_the_repository(tmp_path):
          "for example train.jsonl and test.jsonl"),
         ({"notes.txt": "Notes.\n"}, "{}: no data found in this folder; name the files train and "
          "test, for example train.jsonl and test.jsonl"),
-        ({"train.txt": "Notes.\n"}, "{}/train.txt: the format is not recognised; " + KNOWN),
+        ({"train.txt": "Notes.\n"}, "{}/train.txt: the format is not recognized; " + KNOWN),
         ({"train.txt": ""}, "{}/train.txt: the file is empty"),
         ({"train.jsonl": JSON_LINE, "test.jsonl": ""}, "{}/test.jsonl: the file is empty"),
         ({"test.jsonl": JSON_LINE}, "{}: has a test part but no training part; "
@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_read(tmp_path, files, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"Some text.\nMore of it.\n", "the format is not recognised; " + KNOWN),
+        (b"Some text.\nMore of it.\n", "the format is not recognized; " + KNOWN),
         (b"\x89PNG\0\0\0", "this is a binary file; " + KNOWN),
         (b'[{"text": "a"}]', "a JSON array; write one object a line instead (JSON lines)"),
         (b"0,3 1:0.5 2:1\n", "sparse rows need a first line 'N D L': "

@@ -24,7 +24,7 @@ from longtail.models.linear.model import Linear  # noqa: E402
 from longtail.runtime.rows import view_rows  # noqa: E402
 from longtail.runtime.store import Files  # noqa: E402
 from longtail.search.index import build_index  # noqa: E402
-from longtail.training.layers import Cells  # noqa: E402
+from longtail.training.layers import SparseBatch  # noqa: E402
 
 SMALL = {
     "dim": 16,
@@ -62,7 +62,7 @@ def test_a_document_belongs_at_the_mean_of_its_labels():
 
 
 def cells_of(X):
-    return Cells.of(view_rows(X), np.arange(X.shape[0]), X.shape[1])
+    return SparseBatch.of(view_rows(X), np.arange(X.shape[0]), X.shape[1])
 
 
 @pytest.mark.parametrize("kind", ["relu", "linear", "residual"])
@@ -98,7 +98,7 @@ def test_the_loss_of_a_batch_is_equation_3():
     model = DXML(**SMALL, keep=1.0, dropout=0.0)
     net = new_network(X.shape[1], 6, 5, "relu", seed=0)
     kept = np.arange(3, 30)
-    task = module.Training(model, net, X, Y, V, kept, np.arange(3))
+    task = module.DXMLTask(model, net, X, Y, V, kept, np.arange(3))
     rows = np.array([4, 0, 9])
     loss = task.loss(task.batch(rows, np.random.default_rng(0)))
     f_x = net(cells_of(X[kept[rows]])).detach().numpy()
@@ -209,7 +209,7 @@ def test_held_out_documents_choose_the_weights_and_vote_afterwards():
 
 
 def test_sgd_is_the_papers():
-    task = module.Training(
+    task = module.DXMLTask(
         DXML(optimizer="sgd", momentum=0.8, weight_decay=0.1),
         new_network(5, 4, 3, "relu", 0),
         *planted_rows(4),
@@ -217,7 +217,7 @@ def test_sgd_is_the_papers():
         np.arange(4),
         np.arange(0),
     )
-    (sgd,) = task.optimisers(0.5)
+    (sgd,) = task.optimizers(0.5)
     assert isinstance(sgd, torch.optim.SGD)
     group = sgd.param_groups[0]
     assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.5, 0.8, 0.1)
@@ -420,7 +420,7 @@ def test_memory_is_planned():
     model = DXML(dim=10, hidden=20, residual=False)
     needs = model._needs(n_features=1000, n_labels=50, batch_size=8, n_cells=100)
     assert needs.parameters == 4 * (1000 * 20 + 20 * 10)
-    assert needs.optimiser == 2 * needs.parameters
+    assert needs.optimizer == 2 * needs.parameters
     sgd = DXML(dim=10, hidden=20, residual=False, optimizer="sgd")._needs(1000, 50, 8, 100)
     assert sgd.gradients > needs.gradients
 

@@ -10,9 +10,9 @@ from longtail.runtime.parallel import set_threads  # noqa: E402
 from longtail.runtime.rows import view_rows  # noqa: E402
 from longtail.training import layers  # noqa: E402
 from longtail.training.layers import (  # noqa: E402
-    Cells,
-    NormalisedLinear,
+    NormalizedLinear,
     RowAdam,
+    SparseBatch,
     SparseLinear,
     drop_cells,
     multiply,
@@ -31,7 +31,7 @@ def random_rows(n=20, n_features=30, seed=0):
 
 def cells_of(X, chosen=None):
     chosen = np.arange(X.shape[0]) if chosen is None else np.array(chosen)
-    return Cells.of(view_rows(X), chosen, X.shape[1])
+    return SparseBatch.of(view_rows(X), chosen, X.shape[1])
 
 
 def test_cells_are_those_of_the_chosen_rows_in_both_orders():
@@ -106,7 +106,7 @@ def test_the_sparse_layer_has_neurons_of_one_length():
 
 
 def test_the_dense_layer_has_neurons_of_one_length():
-    layer = NormalisedLinear(5, 4)
+    layer = NormalizedLinear(5, 4)
     with torch.no_grad():
         layer.length.fill_(3.0)
         np.testing.assert_allclose(layer.weights().norm(dim=1), [3.0] * 4, rtol=1e-6)
@@ -154,12 +154,12 @@ def test_row_adam_is_adam_for_the_touched_rows(move, monkeypatch):
         for _ in range(20)
     ]
     weight = torch.nn.Parameter(torch.from_numpy(start.copy()))
-    optimiser = RowAdam(weight, lr=0.1)
+    optimizer = RowAdam(weight, lr=0.1)
     for gradients in steps:
         rows = torch.tensor([list(gradients)])
         values = torch.tensor(np.array(list(gradients.values())), dtype=torch.float32)
         weight.grad = torch.sparse_coo_tensor(rows, values, weight.shape, check_invariants=True)
-        optimiser.step()
+        optimizer.step()
     np.testing.assert_allclose(
         weight.detach(), literal_adam(start, steps, lr=0.1), rtol=1e-4, atol=1e-5
     )
@@ -173,11 +173,11 @@ def test_row_adam_keeps_the_lengths_of_neurons(monkeypatch):
         set_threads(n_threads)
         torch.manual_seed(0)
         layer = SparseLinear(30, 4)
-        optimiser = RowAdam(layer.weight, lr=0.01, layer=layer)
+        optimizer = RowAdam(layer.weight, lr=0.01, layer=layer)
         for seed in range(10):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             layer(cells_of(random_rows(seed=seed))).square().sum().backward()
-            optimiser.step()
+            optimizer.step()
         kept = layer.squares.clone()
         layer.measure()
         np.testing.assert_allclose(kept, layer.squares, rtol=1e-5)

@@ -10,9 +10,9 @@ from longtail.training.memory import Needs, format_bytes, free_ram, plan_memory
 
 GIB = 1 << 30
 NEEDS = Needs(
-    parameters=2 * GIB, gradients=GIB, optimiser=4 * GIB, activations=GIB // 2, best=2 * GIB
+    parameters=2 * GIB, gradients=GIB, optimizer=4 * GIB, activations=GIB // 2, best=2 * GIB
 )
-SMALL = Needs(parameters=GIB, gradients=GIB, optimiser=2 * GIB, activations=GIB // 2, best=GIB)
+SMALL = Needs(parameters=GIB, gradients=GIB, optimizer=2 * GIB, activations=GIB // 2, best=GIB)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def free(monkeypatch):
 def test_one_line_says_it_all(free):
     free(ram=16 * GIB)
     assert plan_memory(NEEDS) == (
-        "training takes about 9.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, optimiser 4.0 GiB, "
+        "training takes about 9.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, optimizer 4.0 GiB, "
         "activations 512 MiB, best weights 2.0 GiB); 16.0 GiB of RAM is free"
     )
 
@@ -37,7 +37,7 @@ def test_one_line_says_it_all(free):
 def test_on_a_gpu_the_best_weights_stay_in_ram(free):
     free(ram=5 * GIB, gpu=8 * GIB)
     assert plan_memory(NEEDS, device="cuda") == (
-        "training takes about 7.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, optimiser 4.0 GiB, "
+        "training takes about 7.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, optimizer 4.0 GiB, "
         "activations 512 MiB); 8.0 GiB of GPU memory is free"
     )
 
@@ -48,7 +48,7 @@ def test_what_does_not_fit_is_refused_with_what_would(free):
         plan_memory(NEEDS, alternatives={"dim=256": SMALL, "batch_size=512": NEEDS})
     assert str(error.value) == (
         "training would take about 9.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, "
-        "optimiser 4.0 GiB, activations 512 MiB, best weights 2.0 GiB), but only 6.0 GiB of RAM "
+        "optimizer 4.0 GiB, activations 512 MiB, best weights 2.0 GiB), but only 6.0 GiB of RAM "
         "is free; what fits: dim=256 (5.5 GiB)"
     )
     assert isinstance(error.value, ParameterError)

@@ -85,7 +85,7 @@ def test_propensity_scored_metrics_by_hand():
     assert result["PSnDCG@1"] == pytest.approx(result["PSP@1"])
     # k = 3: all three are found, as in the best ranking.
     assert result["PSP@3"] == pytest.approx(100.0)
-    # Ranked 0 at 1, 3 at 3; 2 at 2. Best: 3 at 1, 0 at 2; 2 at 1. Normalisers 1.630930 and 1.
+    # Ranked 0 at 1, 3 at 3; 2 at 2. Best: 3 at 1, 0 at 2; 2 at 1. Normalizers 1.630930 and 1.
     reached = (zero + three / 2) / 1.630930 + two * 0.630930
     best = (three + zero * 0.630930) / 1.630930 + two
     assert result["PSnDCG@3"] == pytest.approx(100 * reached / best, abs=1e-3)
@@ -228,7 +228,7 @@ def test_unknown_propensity_is_an_error_with_a_suggestion():
 
 
 def slow_document(gain, predicted, true, k):
-    """Return the sum of gains and the normalised DCG of one document, both at k."""
+    """Return the sum of gains and the normalized DCG of one document, both at k."""
     found, dcg, seen = 0.0, 0.0, set()
     for rank, label in enumerate(predicted[:k], start=1):
         if label in true and label not in seen:

@@ -31,7 +31,7 @@ from longtail.models.mnn.network import (  # noqa: E402
 )
 from longtail.runtime.rows import view_rows  # noqa: E402
 from longtail.runtime.store import read_folder, write_folder  # noqa: E402
-from longtail.training.layers import Cells  # noqa: E402
+from longtail.training.layers import SparseBatch  # noqa: E402
 
 SMALL = {"dim": 16, "learning_rate": 0.01, "device": "cpu"}
 FIXED = {"rank": "neighbours", "n_neighbours": 10, "temperature": 0.1}
@@ -45,7 +45,7 @@ def random_matrix(n, width, share, seed=0):
 
 def cells_of(matrix):
     rows = view_rows(sp.csr_matrix(matrix))
-    return Cells.of(rows, np.arange(len(matrix)), matrix.shape[1])
+    return SparseBatch.of(rows, np.arange(len(matrix)), matrix.shape[1])
 
 
 @pytest.fixture

@@ -58,11 +58,11 @@ def test_training_without_torch_names_the_command(monkeypatch):
 
 
 def test_a_loss_that_is_no_number_leaves_a_model_that_can_be_used(monkeypatch):
-    from longtail.models.glas.network import Training
+    from longtail.models.glas.network import GLaSTask
 
-    n_calls, loss = iter(range(100)), Training.loss
+    n_calls, loss = iter(range(100)), GLaSTask.loss
     monkeypatch.setattr(
-        Training, "loss", lambda *all: loss(*all) * (float("nan") if next(n_calls) == 5 else 1)
+        GLaSTask, "loss", lambda *all: loss(*all) * (float("nan") if next(n_calls) == 5 else 1)
     )
     model = GLaS(dim=8, epochs=2)
     with pytest.raises(TrainingError, match=r"became nan at step 6 of \d+ \(epoch 1\)"):

@@ -23,7 +23,7 @@ from longtail.models.rank_ae.reader import (  # noqa: E402
 )
 from longtail.runtime.rows import view_rows  # noqa: E402
 from longtail.training import losses  # noqa: E402
-from longtail.training.layers import Cells  # noqa: E402
+from longtail.training.layers import SparseBatch  # noqa: E402
 
 SMALL = {"dim": 16, "word_dim": 16, "epochs": 15, "device": "cpu"}
 
@@ -127,7 +127,7 @@ def X(request):
 @pytest.mark.parametrize("attention", [True, False])
 def test_attention_is_equation_5(X, attention):
     task = make_task(X, attention=attention, normalize=False)
-    cells = Cells.of(view_rows(task.X), np.arange(5), 12)
+    cells = SparseBatch.of(view_rows(task.X), np.arange(5), 12)
     found = task.net.embed(cells).detach()
     np.testing.assert_allclose(found, literal_embed(task.net, X, attention), atol=1e-5)
 
@@ -138,7 +138,7 @@ def test_what_predicts_is_what_was_trained(X, attention, residual):
     """The compiled reader gives the network's own values, and decodes them."""
     task = make_task(X, attention=attention, residual=residual, normalize=False)
     net = task.net.eval()
-    latent = net.embed(Cells.of(view_rows(task.X), np.arange(5), 12))
+    latent = net.embed(SparseBatch.of(view_rows(task.X), np.arange(5), 12))
     expected = net.decode(latent).detach()
     reader = net.requires_grad_(False).export(np.ones(12, np.float32))
     found = read_rows(reader, view_rows(task.X), Options(attention, residual, False))
@@ -161,7 +161,7 @@ def test_gradients_reach_every_word_and_no_other(X):
 def test_the_gradient_of_the_attention_is_right(X):
     task = make_task(X, normalize=False, keep=1.0, dropout=0.0)
     net = task.net.double()
-    cells = Cells.of(view_rows(task.X), np.arange(5), 12)
+    cells = SparseBatch.of(view_rows(task.X), np.arange(5), 12)
     cells = cells._replace(value=cells.value.double())
     direction = torch.randn(5, 6, dtype=torch.float64)
 
@@ -192,8 +192,8 @@ def test_the_loss_is_equation_1(X, loss):
     net = task.net
     found = task.loss(batch)
     with torch.no_grad():
-        x_h = net.embed(Cells.from_batch(batch))
-        y_h = net.encode(Cells(*(batch[f"y.{name}"] for name in Cells._fields)))
+        x_h = net.embed(SparseBatch.from_batch(batch))
+        y_h = net.encode(SparseBatch(*(batch[f"y.{name}"] for name in SparseBatch._fields)))
         scores = net.decode(y_h) @ net.labels.T + net.bias
         relevant = torch.eye(5, dtype=torch.bool)
         rebuilt = (losses.bce if loss == "bce" else lambda s, r: ranking(s, r, 1.0))(
@@ -211,7 +211,9 @@ def test_the_autoencoder_begins_by_giving_back_its_labels():
     for residual in (True, False):
         model = RankAE(device="cpu", dropout=0.0, residual=residual)
         net = model._prepare(X, Y, None, 4, "cpu").net
-        scores = net.decode(net.encode(Cells.of(view_rows(Y), np.arange(50), 200))) @ net.labels.T
+        scores = (
+            net.decode(net.encode(SparseBatch.of(view_rows(Y), np.arange(50), 200))) @ net.labels.T
+        )
         found = 0
         for i in range(50):
             best = scores[i].topk(Y[i].nnz).indices.numpy()

@@ -1,4 +1,4 @@
-"""The solver against a slow optimiser and against what theory says about the optimum."""
+"""The solver against a slow optimizer and against what theory says about the optimum."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def objective(w, X, y, loss, C):
 
 @pytest.mark.parametrize("loss", ["squared-hinge", "logistic"])
 @pytest.mark.parametrize("C", [0.1, 1.0, 20.0])
-def test_the_optimum_is_that_of_a_general_optimiser(loss, C):
+def test_the_optimum_is_that_of_a_general_optimizer(loss, C):
     X, Y = random_problem()
     W = descend(view_rows(X), X.shape[1], view_rows(Y), Y.shape[1], settings(loss, C, **EXACT), 1)
     with_bias = np.hstack([X.toarray(), np.ones((X.shape[0], 1))]).astype(np.float64)

@@ -15,7 +15,7 @@ pytest.importorskip("accelerate", reason="the trainer needs accelerate")
 from planted_task import PLAN, PlantedTask, weights  # noqa: E402
 
 from longtail.errors import ParameterError, TrainingError  # noqa: E402
-from longtail.training.loop import Plan, choose_device, limit_gradients, train  # noqa: E402
+from longtail.training.loop import TrainingConfig, choose_device, limit_gradients, train  # noqa: E402
 
 SCRIPT = Path(__file__).parent / "planted_task.py"
 
@@ -85,13 +85,13 @@ def test_every_document_comes_once_an_epoch():
 
 
 def test_schedules_by_hand():
-    constant = Plan(warmup=0.0)
+    constant = TrainingConfig(warmup=0.0)
     assert [constant.rate(step, 4) for step in range(4)] == [1, 1, 1, 1]
-    linear = Plan(schedule="linear", warmup=0.5)
+    linear = TrainingConfig(schedule="linear", warmup=0.5)
     np.testing.assert_allclose(
         [linear.rate(step, 8) for step in range(8)], [0.2, 0.4, 0.6, 0.8, 1, 0.75, 0.5, 0.25]
     )
-    cosine = Plan(schedule="cosine")
+    cosine = TrainingConfig(schedule="cosine")
     np.testing.assert_allclose(
         [cosine.rate(step, 4) for step in range(4)], [1, 0.853553, 0.5, 0.146447], rtol=1e-5
     )
@@ -99,11 +99,11 @@ def test_schedules_by_hand():
 
 def test_the_learning_rate_reaches_every_group():
     task, rates = PlantedTask(), []
-    optimisers = task.optimisers(0.02)
-    optimisers[1].param_groups[0]["lr"] = 0.01  # a model may give a group a rate of its own
-    task.optimisers = lambda rate: optimisers
+    optimizers = task.optimizers(0.02)
+    optimizers[1].param_groups[0]["lr"] = 0.01  # a model may give a group a rate of its own
+    task.optimizers = lambda rate: optimizers
     task.on_loss = lambda step, loss: (
-        rates.append([each.param_groups[0]["lr"] for each in optimisers]) or loss
+        rates.append([each.param_groups[0]["lr"] for each in optimizers]) or loss
     )
     train_on_cpu(task, replace(PLAN, epochs=1, warmup=0.0, schedule="linear"))
     np.testing.assert_allclose(rates, [[0.02 * (1 - i / 6), 0.01 * (1 - i / 6)] for i in range(6)])
@@ -443,7 +443,7 @@ def test_an_error_in_the_batch_thread_arrives():
 )
 def test_a_plan_out_of_range(name, value, message):
     with pytest.raises(ParameterError) as error:
-        Plan(**{name: value})
+        TrainingConfig(**{name: value})
     assert str(error.value) == f"The '{name}' parameter of training {message}"
 
 

@@ -32,7 +32,7 @@ def members(tree):
     return [frozenset(tree.leaves[a:b].tolist()) for a, b in pairwise(starts)]
 
 
-def test_label_vectors_are_normalised_sums_of_documents():
+def test_label_vectors_are_normalized_sums_of_documents():
     X = sp.csr_matrix(np.array([[1, 0, 2], [0, 3, 0], [1, 1, 0]], np.float32))
     Y = sp.csr_matrix(np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]], np.float32))
     expected = np.array([[1, 3, 2], [1, 4, 0], [0, 0, 0]], np.float32)

@@ -227,7 +227,7 @@ def _say_what_is_kept(folder: "ReportFolder") -> str:
 def _conclude(results: dict[str, Any], out: Path) -> None:
     """Show the table, say what can be said of it, and where the report is."""
     from longtail.cli.show import comparison_tables, show
-    from longtail.compare.table import finished, summarise
+    from longtail.compare.table import finished, summarize
 
     if not finished(results):
         raise LongtailError(
@@ -235,6 +235,6 @@ def _conclude(results: dict[str, Any], out: Path) -> None:
         )
     show(*comparison_tables(results))
     for metric in ("P@1", "P@5", "PSP@5"):
-        for sentence in summarise(results, metric):
+        for sentence in summarize(results, metric):
             show(sentence)
     show("", f"The report is {out}/report.html; table.md and results.json are beside it.")

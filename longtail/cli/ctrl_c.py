@@ -1,6 +1,6 @@
 """Ctrl-C that is not lost.
 
-Python raises KeyboardInterrupt wherever it happens to be, and has to swallow it inside a finaliser
+Python raises KeyboardInterrupt wherever it happens to be, and has to swallow it inside a finalizer
 or a callback. So a press is also remembered, and the next step of the progress stops the work.
 """
 

@@ -49,7 +49,7 @@ def write_table(results: Results) -> str:
     lines += [
         f"- not installed: {each['package']} ({each['command']})" for each in results["missing"]
     ]
-    sentences = summarise(results, "P@1") + summarise(results, "PSP@5")
+    sentences = summarize(results, "P@1") + summarize(results, "PSP@5")
     lines += ["", *(f"- {escape(sentence)}" for sentence in sentences)]
     lines += ["", f"    {results['command']}"]
     return "\n".join(lines) + "\n"
@@ -78,7 +78,7 @@ def finished(results: Results) -> list[dict[str, Any]]:
     return [method for method in results["methods"] if "metrics" in method]
 
 
-def summarise(results: Results, metric: str) -> list[str]:
+def summarize(results: Results, metric: str) -> list[str]:
     """Say in plain words who is ahead in a metric, and of whom chance allows to say so."""
     methods = finished(results)
     if len(methods) < 2:

@@ -44,7 +44,7 @@ class Spread:
 
     @classmethod
     def of(cls, counts: NDArray[np.int64]) -> "Spread":
-        """Summarise `counts`; all zero when there are none."""
+        """Summarize `counts`; all zero when there are none."""
         if not len(counts):
             return cls(0.0, 0.0, 0)
         return cls(float(counts.mean()), float(np.median(counts)), int(counts.max()))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset, Parts
 from longtail.data.documents import TextPart, read_parallel
-from longtail.data.formats import Format, read_texts, recognise, refuse_plain
+from longtail.data.formats import Format, read_texts, recognize, refuse_plain
 from longtail.data.labels import LabelSpace, find_label_names, order_labels
 from longtail.data.source import Source
 from longtail.errors import DataError
@@ -46,7 +46,7 @@ _MATRIX = re.compile(r"(?P<role>trn|tst)_X_Xf\.txt(\.gz)?")
 
 
 def load(path: str | Path, *, split: int = 0) -> Parts:
-    """Read a data set from a file or a folder; its format is recognised.
+    """Read a data set from a file or a folder; its format is recognized.
 
     A single file is the training part, and there is no test part. `split` chooses one of the ten
     splits of the repository's small sets.
@@ -166,7 +166,7 @@ def _fault(file: Path) -> DataError | None:
     """Return why a file cannot be a part of a data set."""
     try:
         with Source(file) as source:
-            kind = recognise(source)
+            kind = recognize(source)
             return refuse_plain(source) if kind in (Format.PLAIN, Format.MATRIX) else None
     except DataError as error:
         return error
@@ -188,7 +188,7 @@ def _read_files(folder: Path, paths: list[Path]) -> Parts:
     kinds = []
     for path in paths:
         with Source(path) as source:
-            kinds.append(recognise(source))
+            kinds.append(recognize(source))
             if kinds[-1] is Format.PLAIN:
                 raise refuse_plain(source)
             if kinds[-1] is Format.MATRIX:

@@ -72,7 +72,7 @@ def read_texts(source: Source, kind: Format, space: LabelSpace) -> TextPart:
     return gather(chain.from_iterable(text_batches(source, kind)), source.path, space)
 
 
-def recognise(source: Source) -> Format:
+def recognize(source: Source) -> Format:
     """Return the format of `source`; whatever is text but nothing else is plain text."""
     head = source.head
     if head.startswith(b"PAR1"):
@@ -102,7 +102,7 @@ def refuse_plain(source: Source) -> DataError:
     elif first.startswith("["):
         message = "a JSON array; write one object a line instead (JSON lines)"
     else:
-        message = f"the format is not recognised; {KNOWN}"
+        message = f"the format is not recognized; {KNOWN}"
     return DataError(message, path=source.path)
 
 

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import scipy.sparse as sp
 
-from longtail.data.formats import Format, recognise, text_batches
+from longtail.data.formats import Format, recognize, text_batches
 from longtail.data.source import Source
 
 BATCH = 8192
@@ -21,7 +21,7 @@ def read_documents(file: str | Path | BinaryIO) -> Iterator[list[str] | sp.csr_m
     a line, in which an empty line is an empty document. Lines of a stream go out as they come in.
     """
     with Source(file) as source:
-        kind = recognise(source)
+        kind = recognize(source)
         if kind in (Format.SPARSE, Format.MATRIX):
             from longtail.data.sparse import row_batches  # compiles its parser on import
 

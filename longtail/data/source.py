@@ -31,7 +31,7 @@ class Source:
 
     Attributes:
         path: the file, or a name such as `<stdin>` for a stream; stands in every error.
-        head: the first bytes, unpacked and without a byte order mark, to recognise the format by.
+        head: the first bytes, unpacked and without a byte order mark, to recognize the format by.
     """
 
     def __init__(self, file: str | Path | BinaryIO) -> None:
@@ -152,7 +152,7 @@ class Source:
             ) from None
 
     def _read_head(self) -> bytes:
-        """Read enough to recognise the format; from a stream no more than it already offers."""
+        """Read enough to recognize the format; from a stream no more than it already offers."""
         head = b""
         while len(head) < HEAD and b"\n" not in head.lstrip():
             block = self._read(HEAD - len(head))

@@ -1,6 +1,6 @@
 """Tables with a column of text and a column of labels: CSV, TSV and Parquet.
 
-Columns are recognised by their names, in any case (see documents.py). A cell of labels is a JSON
+Columns are recognized by their names, in any case (see documents.py). A cell of labels is a JSON
 array (`["beer", "wine"]`), or several labels with one separator between them: LabelSpace says
 which. Parquet may have a list column instead.
 """

@@ -1,6 +1,6 @@
 """LabelTree: labels grouped by what their documents say, so that a search need not try all.
 
-A label's vector is the normalised sum of its documents' feature rows. Spherical k-means splits
+A label's vector is the normalized sum of its documents' feature rows. Spherical k-means splits
 the labels into clusters, and these again, top down. `compress` turns a deep binary tree into
 the shallow and wide one of AttentionXML (You et al., NeurIPS 2019, section 2.2).
 
@@ -109,7 +109,7 @@ class LabelTree:
 
 
 def build_label_vectors(X: sp.csr_matrix, Y: sp.csr_matrix) -> sp.csr_matrix:
-    """Return (n_labels, n_features) unit rows: the normalised sums of the labels' documents."""
+    """Return (n_labels, n_features) unit rows: the normalized sums of the labels' documents."""
     vectors = (Y.T.tocsr() @ X).tocsr()
     vectors.sort_indices()
     return scale_to_unit(vectors)

@@ -21,7 +21,7 @@ from longtail.runtime.rows import Rows, scale_to_unit
 if TYPE_CHECKING:
     from longtail.training.history import History
     from longtail.training.memory import Needs
-    from longtail.training.task import Plan, Task
+    from longtail.training.task import Task, TrainingConfig
 
 Device = Literal["auto", "cpu", "cuda"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -75,11 +75,11 @@ class Neural(Model):
             self.require(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
         self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
 
-    def make_plan(self, epochs: int, batch_size: int, **more: Any) -> "Plan":
+    def make_config(self, epochs: int, batch_size: int, **more: Any) -> "TrainingConfig":
         """Return the plan that the common parameters make; `more` are other fields of it."""
-        from longtail.training.task import Plan
+        from longtail.training.task import TrainingConfig
 
-        return Plan(
+        return TrainingConfig(
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=self.learning_rate,
@@ -91,7 +91,7 @@ class Neural(Model):
     def train_task(
         self,
         task: "Task",
-        plan: "Plan",
+        plan: "TrainingConfig",
         X: sp.csr_matrix,
         Y: sp.csr_matrix,
         progress: Progress,

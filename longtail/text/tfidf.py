@@ -118,7 +118,7 @@ class Tfidf:
         self._check_fitted()
         known = self._ids.get
         return self._weigh(
-            self._count(self._tokenise(texts, lambda words: map(known, words, repeat(UNKNOWN))))
+            self._count(self._tokenize(texts, lambda words: map(known, words, repeat(UNKNOWN))))
         )
 
     def locate(self, text: str) -> dict[int, list[tuple[int, int]]]:
@@ -199,7 +199,7 @@ class Tfidf:
         self._check_settings()
         seen: defaultdict[str, int] = defaultdict()
         seen.default_factory = seen.__len__  # a new word gets the next id
-        tokens = self._tokenise(texts, lambda words: map(seen.__getitem__, words))
+        tokens = self._tokenize(texts, lambda words: map(seen.__getitem__, words))
         words, tokens = _select_words(list(seen), tokens, self.min_df)
         if not words:
             raise _no_words(len(tokens.starts) - 1, len(seen), self.min_df)
@@ -231,7 +231,7 @@ class Tfidf:
         self._set_terms(words, first * len(words) + second)
         return counts[:, kept]
 
-    def _tokenise(
+    def _tokenize(
         self, texts: Iterable[str], to_ids: Callable[[list[str]], Iterable[int]]
     ) -> _Terms:
         """Return the word ids of all texts."""

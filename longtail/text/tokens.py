@@ -151,7 +151,7 @@ class Tokens:
         """Return a row for each text; one without any word has an empty row."""
         self._check_fitted()
         known = self._ids.get
-        return self._tokenise(texts, lambda words: map(known, words, repeat(UNKNOWN)))
+        return self._tokenize(texts, lambda words: map(known, words, repeat(UNKNOWN)))
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Return (begin, end, id) for each word that `encode` reads, as it stands in `text`."""
@@ -213,7 +213,7 @@ class Tokens:
         self._check_settings()
         seen: defaultdict[str, int] = defaultdict()
         seen.default_factory = seen.__len__  # a new word gets the next id
-        rows = self._tokenise(texts, lambda words: map(seen.__getitem__, words))
+        rows = self._tokenize(texts, lambda words: map(seen.__getitem__, words))
         names = list(seen)
         held = _count_documents(rows.start, rows.tokens, len(names))
         kept = [i for i, name in enumerate(names) if len(name) <= LONGEST_WORD]
@@ -227,7 +227,7 @@ class Tokens:
         self._set_words(SPECIAL + [names[i] for i in kept])
         return TokenRows(rows.start, new_id[rows.tokens])
 
-    def _tokenise(
+    def _tokenize(
         self, texts: Iterable[str], to_ids: Callable[[list[str]], Iterable[int]]
     ) -> TokenRows:
         """Return the ids of the words of all texts."""

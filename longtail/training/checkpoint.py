@@ -149,28 +149,28 @@ def _unpack(packed: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     return items if kind == "list" else tuple(items)
 
 
-# ------------------------------------------------------------------------------ optimisers' state
+# ------------------------------------------------------------------------------ optimizers' state
 
 
-def optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return what an optimiser remembers, by the numbers of its parameters."""
-    state: dict[str, Any] = optimiser.state_dict()["state"]
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return what an optimizer remembers, by the numbers of its parameters."""
+    state: dict[str, Any] = optimizer.state_dict()["state"]
     return state
 
 
-def restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[int, Any]) -> None:
-    """Give an optimiser back what it remembered, to the bit.
+def restore_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[int, Any]) -> None:
+    """Give an optimizer back what it remembered, to the bit.
 
     Its own load_state_dict would turn every tensor to the type of the weights, counters as well.
-    As there, the number of steps lies on the CPU unless the optimiser is fused or capturable.
+    As there, the number of steps lies on the CPU unless the optimizer is fused or capturable.
     """
     placed = [
-        (parameter, group) for group in optimiser.param_groups for parameter in group["params"]
+        (parameter, group) for group in optimizer.param_groups for parameter in group["params"]
     ]
     for number, memory in state.items():
         parameter, group = placed[number]
         counts_on_cpu = not (group.get("fused") or group.get("capturable"))
-        optimiser.state[parameter] = {
+        optimizer.state[parameter] = {
             name: _put(value, "cpu" if name == "step" and counts_on_cpu else parameter.device)
             for name, value in memory.items()
         }

@@ -1,9 +1,9 @@
 """Layers for sparse documents: cost follows the cells of a batch, never the size of a matrix.
 
-    X (B, n_features)   the batch's rows, as `Cells`: its cells by document and again by feature
+    X (B, n_features)   the batch's rows, as `SparseBatch`: its cells by document and again by feature
     W (n_features, h)   SparseLinear.weight, of which a batch reads and changes the touched rows
 
-Weight normalisation (Salimans & Kingma 2016) with one trainable length g for all neurons of a
+Weight normalization (Salimans & Kingma 2016) with one trainable length g for all neurons of a
 layer, as GLaS wants it, makes neuron j's weights g·w_j/‖w_j‖. In the sparse layer w_j is a column,
 so its gradient has a part along w_j in every row. We leave that part out: it would only change
 ‖w_j‖, which is divided away. What remains touches the batch's features alone, and the lengths
@@ -27,7 +27,7 @@ from longtail.runtime.rows import Rows
 ROWS_PER_TASK = 1024  # fixed, so that sums do not depend on the number of threads
 
 
-class Cells(NamedTuple):
+class SparseBatch(NamedTuple):
     """The cells of a batch of sparse rows, in the order of documents and in that of features.
 
     Attributes:
@@ -49,13 +49,13 @@ class Cells(NamedTuple):
     document: Tensor
 
     @classmethod
-    def of(cls, rows: Rows, chosen: NDArray[np.int64], n_features: int) -> "Cells":
+    def of(cls, rows: Rows, chosen: NDArray[np.int64], n_features: int) -> "SparseBatch":
         """Copy the `chosen` rows together."""
         arrays = _gather_cells(rows, chosen, np.full(n_features, -1, np.int32))
         return cls(*(torch.from_numpy(array) for array in arrays))
 
     @classmethod
-    def from_batch(cls, batch: Mapping[str, Tensor]) -> "Cells":
+    def from_batch(cls, batch: Mapping[str, Tensor]) -> "SparseBatch":
         """Take the fields out of a batch again."""
         return cls(*(batch[name] for name in cls._fields))
 
@@ -72,7 +72,7 @@ def _gather_cells(
     NDArray[np.int64],
     NDArray[np.int32],
 ]:
-    """Return the fields of Cells; `place` is scratch space of -1 for every feature."""
+    """Return the fields of SparseBatch; `place` is scratch space of -1 for every feature."""
     start = np.zeros(len(chosen) + 1, np.int32)
     for i in range(len(chosen)):
         start[i + 1] = start[i] + rows.start[chosen[i] + 1] - rows.start[chosen[i]]
@@ -111,7 +111,7 @@ def _gather_cells(
     return start, feature, value, touched, touched_start, order, document
 
 
-def drop_cells(cells: Cells, keep: float) -> Cells:
+def drop_cells(cells: SparseBatch, keep: float) -> SparseBatch:
     """Input dropout: keep each cell with probability `keep`, scaled so that sums stay as large.
 
     Only cells that are not zero are drawn for; a zero would stay one anyway.
@@ -127,14 +127,14 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, *cells: Tensor) -> Tensor:
-        own = Cells(*cells)
+        own = SparseBatch(*cells)
         ctx.save_for_backward(*cells)
         ctx.shape = weight.shape
         return _sum_rows(weight, own.feature, own.start, own.value)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        own = Cells(*ctx.saved_tensors)
+        own = SparseBatch(*ctx.saved_tensors)
         gradient = gradients[0].float().contiguous()
         rows = _sum_rows(gradient, own.document, own.touched_start, own.value[own.order])
         return (_sparse_rows(own.touched, rows, ctx.shape), *(None,) * len(own))
@@ -168,7 +168,7 @@ class _Take(torch.autograd.Function):
         return _sparse_rows(rows, gradients[0], ctx.shape), None
 
 
-def multiply(cells: Cells, weight: Tensor) -> Tensor:
+def multiply(cells: SparseBatch, weight: Tensor) -> Tensor:
     """Return X @ weight (B, h) without making X dense."""
     product: Tensor = _Product.apply(weight, *cells)  # type: ignore[no-untyped-call]
     return product
@@ -196,9 +196,9 @@ def _mark_coalesced(weight: Tensor) -> None:
 
 
 class SparseLinear(nn.Module):
-    """From sparse rows to h neurons, with normalised weights and one trainable length.
+    """From sparse rows to h neurons, with normalized weights and one trainable length.
 
-    `squares` (h,) holds ‖w_j‖² of every neuron. An optimiser other than RowAdam must call
+    `squares` (h,) holds ‖w_j‖² of every neuron. An optimizer other than RowAdam must call
     `measure` after its steps.
     """
 
@@ -225,13 +225,13 @@ class SparseLinear(nn.Module):
         """Return g/‖w_j‖ (h,)."""
         return self.length * self.squares.clamp_min(1e-24).rsqrt().float()
 
-    def forward(self, cells: Cells) -> Tensor:
+    def forward(self, cells: SparseBatch) -> Tensor:
         """Return g·X·w_j/‖w_j‖ + b_j, (B, h)."""
         return multiply(cells, self.weight) * self.scales() + self.bias
 
 
-class NormalisedLinear(nn.Module):
-    """A dense layer with normalised weights and one trainable length."""
+class NormalizedLinear(nn.Module):
+    """A dense layer with normalized weights and one trainable length."""
 
     def __init__(self, n_inputs: int, n_neurons: int):
         super().__init__()

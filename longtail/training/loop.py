@@ -24,17 +24,25 @@ from longtail.training.batches import LOSS, Batches, Share
 from longtail.training.checkpoint import (
     as_fingerprint,
     make_run_dir,
-    optimiser_state,
+    optimizer_state,
     read_checkpoint,
     remove_checkpoints,
-    restore_optimiser,
+    restore_optimizer,
     write_checkpoint,
 )
 from longtail.training.history import History, Log, Pace
 from longtail.training.processes import Processes, choose_device, join_processes
-from longtail.training.task import Batch, Plan, Task
+from longtail.training.task import Batch, Task, TrainingConfig
 
-__all__ = ["Batch", "History", "Plan", "Task", "choose_device", "remove_checkpoints", "train"]
+__all__ = [
+    "Batch",
+    "History",
+    "Task",
+    "TrainingConfig",
+    "choose_device",
+    "remove_checkpoints",
+    "train",
+]
 
 MOST_RECORDS = 200  # lines of the log between its first and last step
 LOWER_RATE = "try a smaller learning rate"
@@ -42,7 +50,7 @@ LOWER_RATE = "try a smaller learning rate"
 
 def train(
     task: Task,
-    plan: Plan,
+    plan: TrainingConfig,
     *,
     device: str = "auto",
     seed: int = 0,
@@ -105,7 +113,7 @@ class _Run:
     def __init__(
         self,
         task: Task,
-        plan: Plan,
+        plan: TrainingConfig,
         processes: Processes,
         seed: int,
         progress: Progress,
@@ -116,8 +124,8 @@ class _Run:
         self.module = task.module.to(processes.device)
         processes.share_weights(self.module)
         self.parameters = list(self.module.parameters())
-        self.optimisers = task.optimisers(plan.learning_rate)
-        self.groups = [group for each in self.optimisers for group in each.param_groups]
+        self.optimizers = task.optimizers(plan.learning_rate)
+        self.groups = [group for each in self.optimizers for group in each.param_groups]
         self.top_rates = [group["lr"] for group in self.groups]
         self.batches = Batches(task, plan.batch_size, processes, seed)
         self.epoch_steps = self.batches.per_epoch
@@ -177,9 +185,9 @@ class _Run:
         if not math.isfinite(shown_loss) or not math.isfinite(length):
             self._give_up(shown_loss, length)
             return
-        for optimiser in self.optimisers:
-            optimiser.step()
-            optimiser.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         self.step += 1
         self.last = share
         self.pace.count(shown_loss, share.n_documents)
@@ -208,8 +216,8 @@ class _Run:
         problem = (
             f"the {what} became {value} at {where} (epoch {self.step // self.epoch_steps + 1})"
         )
-        for optimiser in self.optimisers:
-            optimiser.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
         if self.best:
             kept = f"the best weights, those of step {self.history.best_step:,}, are kept"
         elif self._is_sound():
@@ -301,7 +309,7 @@ class _Run:
             "weights": self.module.state_dict(),
             "average": self.mean.values,
             "best": self.best,
-            "optimisers": [optimiser_state(optimiser) for optimiser in self.optimisers],
+            "optimizers": [optimizer_state(optimizer) for optimizer in self.optimizers],
         }
         write_checkpoint(self.run_dir, self.step, state, self.fingerprint)
 
@@ -317,8 +325,8 @@ class _Run:
         self.history = History(**state["history"])
         self.module.load_state_dict(state["weights"])
         self.mean.restore(state["n_averaged"], state["average"])
-        for optimiser, memory in zip(self.optimisers, state["optimisers"], strict=True):
-            restore_optimiser(optimiser, memory)
+        for optimizer, memory in zip(self.optimizers, state["optimizers"], strict=True):
+            restore_optimizer(optimizer, memory)
         return True
 
 

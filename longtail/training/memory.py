@@ -1,6 +1,6 @@
 """The memory plan: what training will take, said before it begins, refused if it cannot fit.
 
-Weights, gradients, optimiser state, averages and activations lie on the device; the batches, the
+Weights, gradients, optimizer state, averages and activations lie on the device; the batches, the
 best weights so far and, while it is built, the model itself lie in RAM.
 """
 
@@ -21,7 +21,7 @@ class Needs:
     Attributes:
         parameters: the weights.
         gradients: the largest set of gradients at any time; those of touched rows if sparse.
-        optimiser: what the optimisers remember.
+        optimizer: what the optimizers remember.
         activations: the rest of a step: batch, embeddings, scores and their gradients.
         averages: the running mean of the weights, if there is one.
         best: the copy of the best weights that validation keeps; always in RAM.
@@ -30,7 +30,7 @@ class Needs:
 
     parameters: int
     gradients: int
-    optimiser: int
+    optimizer: int
     activations: int
     averages: int = 0
     best: int = 0
@@ -38,7 +38,7 @@ class Needs:
 
     def on(self, device: str) -> int:
         """Return how much of it lies on the device, "cpu" meaning RAM."""
-        trained = self.parameters + self.gradients + self.optimiser
+        trained = self.parameters + self.gradients + self.optimizer
         total = trained + self.activations + self.averages
         return total + self.best + self.counts if device == "cpu" else total
 
@@ -87,7 +87,7 @@ def _describe(needs: Needs, device: str) -> str:
     parts = {
         "parameters": needs.parameters,
         "gradients": needs.gradients,
-        "optimiser": needs.optimiser,
+        "optimizer": needs.optimizer,
         "activations": needs.activations,
         "averages": needs.averages,
         "best weights": needs.best if device == "cpu" else 0,

@@ -45,8 +45,8 @@ class Task(Protocol):
         seeds anew for every step. On a GPU it runs under bf16 autocast.
         """
 
-    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
-        """Return the optimisers of all parameters; called once the module is on its device.
+    def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+        """Return the optimizers of all parameters; called once the module is on its device.
 
         Their `state` must hold all they remember; each group's "lr" follows the schedule.
         """
@@ -60,7 +60,7 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingConfig:
     """How to train.
 
     Attributes:

@@ -17,7 +17,7 @@ from longtail.compare.report.html import (
     table,
 )
 from longtail.compare.report.svg import Interval, Series, bars, intervals, lines, scatter
-from longtail.compare.table import COSTS, METRICS, SHOWN, Column, finished, join, summarise
+from longtail.compare.table import COSTS, METRICS, SHOWN, Column, finished, join, summarize
 
 Method = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ def write_head(results: Results) -> str:
         f"training on {data['n_train']:,}, with {data['n_labels']:,} labels "
         f"({data['labels_per_document']:.1f} on a document). {results['date']}."
     )
-    sentences = [line for metric in TOLD for line in summarise(results, metric)]
+    sentences = [line for metric in TOLD for line in summarize(results, metric)]
     failed = [method for method in results["methods"] if method["error"]]
     body = f"<h1>{escape(data['name'])}</h1>{paragraph(facts, 'soft')}{bullets(sentences)}"
     for method in failed:

@@ -254,7 +254,7 @@ class AttentionXML(Neural):
         kind = choose_device(self.device).type
         batch_size = self.batch_size or _choose_batch_size(len(dataset))
         self._plan_memory(shape, label_trees, rows, batch_size, kind, progress)
-        plan = self.make_plan(
+        plan = self.make_config(
             self.epochs or _choose_epochs(len(dataset)),
             batch_size,
             clip=self.clip,
@@ -386,7 +386,7 @@ class AttentionXML(Neural):
         return Needs(
             parameters=parameters,
             gradients=4 * (n_words * shape.word_dim + between + first * width),
-            optimiser=2 * parameters,
+            optimizer=2 * parameters,
             activations=4 * (cells * (3 * shape.word_dim + 10 * width) + scored),
             averages=parameters if self.averaging else 0,
             best=parameters if self.valid else 0,

@@ -42,7 +42,7 @@ from longtail.training.history import History
 from longtail.training.layers import RowAdam, read_once, take_rows
 from longtail.training.loop import train
 from longtail.training.processes import choose_device
-from longtail.training.task import Plan
+from longtail.training.task import TrainingConfig
 
 if TYPE_CHECKING:
     from longtail.models.attention_xml.model import AttentionXML
@@ -75,7 +75,7 @@ class Documents:
 
 
 @dataclass
-class Training:
+class LevelTask:
     """One level of the tree, as the trainer's Task.
 
     Attributes:
@@ -141,7 +141,7 @@ class Training:
         rows = rows.index_select(0, places.flatten()).view(*places.shape, -1)
         return bce(net.score(read, rows), batch["relevant"], batch["counted"]) / n
 
-    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+    def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
         net = self.net
         net.words.requires_grad_(self.model.train_vectors)
@@ -247,7 +247,7 @@ class Trainer:
     """Trains the members of a model, one after the other, each from the root to the labels."""
 
     model: "AttentionXML"
-    plan: Plan
+    plan: TrainingConfig
     shape: Shape
     vectors: NDArray[np.float32] | None
     known: Documents
@@ -273,7 +273,7 @@ class Trainer:
             if levels:
                 net.start_from(levels[-1])
             held = None if held_out is None else held_out.at(tree, level)
-            task = Training(self.model, net, here, held)
+            task = LevelTask(self.model, net, here, held)
             if known.above is not None:
                 parents = find_nodes(known.nodes, tree, level - 1)
                 task.children = tree.children[level - 1]
@@ -304,7 +304,7 @@ class Trainer:
             net.words.data.copy_(torch.from_numpy(self.vectors))
         return net
 
-    def _train(self, task: Training, number: int, level: int, progress: Progress) -> None:
+    def _train(self, task: LevelTask, number: int, level: int, progress: Progress) -> None:
         model = self.model
         run_dir = None
         if model.run_dir is not None:

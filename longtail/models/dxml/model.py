@@ -109,7 +109,7 @@ class DXML(Neural):
         weight_decay: of SGD.
         epochs: passes over the documents.
         batch_size: documents in a step; none makes about 128 steps of an epoch.
-        learning_rate: of the optimiser, at its highest.
+        learning_rate: of the optimizer, at its highest.
         schedule: how the learning rate falls.
         valid: share of the documents held out to choose the best epoch; 0 takes the last one.
         patience: stop after so many epochs that were no better (with valid only).
@@ -293,12 +293,12 @@ class DXML(Neural):
         epochs: int,
         progress: Progress,
     ) -> tuple[Embedder, NDArray[np.int64]]:
-        from longtail.models.dxml.network import Training
+        from longtail.models.dxml.network import DXMLTask
 
         kept, held = hold_out(X.shape[0], self.valid, self.seed)
         rows = weigh_rows(X, weights, self.normalize)
-        task = Training(self, net, rows, Y, vectors, kept, held)
-        plan = self.make_plan(epochs, self.batch_size or choose_batch_size(len(kept)))
+        task = DXMLTask(self, net, rows, Y, vectors, kept, held)
+        plan = self.make_config(epochs, self.batch_size or choose_batch_size(len(kept)))
         self.train_task(task, plan, X, Y, progress)
         return net.cpu().requires_grad_(False).export(weights), held
 
@@ -335,7 +335,7 @@ class DXML(Neural):
         return Needs(
             parameters=parameters,
             gradients=4 * (touched * self._width + second),
-            optimiser=parameters if self.optimizer == "sgd" else 2 * parameters,
+            optimizer=parameters if self.optimizer == "sgd" else 2 * parameters,
             activations=4 * batch_size * (3 * self._width + 6 * self.dim) + 40 * n_cells + vectors,
             best=parameters if self.valid else 0,
         )

@@ -20,7 +20,7 @@ from longtail.models.neural import pairs_of
 from longtail.runtime.rows import view_rows
 from longtail.search.index import build_index
 from longtail.search.voters import aggregate, weigh_votes
-from longtail.training.layers import Cells, RowAdam, drop_cells, multiply, read_once
+from longtail.training.layers import RowAdam, SparseBatch, drop_cells, multiply, read_once
 
 if TYPE_CHECKING:
     from longtail.models.dxml.model import DXML
@@ -58,7 +58,7 @@ class Network(nn.Module):
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.second: nn.Linear | None = nn.Linear(hidden, dim) if dim else None
 
-    def forward(self, cells: Cells, dropout: float = 0.0) -> Tensor:
+    def forward(self, cells: SparseBatch, dropout: float = 0.0) -> Tensor:
         """Return f_x, unit vectors (B, dim)."""
         x = multiply(cells, self.first) + self.bias  # (B, hidden)
         if self.second is not None:
@@ -108,7 +108,7 @@ def open_network(embedder: Embedder) -> Network:
 
 
 @dataclass
-class Training:
+class DXMLTask:
     """Line 4 of algorithm 1, as the trainer's Task.
 
     Attributes:
@@ -139,7 +139,7 @@ class Training:
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the cells of the documents, and their labels."""
         chosen = self.kept[rows]
-        batch: dict[str, Any] = Cells.of(self.rows, chosen, self.X.shape[1])._asdict()
+        batch: dict[str, Any] = SparseBatch.of(self.rows, chosen, self.X.shape[1])._asdict()
         _, labels = pairs_of(self.pairs, chosen)
         counts = self.pairs.start[chosen + 1] - self.pairs.start[chosen]
         batch["labels"] = torch.from_numpy(labels)
@@ -148,7 +148,7 @@ class Training:
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Equation (3): the mean distance of f_x and f_y."""
-        cells = drop_cells(Cells.from_batch(batch), self.model.keep)
+        cells = drop_cells(SparseBatch.from_batch(batch), self.model.keep)
         f_x = self.net(cells, self.model.dropout)
         f_y = mean_labels(self._vectors_on(f_x.device), batch["labels"], batch["label_start"])
         return distance(f_x, f_y).mean()
@@ -159,7 +159,7 @@ class Training:
             self._V = torch.from_numpy(self.vectors).to(device)
         return self._V
 
-    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+    def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the first layer and Adam for the rest, or SGD with momentum."""
         net, model = self.net, self.model
         if model.optimizer == "sgd":
@@ -195,8 +195,8 @@ class Training:
         device = self.net.bias.device
         parts = []
         for first in range(0, len(documents), 4096):
-            cells = Cells.of(self.rows, documents[first : first + 4096], self.X.shape[1])
-            parts.append(self.net(Cells(*(part.to(device) for part in cells))).cpu().numpy())
+            cells = SparseBatch.of(self.rows, documents[first : first + 4096], self.X.shape[1])
+            parts.append(self.net(SparseBatch(*(part.to(device) for part in cells))).cpu().numpy())
         return np.concatenate(parts)
 
 

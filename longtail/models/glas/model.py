@@ -17,7 +17,7 @@ margins; the paper's own losses are options. s is the shared length of the label
 which (1) does without and BCE needs. With many features, φ is the sum of a linear and a ReLU
 layer's outputs, better than either alone. The block U is that of the batch's distinct labels, at
 most 1024. Kept cells are divided by ρ, so that training and prediction see sums of one size.
-PMI is normalised to at most 1 and cut at 0, as inner products of unit vectors have to meet it.
+PMI is normalized to at most 1 and cut at 0, as inner products of unit vectors have to meet it.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ from longtail.text.tfidf import Tfidf
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
-    from longtail.models.glas.network import Training
+    from longtail.models.glas.network import GLaSTask
     from longtail.training.memory import Needs
 
 Embedding = Literal["linear", "relu", "residual"]
@@ -74,9 +74,9 @@ class GLaS(Neural):
         margin: by how much a relevant label must be ahead of others (margin, mining).
         mined: how many of the hardest labels count (mining).
         regularizer: what keeps the label embeddings apart.
-        strength: weight of the regulariser (the paper's λ; 10 with its margin loss); gravity,
+        strength: weight of the regularizer (the paper's λ; 10 with its margin loss); gravity,
             which pulls at documents too, needs about a thousandth of what the others need.
-        similarity: what inner product the regulariser glas wants of two labels.
+        similarity: what inner product the regularizer glas wants of two labels.
         keep: share of the input cells that input dropout keeps (the paper's ρ).
         dropout: share of the ReLU layer's outputs that are dropped in training.
         idf: weight the features of rows by how rare they are; texts have such weights already.
@@ -188,7 +188,7 @@ class GLaS(Neural):
         self._plan_memory(X, Y, batch_size, kind, progress)
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
         task = self._prepare(weigh_rows(X, weights, self.normalize), Y, kind)
-        plan = self.make_plan(
+        plan = self.make_config(
             self.epochs or _choose_epochs(X.shape[0]),
             batch_size,
             averaging="mean" if self.averaging else None,
@@ -202,11 +202,11 @@ class GLaS(Neural):
         self.index_ = build_label_index(labels, queries, seed=self.seed, progress=progress)
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
-    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "Training":
+    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "GLaSTask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
-        from longtail.models.glas.network import Network, Training
+        from longtail.models.glas.network import GLaSTask, Network
 
         held_out = None
         if self.valid:
@@ -219,7 +219,7 @@ class GLaS(Neural):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
             network = Network(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
-        return Training(self, network, X, Y, held_out, self._n_sampled(n_labels, kind), kind)
+        return GLaSTask(self, network, X, Y, held_out, self._n_sampled(n_labels, kind), kind)
 
     def _map(self, n_features: int) -> Embedding:
         """Return which embedding map suits so many features."""
@@ -278,7 +278,7 @@ class GLaS(Neural):
         return Needs(
             parameters=parameters,
             gradients=gradients,
-            optimiser=2 * parameters,
+            optimizer=2 * parameters,
             activations=activations + 40 * n_cells,
             averages=parameters if self.averaging else 0,
             best=parameters if self.valid else 0,

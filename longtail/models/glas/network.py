@@ -22,9 +22,9 @@ from longtail.runtime.rows import Rows, view_rows
 from longtail.topk import TopK
 from longtail.training import losses
 from longtail.training.layers import (
-    Cells,
-    NormalisedLinear,
+    NormalizedLinear,
     RowAdam,
+    SparseBatch,
     SparseLinear,
     drop_cells,
     read_once,
@@ -34,7 +34,7 @@ from longtail.training.layers import (
 if TYPE_CHECKING:
     from longtail.models.glas.model import Embedding, GLaS, Similarity
 
-BLOCK = 1024  # labels whose inner products a batch regularises
+BLOCK = 1024  # labels whose inner products a batch regularizes
 # A label's first vector has this size. It is small against Adam's steps, so that labels turn
 # quickly to where they belong; 1 in its place cost bibtex a point of P@5 on held-out documents.
 LABEL_SPREAD = 0.03
@@ -102,7 +102,7 @@ class Network(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.first = SparseLinear(n_features, dim)
-        self.second = None if embedding == "linear" else NormalisedLinear(dim, dim)
+        self.second = None if embedding == "linear" else NormalizedLinear(dim, dim)
         self.labels = nn.Parameter(LABEL_SPREAD * torch.randn(n_labels, dim))
         # A label that is neither near nor far should begin with its usual share of documents.
         share = min(share, 0.5)
@@ -111,7 +111,7 @@ class Network(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor(max(10.0, -2.5 * usual)).log())
         self.bias = nn.Parameter(torch.tensor([usual]))
 
-    def embed(self, cells: Cells, dropout: float = 0.0) -> Tensor:
+    def embed(self, cells: SparseBatch, dropout: float = 0.0) -> Tensor:
         """Return φ(x), unit vectors (B, dim)."""
         x = self.first(cells)  # (B, dim)
         if self.second is not None:
@@ -146,7 +146,7 @@ class Network(nn.Module):
 
 
 @dataclass
-class Training:
+class GLaSTask:
     """Algorithm 2, as the trainer's Task."""
 
     model: "GLaS"
@@ -170,7 +170,7 @@ class Training:
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the cells of the documents, their labels, and the labels sampled for them."""
-        batch: dict[str, Any] = Cells.of(self.rows, rows, self.X.shape[1])._asdict()
+        batch: dict[str, Any] = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
         documents, labels = pairs_of(self.pairs, rows)
         own = _draw_labels(self.pairs, rows, rng.random(len(rows)))  # y_1, …, y_B of line 12
         distinct = rng.permutation(np.unique(own[own >= 0]))
@@ -192,9 +192,9 @@ class Training:
         return batch
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
-        """Lines 13 to 18: dropout, the loss of the documents, the regulariser."""
+        """Lines 13 to 18: dropout, the loss of the documents, the regularizer."""
         model, net = self.model, self.net
-        cells = drop_cells(Cells.from_batch(batch), model.keep)
+        cells = drop_cells(SparseBatch.from_batch(batch), model.keep)
         phi = net.embed(cells, model.dropout)
         V = net.all_labels() if self.sampled is None else net.some_labels(batch["candidates"])
         if self.sampled is None and model.loss in ("bce", "softmax"):
@@ -258,7 +258,7 @@ class Training:
         table[rows, columns.long()] = pairs.half()
         return table
 
-    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+    def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
         net = self.net
         if self.sampled is not None:
@@ -268,7 +268,7 @@ class Training:
         ]
         if self.sampled is not None:
             lazy.append(RowAdam(net.labels, learning_rate))
-        taken = {id(p) for optimiser in lazy for p in optimiser.param_groups[0]["params"]}
+        taken = {id(p) for optimizer in lazy for p in optimizer.param_groups[0]["params"]}
         rest = [p for p in net.parameters() if id(p) not in taken]
         return [*lazy, torch.optim.Adam(rest, learning_rate, fused=True)]
 
@@ -284,8 +284,8 @@ class Training:
         found = []
         for first in range(0, X.shape[0], 1024):
             chosen = np.arange(first, min(first + 1024, X.shape[0]))
-            cells = Cells.of(view_rows(X), chosen, X.shape[1])
-            phi = self.net.embed(Cells(*(part.to(device) for part in cells)))
+            cells = SparseBatch.of(view_rows(X), chosen, X.shape[1])
+            phi = self.net.embed(SparseBatch(*(part.to(device) for part in cells)))
             found.append((phi @ V.T).topk(min(5, len(V)), dim=1).indices.cpu().numpy())
         self.net.first.squares.copy_(lengths)
         labels = np.concatenate(found).astype(np.int32)

@@ -57,7 +57,7 @@ class Linear(Model):
         max_depth: at most so many levels of clusters; none means as many as it takes.
         balanced: make clusters equal in size (as Parabel does), or let them differ (Bonsai).
         normalize: scale every document's row to length 1.
-        loss: what a classifier minimises.
+        loss: what a classifier minimizes.
         C: how much a wrong training document counts against large weights.
         bias: value of the constant feature; 0 switches it off.
         tolerance: stop training a node once no step is larger than this.

@@ -6,7 +6,7 @@ updates all of them with a few vector instructions per feature. Each column take
 steps of the one-classifier algorithm (Hsieh et al., ICML 2008; for the logistic loss Yu et
 al., MLJ 2011), only the order of the documents is common to all.
 
-    minimise over w_l   ½‖w_l‖² + C Σ_i loss(y_il · w_l·x_i),   y_il = ±1
+    minimize over w_l   ½‖w_l‖² + C Σ_i loss(y_il · w_l·x_i),   y_il = ±1
 
 with loss(m) = max(0, 1 − m)² ("squared-hinge") or log(1 + e^(−m)) ("logistic"). Every document
 has one more feature, of value `bias`, which is the last row of W.

@@ -1,7 +1,7 @@
 """MNN: documents and their label sets meet as vectors of high cosine.
 
 Zhao et al., "Matching Neural Network for Extreme Multi-Label Learning", 2021. One averaging network
-embeds a document's features, another one its labels. Training makes the cosine of a document and
+embeds a document's features, another one its labels. MNNTask makes the cosine of a document and
 its own label set high, that of a document and other documents' label sets low. No distance between
 labels is needed for that, so that documents which carry rare labels only are learned from as well.
 
@@ -50,9 +50,9 @@ from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 if TYPE_CHECKING:
-    from longtail.models.mnn.network import Choice, Training
+    from longtail.models.mnn.network import Choice, MNNTask
     from longtail.training.memory import Needs
-    from longtail.training.task import Plan
+    from longtail.training.task import TrainingConfig
 
 Embedding = Literal["average", "residual"]
 Loss = Literal["graded", "softmax", "hardest"]
@@ -193,14 +193,14 @@ class MNN(Neural):
         self._plan_memory(X, Y, batch_size, kind, progress)
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
         rows = weigh_rows(X, weights, self.normalize)
-        plan = self.make_plan(self.epochs, batch_size, precision=PRECISION)
+        plan = self.make_config(self.epochs, batch_size, precision=PRECISION)
         choice = None if self.valid else self._try(rows, Y, plan, progress)
         task = self._prepare(rows, Y, self.valid)
         self.train_task(task, plan, X, Y, progress)
         self._keep(task, choice, weights, X, Y, progress)
 
     def _try(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, plan: "Plan", progress: Progress
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, plan: "TrainingConfig", progress: Progress
     ) -> "Choice | None":
         """Train without some documents and choose how to rank by these; None: nothing to choose."""
         if not self._is_open():
@@ -222,11 +222,11 @@ class MNN(Neural):
             return False
         return None in (self.rank, self.n_neighbours, self.temperature)
 
-    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, share: float) -> "Training":
+    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, share: float) -> "MNNTask":
         """Return what the trainer needs, with a share of the documents held out."""
         import torch
 
-        from longtail.models.mnn.network import Network, Training
+        from longtail.models.mnn.network import MNNTask, Network
 
         held_out = None
         kept, held = hold_out(X.shape[0], share, self.seed)
@@ -236,11 +236,11 @@ class MNN(Neural):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             network = Network(X.shape[1], Y.shape[1], self.dim, self.embedding)
-        return Training(self, network, X, Y, held_out)
+        return MNNTask(self, network, X, Y, held_out)
 
     def _keep(
         self,
-        task: "Training",
+        task: "MNNTask",
         choice: "Choice | None",
         weights: NDArray[np.float32],
         X: sp.csr_matrix,
@@ -303,7 +303,7 @@ class MNN(Neural):
         return Needs(
             parameters=parameters,
             gradients=4 * (touched * self.dim + second),
-            optimiser=2 * parameters,
+            optimizer=2 * parameters,
             activations=max(step, search),
             best=parameters if self.valid else 0,
         )

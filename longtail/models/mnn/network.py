@@ -17,7 +17,7 @@ from longtail.models.embedder import Embedder
 from longtail.runtime.rows import view_rows
 from longtail.search.voters import aggregate, weigh_votes
 from longtail.topk import TopK
-from longtail.training.layers import Cells, NormalisedLinear, RowAdam, multiply, read_once
+from longtail.training.layers import NormalizedLinear, RowAdam, SparseBatch, multiply, read_once
 
 if TYPE_CHECKING:
     from longtail.models.mnn.model import MNN, Embedding, Rank
@@ -32,7 +32,7 @@ TEMPERATURES = (0.02, 0.03, 0.05, 0.1, 0.2)  # and how fast the weight of a neig
 # -- the paper's equations ----------------------------------------------------------------------
 
 
-def drop_features(cells: Cells, keep: float) -> Cells:
+def drop_features(cells: SparseBatch, keep: float) -> SparseBatch:
     """Equations (5) and (6): each feature stays with probability `keep`, the mean is over these.
 
     A kept value is multiplied by K/‖r‖₁, which makes the sum over the document's features K times
@@ -88,7 +88,7 @@ def sample_negatives(possible: Tensor, h: int) -> Tensor:
 # -- our own losses ------------------------------------------------------------------------------
 
 
-def overlap(labels: Cells) -> Tensor:
+def overlap(labels: SparseBatch) -> Tensor:
     """Return |y_i ∩ y_j| / √(|y_i|·|y_j|) (B, B): the cosines of the documents' label vectors.
 
     Row i sums, over the labels of i, who else carries them; so the cost follows the pairs.
@@ -143,10 +143,10 @@ class Network(nn.Module):
         super().__init__()
         self.features = read_once(nn.Parameter(torch.randn(n_features, dim) / dim**0.5))  # W'_e
         self.labels = read_once(nn.Parameter(torch.randn(n_labels, dim) / dim**0.5))  # W_e
-        self.second = None if embedding == "average" else NormalisedLinear(dim, dim)
+        self.second = None if embedding == "average" else NormalizedLinear(dim, dim)
         self.log_scale = nn.Parameter(torch.tensor(FIRST_SCALE).log())
 
-    def embed(self, cells: Cells, dropout: float = 0.0) -> Tensor:
+    def embed(self, cells: SparseBatch, dropout: float = 0.0) -> Tensor:
         """Return f_x (B, dim), equation (4) times K."""
         x = multiply(cells, self.features)  # (B, dim)
         if self.second is None:
@@ -154,7 +154,7 @@ class Network(nn.Module):
         y: Tensor = self.second(F.dropout(F.relu(x), dropout, self.training))  # (B, dim)
         return x + y
 
-    def embed_labels(self, labels: Cells) -> Tensor:
+    def embed_labels(self, labels: SparseBatch) -> Tensor:
         """Return f_y (B, dim), equation (3) times T."""
         return multiply(labels, self.labels)  # (B, dim)
 
@@ -170,7 +170,7 @@ class Network(nn.Module):
         return Embedder(weights, table, np.zeros(dim, np.float32), second, second_bias, residual)
 
 
-class Training:
+class MNNTask:
     """The trainer's Task; documents without labels, which match nothing, are left out."""
 
     def __init__(
@@ -190,15 +190,15 @@ class Training:
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the documents' features and their labels."""
-        cells = Cells.of(self.rows, rows, self.X.shape[1])._asdict()
-        labels = Cells.of(self.pairs, rows, self.Y.shape[1])._asdict()
+        cells = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
+        labels = SparseBatch.of(self.pairs, rows, self.Y.shape[1])._asdict()
         return {**cells, **{f"label_{name}": part for name, part in labels.items()}}
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Compare every document of the batch with every label set of the batch."""
         model, net = self.model, self.net
-        cells = drop_features(Cells.from_batch(batch), model.keep)
-        labels = Cells(*(batch[f"label_{name}"] for name in Cells._fields))
+        cells = drop_features(SparseBatch.from_batch(batch), model.keep)
+        labels = SparseBatch(*(batch[f"label_{name}"] for name in SparseBatch._fields))
         c = cosines(net.embed(cells, model.dropout), net.embed_labels(labels))  # (B, B)
         target = overlap(labels)
         if model.loss == "hardest":
@@ -211,7 +211,7 @@ class Training:
             return loss
         return loss + model.contrast * softmax_loss(c, target, net.log_scale.exp())
 
-    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+    def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the tables, of which a batch touches rows, Adam for the rest."""
         net = self.net
         rest = [net.log_scale, *(net.second.parameters() if net.second is not None else ())]
@@ -242,7 +242,7 @@ class Choice(NamedTuple):
 
 
 @torch.no_grad()
-def choose_ranking(task: Training) -> Choice:
+def choose_ranking(task: MNNTask) -> Choice:
     """Return the way of ranking that is best on the held-out documents, by P@1 + P@3 + P@5.
 
     What the model's parameters say is not chosen.
@@ -294,8 +294,8 @@ def _embed_in_parts(embed: Any, X: sp.csr_matrix, device: torch.device) -> Tenso
     rows, parts = view_rows(X), []
     for first in range(0, X.shape[0], 4096):
         chosen = np.arange(first, min(first + 4096, X.shape[0]))
-        cells = Cells.of(rows, chosen, X.shape[1])
-        parts.append(F.normalize(embed(Cells(*(part.to(device) for part in cells))), dim=1))
+        cells = SparseBatch.of(rows, chosen, X.shape[1])
+        parts.append(F.normalize(embed(SparseBatch(*(part.to(device) for part in cells))), dim=1))
     return torch.cat(parts)
 
 

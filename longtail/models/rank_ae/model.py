@@ -49,7 +49,7 @@ from longtail.text.word_vectors import read_term_vectors
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
-    from longtail.models.rank_ae.network import Training
+    from longtail.models.rank_ae.network import RankAETask
     from longtail.training.memory import Needs
 
 ALL_LABELS = {"cpu": 50_000, "cuda": 500_000}  # up to so many, every batch scores all labels
@@ -206,7 +206,7 @@ class RankAE(Neural):
         self._plan_memory(X, Y, word_dim, batch_size, kind, progress)
         weights = self._weigh(X, dense)
         task = self._prepare(weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, kind)
-        plan = self.make_plan(self.epochs, batch_size)
+        plan = self.make_config(self.epochs, batch_size)
         self.train_task(task, plan, X, Y, progress)
         net = task.net.cpu().requires_grad_(False)
         labels = np.hstack([net.labels.numpy(), net.bias.numpy()[:, None]])
@@ -246,11 +246,11 @@ class RankAE(Neural):
         vectors: NDArray[np.float32] | None,
         word_dim: int,
         kind: str,
-    ) -> "Training":
+    ) -> "RankAETask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
-        from longtail.models.rank_ae.network import Network, Training
+        from longtail.models.rank_ae.network import Network, RankAETask
 
         held_out = None
         if self.valid:
@@ -263,7 +263,7 @@ class RankAE(Neural):
             net = Network(self, X.shape[1], Y.shape[1], signed, word_dim)
         if vectors is not None:
             net.begin_with(vectors)
-        return Training(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], kind))
+        return RankAETask(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], kind))
 
     def _n_sampled(self, n_labels: int, kind: str) -> int | None:
         """Return how many labels to sample for a batch, None if it scores all."""
@@ -321,7 +321,7 @@ class RankAE(Neural):
         return Needs(
             parameters=parameters,
             gradients=4 * (touched + n_scored * h + layers),
-            optimiser=2 * parameters,
+            optimizer=2 * parameters,
             activations=activations + 40 * n_cells,
             best=parameters if self.valid else 0,
         )

@@ -19,7 +19,14 @@ from longtail.models.rank_ae.reader import Reader
 from longtail.runtime.rows import view_rows
 from longtail.topk import TopK
 from longtail.training import losses
-from longtail.training.layers import Cells, RowAdam, drop_cells, multiply, read_once, take_rows
+from longtail.training.layers import (
+    RowAdam,
+    SparseBatch,
+    drop_cells,
+    multiply,
+    read_once,
+    take_rows,
+)
 
 if TYPE_CHECKING:
     from longtail.models.rank_ae.model import RankAE
@@ -213,7 +220,7 @@ class Network(nn.Module):
         given = torch.from_numpy(vectors)[known]
         self.words[known] = given * (WORD_SPREAD / given.square().mean().sqrt())
 
-    def embed(self, cells: Cells) -> Tensor:
+    def embed(self, cells: SparseBatch) -> Tensor:
         """F: return x_h (B, h)."""
         v = cells.value[:, None]
         e = take_rows(self.words, cells.touched)  # (U, C), each word once
@@ -235,7 +242,7 @@ class Network(nn.Module):
         x_h: Tensor = self.project(F.normalize(x, dim=1))  # (B, C) to (B, h)
         return x_h.float()
 
-    def encode(self, labels: Cells) -> Tensor:
+    def encode(self, labels: SparseBatch) -> Tensor:
         """E: return y_h (B, h)."""
         y = multiply(labels, self.encode_first) + self.encode_bias
         dropped = F.dropout(F.relu(y), self.model.dropout, self.training)
@@ -259,7 +266,7 @@ class Network(nn.Module):
 
 
 @dataclass
-class Training:
+class RankAETask:
     """Equation (1), as the trainer's Task."""
 
     model: "RankAE"
@@ -277,8 +284,8 @@ class Training:
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the cells of the documents, those of their labels, and the labels sampled."""
-        batch: dict[str, Any] = Cells.of(self.rows, rows, self.X.shape[1])._asdict()
-        for name, tensor in Cells.of(self.pairs, rows, self.Y.shape[1])._asdict().items():
+        batch: dict[str, Any] = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
+        for name, tensor in SparseBatch.of(self.pairs, rows, self.Y.shape[1])._asdict().items():
             batch[f"y.{name}"] = tensor
         documents, labels = pairs_of(self.pairs, rows)
         if self.sampled is not None:  # then a label is known by its place among the candidates
@@ -292,8 +299,8 @@ class Training:
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Equation (1); a document without labels has neither y_h nor anything to rank."""
         model, net = self.model, self.net
-        labels = Cells(*(batch[f"y.{name}"] for name in Cells._fields))
-        x_h = net.embed(drop_cells(Cells.from_batch(batch), model.keep))
+        labels = SparseBatch(*(batch[f"y.{name}"] for name in SparseBatch._fields))
+        x_h = net.embed(drop_cells(SparseBatch.from_batch(batch), model.keep))
         y_h = net.encode(labels)
         labelled = torch.diff(labels.start) > 0
         L_h = (x_h - y_h).square().mean(1).mul(labelled).mean()
@@ -314,7 +321,7 @@ class Training:
             return losses.bce(scores.float(), relevant)
         return ranking(scores.float(), relevant, model.margin)
 
-    def optimisers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
+    def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
         net = self.net
         by_row = [net.words, net.encode_first]
@@ -334,8 +341,8 @@ class Training:
         net, found = self.net, []
         for first in range(0, X.shape[0], 1024):
             chosen = np.arange(first, min(first + 1024, X.shape[0]))
-            cells = Cells.of(view_rows(X), chosen, X.shape[1])
-            z = net.decode(net.embed(Cells(*(part.to(net.bias.device) for part in cells))))
+            cells = SparseBatch.of(view_rows(X), chosen, X.shape[1])
+            z = net.decode(net.embed(SparseBatch(*(part.to(net.bias.device) for part in cells))))
             scores = torch.addmm(net.bias, z, net.labels.T)  # (1024, L)
             found.append(scores.topk(min(5, len(net.bias)), dim=1).indices.cpu().numpy())
         labels = np.concatenate(found).astype(np.int32)
