@@ -201,9 +201,9 @@ class Training:
         if self.taken:
             limit = self.deadline + (OVERRUN - 1) * (self.plan.budget or 0)
         model.fit(self._documents(model, kept), progress=Limited(self.progress, name, limit))
-        if hasattr(model, "keep_beginnings") and self.dataset.texts is not None:
+        if hasattr(model, "keep_snippets") and self.dataset.texts is not None:
             texts = self.dataset.texts
-            model.keep_beginnings(texts if kept is None else [texts[i] for i in kept.tolist()])
+            model.keep_snippets(texts if kept is None else [texts[i] for i in kept.tolist()])
         if folder is not None:
             self._keep(model, facts, folder)
         return model
