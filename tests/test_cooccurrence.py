@@ -1,9 +1,9 @@
-"""Word vectors from the company that words keep."""
+"""Word vectors from the words that occur near one another."""
 
 import numpy as np
 import pytest
 
-from longtail.text.ppmi import WINDOW, decompose, find_company, learn_word_vectors
+from longtail.text.ppmi import WINDOW, build_ppmi, decompose, learn_word_vectors
 from longtail.text.tokens import TokenRows
 
 
@@ -12,7 +12,7 @@ def rows_of(*documents):
     return TokenRows(start, np.array([word for each in documents for word in each], np.int32))
 
 
-def literal_company(documents, n_words):
+def literal_ppmi(documents, n_words):
     """M of the module's docstring, pair by pair."""
     counts = np.zeros((n_words, n_words))
     for words in documents:
@@ -26,36 +26,36 @@ def literal_company(documents, n_words):
     return np.where(counts > 0, np.maximum(found, 0), 0)
 
 
-def test_company_is_counted_as_defined():
+def test_ppmi_is_counted_as_defined():
     rng = np.random.default_rng(0)
     documents = [rng.integers(0, 30, length).tolist() for length in (40, 1, 3, 25)]
-    found = find_company(rows_of(*documents), 32)
-    np.testing.assert_allclose(found.toarray(), literal_company(documents, 32), atol=1e-6)
+    found = build_ppmi(rows_of(*documents), 32)
+    np.testing.assert_allclose(found.toarray(), literal_ppmi(documents, 32), atol=1e-6)
 
 
 def test_many_words_are_cut_into_tasks():
     rng = np.random.default_rng(0)
     documents = [rng.integers(0, 1000, 30).tolist() for _ in range(20)]
-    found = find_company(rows_of(*documents), 1000)
-    np.testing.assert_allclose(found.toarray(), literal_company(documents, 1000), atol=1e-5)
+    found = build_ppmi(rows_of(*documents), 1000)
+    np.testing.assert_allclose(found.toarray(), literal_ppmi(documents, 1000), atol=1e-5)
 
 
 def test_too_many_documents_are_thinned_out(monkeypatch):
     monkeypatch.setattr("longtail.text.ppmi.MOST_TOKENS", 4)
     documents = [[0, 1], [2, 3], [0, 1], [2, 3]]
-    assert find_company(rows_of(*documents), 4)[2:].nnz == 0
+    assert build_ppmi(rows_of(*documents), 4)[2:].nnz == 0
 
 
 def test_decomposition_is_the_exact_one_up_to_signs():
     rng = np.random.default_rng(1)
-    company = find_company(rows_of(*(rng.integers(0, 50, 30).tolist() for _ in range(40))), 50)
-    found = decompose(company, 45, np.random.default_rng(0))
-    U, S, _ = np.linalg.svd(company.toarray())
+    ppmi = build_ppmi(rows_of(*(rng.integers(0, 50, 30).tolist() for _ in range(40))), 50)
+    found = decompose(ppmi, 45, np.random.default_rng(0))
+    U, S, _ = np.linalg.svd(ppmi.toarray())
     np.testing.assert_allclose(np.linalg.norm(found[:, :5], axis=0) ** 2, S[:5], rtol=1e-4)
     np.testing.assert_allclose(abs(found[:, :3]), abs(U[:, :3] * np.sqrt(S[:3])), atol=1e-3)
 
 
-def test_words_in_the_same_company_are_alike():
+def test_words_near_the_same_words_are_alike():
     rng = np.random.default_rng(0)
     # Words 0 and 1 stand among 10–19, words 2 and 3 among 20–29; none of them beside each other.
     documents = [

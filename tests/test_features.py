@@ -12,8 +12,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError
 from longtail.runtime.store import Files, read_folder, write_folder
-from longtail.text import tfidf as features
 from longtail.text.tfidf import Tfidf
+from longtail.text.words import word_pattern
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
@@ -43,7 +43,7 @@ def assert_as_scikit_learn(texts: list[str], ngrams: int, min_df: int) -> None:
         sublinear_tf=True,
         ngram_range=(1, ngrams),
         min_df=min_df,
-        token_pattern=features._unicode_word().pattern,
+        token_pattern=word_pattern().pattern,
         dtype=np.float32,
     )
     got, expected = ours.fit_transform(texts), theirs.fit_transform(texts)

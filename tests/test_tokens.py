@@ -193,11 +193,11 @@ def test_saved_and_loaded_it_reads_the_same():
 @pytest.mark.parametrize(
     ("config", "words", "reason"),
     [
-        ({"kind": "words"}, ["a"], "padding and the unknown word do not lead"),
-        ({"kind": "words"}, ["<padding>", "<unknown>", "a", "a"], "a word stands twice"),
-        ({"kind": "pieces"}, ["<padding>", "<unknown>"], "their kind is not words"),
-        ({"kind": "words", "max_length": -1}, ["<padding>", "<unknown>"], "'max_length' parameter"),
-        ({"kind": "words", "colour": 1}, ["<padding>", "<unknown>"], "colour"),
+        ({"type": "words"}, ["a"], "padding and the unknown word do not lead"),
+        ({"type": "words"}, ["<padding>", "<unknown>", "a", "a"], "a word stands twice"),
+        ({"type": "pieces"}, ["<padding>", "<unknown>"], "their type is not words"),
+        ({"type": "words", "max_length": -1}, ["<padding>", "<unknown>"], "'max_length' parameter"),
+        ({"type": "words", "colour": 1}, ["<padding>", "<unknown>"], "colour"),
         (None, ["<padding>", "<unknown>"], "tokens"),
     ],
 )

@@ -5,16 +5,12 @@ by side. The counting is done here all the same: pairs counted as pairs of word 
 of pairs counted as strings, one document costs microseconds, and the state is a plain list of terms
 and one array.
 
-A word is a run of letters, digits and underscores, with a trailing `++` or `#`, so that `c`, `c++`
-and `c#` are three words. Accents are kept by default: they tell words apart in most languages.
+What a word is, `words` says. Accents are kept by default: they tell words apart in most languages.
 """
 
-import re
 import unicodedata
-from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -22,18 +18,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError
+from longtail.errors import ModelFileError, NotFittedError, ParameterError
 from longtail.runtime.store import Files
+from longtail.text.words import find_words, no_words_error, number_words, word_pattern
 
 UNKNOWN = -1
 
-# Words a text may have on average if pairs are to be counted too. On validation parts, pairs raise
+# Words a text may have on average if pairs are to be counted too. On validation splits, pairs raise
 # the linear model's P@1 by 1.1 on library titles (10 words) and by 1.4 on package descriptions
 # (69 words); on questions (119 words) they lower it by 0.4 and cost four times as much.
 SHORT_TEXT = 100
-
-_WORD = r"[\w{marks}]+(?:\+\+|#(?![\w#]))?"
-_ASCII_WORD = re.compile(_WORD.format(marks=""), re.ASCII)
 
 
 class _Terms(NamedTuple):
@@ -127,7 +121,7 @@ class Tfidf:
         places: dict[int, list[tuple[int, int]]] = {}
         previous = (UNKNOWN, 0)
         n_words = len(self._words)
-        for match in _unicode_word().finditer(text):
+        for match in word_pattern().finditer(text):
             for word in self._words_of(match.group()):
                 term = self._ids.get(word, UNKNOWN)
                 if term != UNKNOWN:
@@ -143,7 +137,7 @@ class Tfidf:
     def to_files(self, files: Files) -> None:
         """Add the settings, the terms and their weights to a model's files."""
         self._check_fitted()
-        files.config["features"] = {"kind": "tfidf", **self._settings()}
+        files.config["features"] = {"type": "tfidf", **self._settings()}
         files.arrays["features.idf"] = self.idf_
         files.texts["vocabulary"] = self.feature_names_
 
@@ -153,8 +147,8 @@ class Tfidf:
         try:
             settings = dict(files.config["features"])
             idf, terms = files.arrays["features.idf"], files.texts["vocabulary"]
-            if settings.pop("kind") != "tfidf":
-                raise ValueError("their kind is not tfidf")
+            if settings.pop("type") != "tfidf":
+                raise ValueError("their type is not tfidf")
             loaded = cls(**settings)
             loaded._check_settings()
             loaded._set_terms(*_split_terms(terms))
@@ -202,7 +196,7 @@ class Tfidf:
         tokens = self._tokenize(texts, lambda words: map(seen.__getitem__, words))
         words, tokens = _select_words(list(seen), tokens, self.min_df)
         if not words:
-            raise _no_words(len(tokens.starts) - 1, len(seen), self.min_df)
+            raise no_words_error(len(tokens.starts) - 1, len(seen), "min_df", self.min_df)
         pairs = np.empty(0, dtype=np.int64)
         if self.ngrams == 2 or (self.ngrams is None and _are_short(tokens)):
             pairs = _select_pairs(tokens, len(words), self.min_pair_df)
@@ -235,29 +229,16 @@ class Tfidf:
         self, texts: Iterable[str], to_ids: Callable[[list[str]], Iterable[int]]
     ) -> _Terms:
         """Return the word ids of all texts."""
-        if isinstance(texts, str | bytes):
-            raise DataError(f"texts must be a list of strings. Got one {type(texts).__name__}.")
-        ids, starts = array("i"), array("q", [0])
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise DataError(
-                    f"texts must be strings. Got {type(text).__name__} for document {row}, "
-                    "counted from 0; write a document without text as an empty string"
-                )
-            ids.extend(to_ids(self._words_of(text)))
-            starts.append(len(ids))
-        return _Terms(np.asarray(ids, dtype=np.int32), np.asarray(starts, dtype=np.int64))
+        starts, ids = number_words(texts, self._words_of, to_ids)
+        return _Terms(ids, starts)
 
     def _words_of(self, text: str) -> list[str]:
         if self.lowercase:
             text = text.lower()
-        if text.isascii():
-            return _ASCII_WORD.findall(text)
-        if self.accents == "strip":
+        if self.accents == "strip" and not text.isascii():
             parts = unicodedata.normalize("NFKD", text)
             text = "".join(part for part in parts if not unicodedata.combining(part))
-        # An accent written as a character of its own makes the same word as a built-in one.
-        return _unicode_word().findall(unicodedata.normalize("NFC", text))
+        return find_words(text)
 
     def _count(self, words: _Terms) -> sp.csr_matrix:
         """Return how often each document holds each term."""
@@ -289,24 +270,6 @@ def _wrong(name: str, expected: str, value: object) -> ParameterError:
     return ParameterError(
         f"The '{name}' parameter of Tfidf must be {expected}. Got {value!r} instead."
     )
-
-
-def _no_words(n_texts: int, n_words: int, min_df: int) -> DataError:
-    if n_words:
-        return DataError(
-            f"no word occurs in at least {min_df} of the {n_texts} texts; choose a lower min_df"
-        )
-    return DataError(
-        f"there is not a single word in the {n_texts} texts; "
-        "check that the right file and the right column were read"
-    )
-
-
-@cache
-def _unicode_word() -> re.Pattern[str]:
-    """Return the pattern of a word whose letters may carry marks, such as Hindi's vowel signs."""
-    marks = (chr(i) for i in range(0x300, 0x10000) if unicodedata.category(chr(i))[0] == "M")
-    return re.compile(_WORD.format(marks="".join(marks)))
 
 
 def _are_short(tokens: _Terms) -> bool:

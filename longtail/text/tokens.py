@@ -1,26 +1,16 @@
 """Tokens: raw texts → rows of word ids in the order of the text, for models that read it.
 
-A word is what it is for Tfidf: a run of letters, digits and underscores, with a trailing `++` or
-`#`, in lower case. Beyond that, a character of a script that sets no blanks between words (Chinese,
-Japanese but for katakana, Thai, …) is a word of its own, and so is an emoji or a flag. All else,
-such as punctuation and control characters, stands between words.
-
-The words are found here and not by a library: on 50,000 library titles and on 33,000 questions,
-Python's own regular expressions and one dictionary took a third of the processor time of the
-`tokenizers` package with the same pattern, and less time even where that used two cores. They also
-take any string, half a surrogate pair included.
+What a word is, `words` says; here words are in lower case, and a character of a script that sets
+no blanks between words, an emoji or a flag is a word of its own.
 """
 
 import json
 import os
-import re
 import secrets
-import unicodedata
-from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from hashlib import blake2b
 from itertools import repeat
 from pathlib import Path
@@ -30,23 +20,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from longtail.errors import DataError, LongtailError, ModelFileError, NotFittedError, ParameterError
+from longtail.errors import LongtailError, ModelFileError, NotFittedError, ParameterError
 from longtail.runtime.store import Files
+from longtail.text.words import find_words, no_words_error, number_words, word_pattern
 
 PADDING, UNKNOWN = 0, 1
 SPECIAL = ["<padding>", "<unknown>"]  # no words, as no word has a "<" in it
 
 LONGEST_WORD = 100  # characters; longer ones are no words of any language, and never known
 WIDE = 16  # characters a word takes, with room to spare, to begin with in a long text
-
-_TAIL = r"(?:\+\+|#(?![\w#]))?"
-_ASCII_WORD = re.compile(rf"\w+{_TAIL}", re.ASCII)
-# Han, hiragana, Thai, Lao, Myanmar, Khmer
-_UNSPACED = (
-    r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff\u3005\u3007\u3041-\u309f"
-    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-)
-_EMOJI = r"[\u2600-\u27bf\U0001f300-\U0001f3fa\U0001f400-\U0001faff]|[\U0001f1e6-\U0001f1ff]{2}"
 
 
 class TokenRows(NamedTuple):
@@ -164,7 +146,7 @@ class Tokens:
     def to_files(self, files: Files) -> None:
         """Add the settings and the words to a model's files."""
         self._check_fitted()
-        files.config["tokens"] = {"kind": "words", **self._settings()}
+        files.config["tokens"] = {"type": "words", **self._settings()}
         files.texts["words"] = self.words_
 
     @classmethod
@@ -173,8 +155,8 @@ class Tokens:
         try:
             settings = dict(files.config["tokens"])
             words = list(files.texts["words"])
-            if settings.pop("kind") != "words":
-                raise ValueError("their kind is not words")
+            if settings.pop("type") != "words":
+                raise ValueError("their type is not words")
             loaded = cls(**settings)
             loaded._check_settings()
             loaded._set_words(words)
@@ -219,7 +201,7 @@ class Tokens:
         kept = [i for i, name in enumerate(names) if len(name) <= LONGEST_WORD]
         kept = [i for i in kept if held[i] >= self.min_documents]
         if not kept:
-            raise _no_words(rows.n_documents, len(names), self.min_documents)
+            raise no_words_error(rows.n_documents, len(names), "min_documents", self.min_documents)
         kept.sort(key=lambda i: (-held[i], names[i]))
         del kept[self.max_words :]
         new_id = np.full(len(names), UNKNOWN, np.int32)
@@ -231,18 +213,9 @@ class Tokens:
         self, texts: Iterable[str], to_ids: Callable[[list[str]], Iterable[int]]
     ) -> TokenRows:
         """Return the ids of the words of all texts."""
-        if isinstance(texts, str | bytes):
-            raise DataError(f"texts must be a list of strings. Got one {type(texts).__name__}.")
-        ids, start = array("i"), array("q", [0])
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise DataError(
-                    f"texts must be strings. Got {type(text).__name__} for document {row}, "
-                    "counted from 0; write a document without text as an empty string"
-                )
-            ids.extend(to_ids(_find_words(text, self.max_length)))
-            start.append(len(ids))
-        return TokenRows(np.asarray(start, np.int64), np.asarray(ids, np.int32))
+        return TokenRows(
+            *number_words(texts, lambda text: _find_words(text, self.max_length), to_ids)
+        )
 
     def _fingerprint(self, texts: Iterable[str]) -> str:
         """Return a few characters that change with the settings and the texts."""
@@ -271,47 +244,17 @@ def _find_words(text: str, limit: int) -> list[str]:
     """Return the first words of a text, of a long one without looking at the rest."""
     width = limit * WIDE
     while True:
-        words = _all_words(text[:width])
+        words = find_words(text[:width].lower(), single_characters=True)
         # The last word of a part may be cut: it has to be one that is not wanted.
         if len(words) > limit or width >= len(text):
             return words[:limit]
         width *= 4
 
 
-def _all_words(text: str) -> list[str]:
-    text = text.lower()
-    if text.isascii():
-        return _ASCII_WORD.findall(text)
-    # An accent written as a character of its own makes the same word as a built-in one.
-    return _unicode_word().findall(unicodedata.normalize("NFC", text))
-
-
 def _find_places(text: str, limit: int) -> list[tuple[int, int]]:
     """Return where the first words of a text begin and end."""
-    found = _unicode_word().finditer(text)
+    found = word_pattern(single_characters=True).finditer(text)
     return [match.span() for _, match in zip(range(limit), found, strict=False)]
-
-
-@cache
-def _unicode_word() -> re.Pattern[str]:
-    """Return the pattern of a word in any script; letters may carry marks, as in Hindi."""
-    every = map(chr, range(0x300, 0x10000))
-    marks = "".join(mark for mark in every if unicodedata.category(mark)[0] == "M")
-    letter = rf"[^\W{_UNSPACED}]"
-    word = rf"{letter}+(?:[{marks}]+{letter}*)*{_TAIL}"
-    return re.compile(rf"{word}|(?=\w)[{_UNSPACED}][{marks}]*|{_EMOJI}")
-
-
-def _no_words(n_texts: int, n_words: int, min_documents: int) -> DataError:
-    if n_words:
-        return DataError(
-            f"no word occurs in at least {min_documents} of the {n_texts} texts; "
-            "choose a lower min_documents"
-        )
-    return DataError(
-        f"there is not a single word in the {n_texts} texts; "
-        "check that the right file and the right column were read"
-    )
 
 
 # ------------------------------------------------------------------------------ rows and the disk
