@@ -1,10 +1,10 @@
 """`python -m bench.index_latency`: how soon the index answers one query, and what it finds.
 
-The vectors are made up: topics within fields, so that there is something to divide into cells. As
+The vectors are made up: topics within fields, so that there is something to divide into lists. As
 a document has several labels, a query is the sum of three vectors of three topics, and as much
-noise. `--spread` takes the topics away, which leaves nothing that cells could follow.
-Beside ours stand the plain numpy product and, where it is installed, faiss' IVF with as many cells
-and the fewest of them opened that reach the same recall. Each size runs in a process of its own.
+noise. `--spread` takes the topics away, which leaves nothing that lists could follow.
+Beside ours stand the plain numpy product and, where it is installed, faiss' IVF with as many lists
+and the fewest of them probed that reach the same recall. Each size runs in a process of its own.
 """
 
 import argparse
@@ -29,7 +29,7 @@ Search = Callable[[Floats], Ids]
 
 K = 10
 SIZES = "25000x512,100000x512,1000000x256,1000000x512"
-HEADINGS = ["vectors", "method", "cells opened", "recall@10", "build s", "one p50 ms", "p99 ms"]
+HEADINGS = ["vectors", "method", "lists probed", "recall@10", "build s", "one p50 ms", "p99 ms"]
 HEADINGS += ["batch queries/s", "peak MB"]
 
 
@@ -76,7 +76,7 @@ def measure(args: argparse.Namespace) -> list[list[str]]:
     start = time.perf_counter()
     exact = build_index(vectors, method="exact")
     truth, _ = exact.search(queries, K)
-    _ = exact.codes
+    _ = exact.quantized
     seconds = time.perf_counter() - start
     rows = [_row(args.one, "exact", "all", seconds, _searcher(exact), queries, truth)]
     del exact
@@ -85,10 +85,10 @@ def measure(args: argparse.Namespace) -> list[list[str]]:
         vectors, method="approximate", queries=examples, recall=args.recall, recall_at=K
     )
     seconds = time.perf_counter() - start
-    opened = f"{index.n_probed} of {index.n_cells}"
-    rows.append(_row(args.one, "approximate", opened, seconds, _searcher(index), queries, truth))
+    probed = f"{index.n_probes} of {index.n_lists}"
+    rows.append(_row(args.one, "approximate", probed, seconds, _searcher(index), queries, truth))
     if args.faiss:
-        rows.append(_faiss_row(args, index.n_cells, vectors, queries, truth))
+        rows.append(_faiss_row(args, index.n_lists, vectors, queries, truth))
 
     def plain(queries: Floats) -> Ids:
         return np.argpartition(-(queries @ vectors.T), K, axis=1)[:, :K]
@@ -102,14 +102,14 @@ def _searcher(index: Index) -> Search:
 
 
 def _faiss_row(
-    args: argparse.Namespace, n_cells: int, vectors: Floats, queries: Floats, truth: Ids
+    args: argparse.Namespace, n_lists: int, vectors: Floats, queries: Floats, truth: Ids
 ) -> list[str]:
     import faiss
 
     faiss.omp_set_num_threads(args.threads)
     start = time.perf_counter()
     dim = vectors.shape[1]
-    ivf = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, n_cells, faiss.METRIC_INNER_PRODUCT)
+    ivf = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, n_lists, faiss.METRIC_INNER_PRODUCT)
     ivf.cp.max_points_per_centroid = 64
     ivf.train(vectors)
     ivf.add(vectors)
@@ -118,7 +118,7 @@ def _faiss_row(
     def find(queries: Floats) -> Ids:
         return ivf.search(queries, K)[1]
 
-    low, high = 1, n_cells
+    low, high = 1, n_lists
     while low < high:
         ivf.nprobe = (low + high) // 2
         if recall_of(find(queries), truth) >= args.recall:
@@ -126,7 +126,7 @@ def _faiss_row(
         else:
             low = ivf.nprobe + 1
     ivf.nprobe = low
-    return _row(args.one, "faiss IVF", f"{low} of {n_cells}", seconds, find, queries, truth)
+    return _row(args.one, "faiss IVF", f"{low} of {n_lists}", seconds, find, queries, truth)
 
 
 def recall_of(found: Ids, truth: Ids) -> float:
@@ -137,7 +137,7 @@ def recall_of(found: Ids, truth: Ids) -> float:
 def _row(
     size: str,
     method: str,
-    opened: str,
+    probed: str,
     build_seconds: float,
     search: Search,
     queries: Floats,
@@ -157,7 +157,7 @@ def _row(
     rate = len(queries) / (time.perf_counter() - start)
     p50, p99 = np.percentile(seconds, [50, 99]) * 1e3
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    row = [size.replace("x", " × "), method, opened, f"{recall:.4f}", f"{build_seconds:.1f}"]
+    row = [size.replace("x", " × "), method, probed, f"{recall:.4f}", f"{build_seconds:.1f}"]
     return [*row, f"{p50:.3f}", f"{p99:.3f}", f"{rate:,.0f}", f"{peak:,.0f}"]
 
 

@@ -169,8 +169,8 @@ def test_linear_has_one_layer_and_the_network_two():
 
 def test_clusters_are_made_and_searched_as_told():
     model = DXML(**SMALL, clusters=6, searched=2).fit(planted_dataset())
-    assert model.voters_.index.n_cells == 6
-    assert model.voters_.index.n_probed == 2
+    assert model.voters_.index.n_lists == 6
+    assert model.voters_.index.n_probes == 2
     assert DXML(**SMALL).fit(planted_dataset()).voters_.index.exact
     assert 0 < model.voters_.index.recall < 1
     enough = DXML(**SMALL, clusters=6).fit(planted_dataset())
@@ -181,8 +181,8 @@ def test_many_documents_are_clustered_and_few_of_them_looked_at(monkeypatch):
     monkeypatch.setattr(dxml_model, "LARGEST_EXACT", 1000)
     monkeypatch.setattr(dxml_model, "MOST_SEARCHED", 60)
     model = DXML(**SMALL).fit(planted_dataset())
-    assert model.voters_.index.n_cells > 20
-    assert 1 <= model.voters_.index.n_probed <= 60 * model.voters_.index.n_cells // 300
+    assert model.voters_.index.n_lists > 20
+    assert 1 <= model.voters_.index.n_probes <= 60 * model.voters_.index.n_lists // 300
     test = planted_dataset(seed=1)
     assert evaluate(model.predict(test), test)["P@1"] > 85
 
@@ -332,11 +332,11 @@ def test_an_index_of_clusters_takes_in_more():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(300, 8)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    index = build_index(vectors[:200], method="approximate", n_cells=10)
-    index.n_probed = index.n_cells
+    index = build_index(vectors[:200], method="approximate", n_lists=10)
+    index.n_probes = index.n_lists
     more = index.extend(vectors[200:])
     assert len(more) == 300
-    assert more.n_cells == index.n_cells
+    assert more.n_lists == index.n_lists
     ids, scores = more.search(vectors, 3)
     assert np.array_equal(ids[:, 0], np.arange(300))
     exact = build_index(vectors, method="exact").search(vectors, 3)

@@ -121,7 +121,7 @@ def test_threads_do_not_change_anything(monkeypatch: pytest.MonkeyPatch, method)
     for n in (1, 2, 5):
         monkeypatch.setattr(module, "n_threads", lambda n=n: n)
         index = build_index(vectors, method=method)
-        found.append((*index.search(queries, 5), *index.search(queries[:1], 5), index.cells.order))
+        found.append((*index.search(queries, 5), *index.search(queries[:1], 5), index.lists.order))
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -179,7 +179,7 @@ def test_the_recall_wanted_is_reached_and_measured() -> None:
     assert index.recall == pytest.approx(recalls[0])
     assert 0.97 < index.recall < 1
     assert recalls[1] >= 0.97
-    assert 1 <= index.n_probed < index.n_cells
+    assert 1 <= index.n_probes < index.n_lists
     assert not index.exact
 
 
@@ -187,16 +187,16 @@ def test_queries_of_zeros_do_not_count_for_the_recall() -> None:
     vectors, queries = clustered(3000, 16, 60), clustered(100, 16, 60, seed=5)
     empty = np.zeros((100, 16), np.float32)
     probed = [
-        build_index(vectors, method="approximate", queries=given).n_probed
+        build_index(vectors, method="approximate", queries=given).n_probes
         for given in (queries, np.vstack([queries, empty]))
     ]
     assert probed[0] == probed[1]
     assert build_index(vectors, method="approximate", queries=empty).recall >= 0.99
 
 
-def test_a_higher_recall_opens_more_cells() -> None:
+def test_a_higher_recall_probes_more_lists() -> None:
     probed = [
-        build_index(clustered(3000, 16, 60), method="approximate", recall=recall).n_probed
+        build_index(clustered(3000, 16, 60), method="approximate", recall=recall).n_probes
         for recall in (0.5, 0.9, 1.0)
     ]
     assert probed[0] < probed[1] < probed[2]
@@ -211,8 +211,8 @@ def test_scores_of_an_approximate_search_are_those_of_an_exact_one(approximate: 
         np.testing.assert_array_equal(scores[q], [all_scores[q, place[i]] for i in ids[q]])
 
 
-def test_cells_with_too_few_vectors_are_not_the_end(approximate: Index) -> None:
-    approximate.n_probed = 1
+def test_lists_with_too_few_vectors_are_not_the_end(approximate: Index) -> None:
+    approximate.n_probes = 1
     ids, scores = approximate.search(clustered(3, 24, seed=7), 2000)
     assert all(len(set(row)) == 2000 for row in ids)
     assert np.isfinite(scores).all()
@@ -226,12 +226,12 @@ def test_size_decides_between_exact_and_approximate(monkeypatch: pytest.MonkeyPa
     assert build_index(vectors, method="exact").exact
 
 
-def test_where_cells_do_not_help_all_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_lists_do_not_help_all_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST_EXACT", 1000)
     shapeless = np.random.default_rng(0).standard_normal((500, 200)).astype(np.float32)
     index = build_index(shapeless)
     assert index.exact
-    assert index.n_cells == 1
+    assert index.n_lists == 1
 
 
 def test_equal_vectors_can_be_divided() -> None:
@@ -239,20 +239,20 @@ def test_equal_vectors_can_be_divided() -> None:
     np.testing.assert_array_equal(index.search(np.ones((1, 4)), 3)[0], [[0, 1, 2]])
 
 
-def test_the_same_seed_gives_the_same_cells() -> None:
+def test_the_same_seed_gives_the_same_lists() -> None:
     one, two, other = (
         build_index(clustered(1000, 8), method="approximate", seed=seed) for seed in (1, 1, 2)
     )
-    np.testing.assert_array_equal(one.cells.order, two.cells.order)
-    assert (one.n_probed, one.recall) == (two.n_probed, two.recall)
-    assert not np.array_equal(one.cells.order, other.cells.order)
+    np.testing.assert_array_equal(one.lists.order, two.lists.order)
+    assert (one.n_probes, one.recall) == (two.n_probes, two.recall)
+    assert not np.array_equal(one.lists.order, other.lists.order)
 
 
 def test_what_an_index_says_of_itself(approximate: Index) -> None:
-    approximate.n_probed, approximate.recall = 5, 0.9912
-    cells = approximate.n_cells
+    approximate.n_probes, approximate.recall = 5, 0.9912
+    n_lists = approximate.n_lists
     assert repr(approximate) == (
-        f"Index(3,000 vectors of 24, inner, cpu: 5 of {cells} cells, recall@10 0.991)"
+        f"Index(3,000 vectors of 24, inner, cpu: 5 of {n_lists} lists, recall@10 0.991)"
     )
     exact = build_index(clustered(5, 4), metric="cosine")
     assert repr(exact) == "Index(5 vectors of 4, cosine, cpu: exact)"
@@ -317,7 +317,7 @@ def test_saved_and_loaded_it_finds_the_same(tmp_path: Path, method) -> None:
     queries = clustered(20, 10, seed=10)
     assert_same(again.search(queries, 7), index.search(queries, 7))
     assert repr(again) == repr(index)
-    assert (again.recall, again.n_probed) == (index.recall, index.n_probed)
+    assert (again.recall, again.n_probes) == (index.recall, index.n_probes)
 
 
 def _saved(index: Index) -> Files:
@@ -352,11 +352,11 @@ def _replace(name: str, function):
     ("change", "message"),
     [
         (_set("metric", "euclid"), "there is no metric 'euclid'"),
-        (_set("n_probed", 0), "0 of .* cells cannot be opened"),
-        (_set("n_probed", 10**9), "1000000000 of .* cells cannot be opened"),
-        (_set("n_probed", 1.5), "1.5 of .* cells cannot be opened"),
-        (_set("n_cells", True), ".* of True cells cannot be opened"),
-        (_set("n_cells", 99), "centres have the shape"),
+        (_set("n_probes", 0), "0 of .* lists cannot be probed"),
+        (_set("n_probes", 10**9), "1000000000 of .* lists cannot be probed"),
+        (_set("n_probes", 1.5), "1.5 of .* lists cannot be probed"),
+        (_set("n_lists", True), ".* of True lists cannot be probed"),
+        (_set("n_lists", 99), "centres have the shape"),
         (_set("recall", 2), "2 is no recall"),
         (_set("recall", "1"), "'1' is no recall at 10"),
         (_set("recall_at", None), "is no recall at None"),
@@ -407,7 +407,7 @@ def test_a_missing_part_is_refused() -> None:
         ),
         ({"recall": 0}, "The 'recall' of an index must be in (0, 1]. Got 0 instead."),
         ({"recall_at": 0}, "The 'recall_at' of an index must be at least 1. Got 0 instead."),
-        ({"n_cells": 1}, "The 'n_cells' of an index must be at least 2. Got 1 instead."),
+        ({"n_lists": 1}, "The 'n_lists' of an index must be at least 2. Got 1 instead."),
     ],
 )
 def test_a_wrong_parameter_is_named(settings, message: str) -> None:

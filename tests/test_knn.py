@@ -16,7 +16,7 @@ from longtail.progress import Progress
 from longtail.runtime.parallel import set_threads
 from longtail.runtime.rows import scale_to_unit
 from longtail.runtime.store import read_folder, write_folder
-from longtail.search.inverted import SparseIndex
+from longtail.search.sparse import SparseIndex
 from longtail.search.voters import count_carriers
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="glas needs torch")

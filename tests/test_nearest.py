@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.search.index import build_index, encode
+from longtail.search.index import build_index
 from longtail.search.kernels import (
     NOTHING,
     Searched,
@@ -11,6 +11,7 @@ from longtail.search.kernels import (
     multiply_exactly,
     new_best,
     offer,
+    quantize,
     round_query,
     search,
     sort_best,
@@ -36,7 +37,7 @@ def literal(vectors: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarra
 @settings(max_examples=150, deadline=None)
 def test_no_rounding_ever_hides_a_better_vector(seed, n, dim, k, low, high) -> None:
     rng = np.random.default_rng(seed)
-    # Whole numbers times powers of two: products are exact, many are equal, codes are coarse.
+    # Whole numbers times powers of two: products are exact, many are equal, quantization is coarse.
     sizes = 2.0 ** rng.integers(3 * low, 3 * high + 1, n + 3)
     rows = (rng.integers(-3, 4, (n + 3, dim)) * sizes[:, None]).astype(np.float32)
     vectors, queries = rows[:n].copy(), rows[n:].copy()
@@ -47,18 +48,22 @@ def test_no_rounding_ever_hides_a_better_vector(seed, n, dim, k, low, high) -> N
 
 
 @pytest.mark.parametrize("dim", [1, 40, 513])
-def test_codes_bound_every_product(dim: int) -> None:
+def test_quantized_vectors_bound_every_product(dim: int) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((400, dim)).astype(np.float32)
     queries = to_unit(rng.standard_normal((400, dim)).astype(np.float32))
-    codes = encode(vectors)
-    assert codes.values.shape == (400, -(-dim // 32) * 32)
+    quantized = quantize(vectors)
+    assert quantized.values.shape == (400, -(-dim // 32) * 32)
     rounded = np.zeros((400, dim), np.int16)
     scales = [round_query(query, own).scale for query, own in zip(queries, rounded, strict=True)]
-    near = (codes.values[:, :dim].astype(np.int64) * rounded).sum(axis=1) * codes.scale * scales
+    near = (
+        (quantized.values[:, :dim].astype(np.int64) * rounded).sum(axis=1)
+        * quantized.scale
+        * scales
+    )
     products = (vectors.astype(np.float64) * queries).sum(axis=1)
-    assert (np.abs(products - near) <= codes.slack).all()
-    assert (codes.slack < 0.02 * np.linalg.norm(vectors, axis=1)).all()
+    assert (np.abs(products - near) <= quantized.slack).all()
+    assert (quantized.slack < 0.02 * np.linalg.norm(vectors, axis=1)).all()
 
 
 @pytest.mark.parametrize("dim", [512, 1024, 5000])
@@ -101,11 +106,11 @@ def test_the_heap_keeps_the_best_with_lower_ids_first(offers, k: int) -> None:
 def test_pieces_hold_each_vector_once(method) -> None:
     rng = np.random.default_rng(1)
     index = build_index(rng.standard_normal((700, 6)), method=method, recall=0.8)
-    searched = Searched(index.vectors, index.codes, index.cells)
+    searched = Searched(index.vectors, index.quantized, index.lists)
     query = rng.standard_normal((1, 6)).astype(np.float32)
     for k in (3, 500):
-        whole, _ = search(searched, query, k, index.n_probed, 0, 1)
-        parts = [search(searched, query, k, index.n_probed, piece, 5)[0] for piece in range(5)]
+        whole, _ = search(searched, query, k, index.n_probes, 0, 1)
+        parts = [search(searched, query, k, index.n_probes, piece, 5)[0] for piece in range(5)]
         found = np.concatenate(parts, axis=1)
         found = found[found != NOTHING]
         assert len(set(found)) == len(found)

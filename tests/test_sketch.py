@@ -1,4 +1,4 @@
-"""The sketched index: what it finds, that a batch changes nothing, saving, when it is chosen."""
+"""The index by PCA with re-ranking: what it finds, batches, saving, when it is chosen."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from longtail.runtime.parallel import set_threads
 from longtail.runtime.store import Files, read_folder, write_folder
 from longtail.search.index import Index, build_index
 from longtail.search.pca import (
-    SketchedIndex,
+    PCAIndex,
     build_label_index,
     find_directions,
     open_index,
@@ -32,7 +32,7 @@ def index(monkeypatch):
 
 
 def test_it_finds_what_an_exact_search_finds(index):
-    assert isinstance(index, SketchedIndex)
+    assert isinstance(index, PCAIndex)
     assert not index.exact
     assert index.basis.shape == (64, 16)
     queries = made_up(300, seed=2)
@@ -111,14 +111,14 @@ def test_vectors_without_main_directions_are_read_whole(monkeypatch):
     assert build_label_index(vectors, queries).exact
 
 
-def test_many_vectors_are_divided_into_cells_where_that_helps(monkeypatch):
+def test_many_vectors_are_divided_into_lists_where_that_helps(monkeypatch):
     monkeypatch.setattr(module, "LARGEST_EXACT", 1)
     monkeypatch.setattr("longtail.search.index.LARGEST_EXACT", 1)
     centres = made_up(40, rank=64)
     rng = np.random.default_rng(0)
     near = centres[rng.integers(40, size=4000)] + 0.02 * rng.standard_normal((4000, 64))
     index = build_label_index(near[:3600].astype(np.float32), near[3600:].astype(np.float32))
-    assert index.n_cells > 1
+    assert index.n_lists > 1
 
 
 def test_the_longest_directions_are_found():

@@ -6,7 +6,7 @@ from longtail.errors import DataError, ParameterError
 from longtail.runtime.parallel import set_threads
 from longtail.runtime.store import Files
 from longtail.search.index import build_index
-from longtail.search.inverted import SparseIndex
+from longtail.search.sparse import SparseIndex
 from longtail.search.voters import Voters, choose_voting, count_votes, weigh_votes
 from longtail.topk import NO_LABEL, TopK
 
@@ -77,7 +77,7 @@ def test_damaged_labels_are_refused() -> None:
         count_votes(np.array([[0]]), np.ones((1, 1)), damaged, 1)
     damaged = LABELS.copy()
     damaged.indptr[1] = 10**6
-    with pytest.raises(ValueError, match="its rows lie outside of its cells"):
+    with pytest.raises(ValueError, match="its rows lie outside of its entries"):
         count_votes(np.array([[0]]), np.ones((1, 1)), damaged, 1)
 
 

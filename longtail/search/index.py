@@ -1,10 +1,10 @@
 """Index: the vectors with the highest inner product or cosine, exactly or nearly so.
 
-An exact index looks at all vectors. An approximate one divides them into cells by k-means and looks
-at the `n_probed` cells whose centres suit the query best; how many are needed for the recall wanted
-is measured when it is built. On a CPU the compiled code of `nearest` searches, which finds exactly
-the k best of all vectors that it looks at. On a GPU a matrix product finds candidates, with a
-margin for its rounding, and the same compiled code decides among them.
+An exact index looks at all vectors. An approximate one divides them into inverted lists (IVF) and
+looks at the `n_probes` lists whose centres are nearest to the query; how many are needed for the
+recall wanted is measured when it is built. On a CPU the compiled code of `kernels` searches, which
+finds exactly the k best of all vectors that it looks at. On a GPU a matrix product finds
+candidates, with a margin for its rounding, and the same compiled code decides among them.
 
 Results never depend on the batch: each query is treated by itself, and no BLAS takes part in a
 decision, whose rounding varies with the shapes of its matrices and the number of threads. So a
@@ -19,24 +19,30 @@ from typing import Any, Literal, Self, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.errors import DataError, MissingExtraError, ParameterError
+from longtail.errors import DataError, ParameterError
 from longtail.progress import SILENT, Progress
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.store import Files
+from longtail.search.gpu import VectorsOnDevice, copy_to
+from longtail.search.inverted import (
+    Division,
+    count_probes,
+    divide,
+    extend_division,
+    some_rows,
+)
 from longtail.search.kernels import (
     GROUP,
-    Cells,
-    Codes,
     Floats,
     Ids,
+    InvertedLists,
+    Quantized,
     Searched,
     decide,
-    encode_rows,
-    find_centres,
     merge,
-    rank_cells,
+    padded,
+    quantize,
     search,
-    sum_by_cell,
     to_unit,
 )
 
@@ -44,20 +50,14 @@ Metric = Literal["inner", "cosine"]
 Method = Literal["auto", "exact", "approximate"]
 Found = tuple[Ids, Floats]
 
-LARGEST_EXACT = 1 << 24  # bytes of codes; more are divided into cells by method="auto"
-LARGEST_SHARE = 0.5  # of the vectors; where cells must open more for the recall, all are searched
+LARGEST_EXACT = 1 << 24  # bytes of int8 vectors; more are divided into lists by method="auto"
+LARGEST_SHARE = 0.5  # of the lists; where more must be probed for the recall, all are searched
 LARGEST_VALUE = 1e15  # beyond it, products leave the range of float32
-N_TRIALS = 1000  # queries by which the number of cells to open is chosen
-SURE = 1.645  # standard errors: the recall is reached with a probability of 95 %
+N_TRIALS = 1000  # queries by which the number of lists to probe is chosen
 
-WIDTH = 32  # codes are padded with zeros to a multiple of this, so that vector code has no rest
-WORTH_A_THREAD = 1 << 21  # bytes of codes; a second thread costs about as much as reading these
+WORTH_A_THREAD = 1 << 21  # bytes of int8 vectors, read in the time that a second thread costs
 LARGEST_PRODUCT = 1 << 26  # scores at once on a GPU
-GPU_ROUNDING = 2.0**-10  # of a product, if its matrices are rounded to TF32
 GPU_SPARE = 64  # candidates beyond k
-
-ROUNDS = 10  # of k-means
-VECTORS_A_CELL = 64  # that k-means learns from
 
 
 # ------------------------------------------------------------------------------------ the index
@@ -69,7 +69,7 @@ class Index:
     Attributes:
         vectors: (n, dim) the vectors, of length 1 if the metric is the cosine.
         metric: "inner" or "cosine".
-        n_probed: how many cells are opened for a query.
+        n_probes: how many lists are searched for a query.
         recall: share of the `recall_at` best that are found, measured when it was built.
         device: "cpu", or the GPU that searches.
     """
@@ -82,7 +82,7 @@ class Index:
         centres: Floats | None = None,
         start: NDArray[np.int64] | None = None,
         order: Ids | None = None,
-        n_probed: int = 1,
+        n_probes: int = 1,
         recall: float = 1.0,
         recall_at: int = 10,
         device: str = "cpu",
@@ -90,33 +90,33 @@ class Index:
         n, dim = vectors.shape
         self.vectors = vectors
         self.metric: Metric = metric
-        self.n_probed = n_probed
+        self.n_probes = n_probes
         self.recall = recall
         self.recall_at = recall_at
         self.centres = np.zeros((1, dim), np.float32) if centres is None else centres
         start = np.array([0, n], np.int64) if start is None else start
         order = np.arange(n, dtype=np.int32) if order is None else order
-        self.cells = Cells(encode(self.centres), start, order)
-        self._codes: Codes | None = None
-        self._on_device: Any = None
+        self.lists = InvertedLists(quantize(self.centres), start, order)
+        self._quantized: Quantized | None = None
+        self._on_device: VectorsOnDevice | None = None
         self.to(device)
 
     @property
-    def n_cells(self) -> int:
-        """Into how many cells the vectors are divided; 1 if the index is exact."""
-        return len(self.cells.start) - 1
+    def n_lists(self) -> int:
+        """Into how many lists the vectors are divided; 1 if the index is exact."""
+        return len(self.lists.start) - 1
 
     @property
     def exact(self) -> bool:
         """Whether every search looks at all vectors."""
-        return self.n_probed == self.n_cells or self.device != "cpu"
+        return self.n_probes == self.n_lists or self.device != "cpu"
 
     @property
-    def codes(self) -> Codes:
-        """The vectors' codes in the order of the cells; a GPU seldom needs them."""
-        if self._codes is None:
-            self._codes = encode(self.vectors, self.cells.order)
-        return self._codes
+    def quantized(self) -> Quantized:
+        """The vectors in int8 and in the order of the lists; a GPU seldom needs them."""
+        if self._quantized is None:
+            self._quantized = quantize(self.vectors, self.lists.order)
+        return self._quantized
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -127,7 +127,7 @@ class Index:
         how = "exact"
         if not self.exact:
             measured = f"recall@{self.recall_at} {self.recall:.3f}"
-            how = f"{self.n_probed} of {self.n_cells} cells, {measured}"
+            how = f"{self.n_probes} of {self.n_lists} lists, {measured}"
         n, dim = self.vectors.shape
         return f"Index({n:,} vectors of {dim}, {self.metric}, {self.device}: {how})"
 
@@ -137,8 +137,8 @@ class Index:
         self._on_device = None
         if device != "cpu":
             self._on_device = copy_to(device, self.vectors)
-        elif self._codes is None:
-            self._codes = encode(self.vectors, self.cells.order)
+        elif self._quantized is None:
+            self._quantized = quantize(self.vectors, self.lists.order)
         return self
 
     def search(self, queries: NDArray[Any], k: int) -> Found:
@@ -161,31 +161,31 @@ class Index:
         k = min(k, len(self))
         if len(checked) == 0:
             return np.empty((0, k), np.int32), np.empty((0, k), np.float32)
-        if self.device != "cpu":
-            return self._search_device(checked, k)
+        if self._on_device is not None:
+            return self._search_device(self._on_device, checked, k)
         return self.search_cpu(checked, k)
 
     def search_cpu(self, queries: Floats, k: int) -> Found:
-        """Search among the vectors of the cells that suit each query best."""
-        return self._search_cells(queries, k, self.n_probed)
+        """Search among the vectors of the lists that are nearest to each query."""
+        return self._search_lists(queries, k, self.n_probes)
 
-    def _search_cells(self, queries: Floats, k: int, n_probed: int) -> Found:
+    def _search_lists(self, queries: Floats, k: int, n_probes: int) -> Found:
         """Search on the CPU: one thread for some of the queries, or for some of the vectors."""
-        searched = Searched(self.vectors, self.codes, self.cells)
+        searched = Searched(self.vectors, self.quantized, self.lists)
         n, n_workers = len(queries), n_threads()
         if n >= n_workers:
             chunk = min(GROUP, -(-n // n_workers))
             tasks = [
-                (searched, queries[first : first + chunk], k, n_probed, 0, 1)
+                (searched, queries[first : first + chunk], k, n_probes, 0, 1)
                 for first in range(0, n, chunk)
             ]
             found = in_threads(search, tasks)
             return np.concatenate([ids for ids, _ in found]), np.concatenate(
                 [scores for _, scores in found]
             )
-        size = self.codes.values.nbytes // self.n_cells * n_probed
+        size = self.quantized.values.nbytes // self.n_lists * n_probes
         n_pieces = max(1, min(n_workers, size // WORTH_A_THREAD))
-        pieces = [(searched, queries, k, n_probed, piece, n_pieces) for piece in range(n_pieces)]
+        pieces = [(searched, queries, k, n_probes, piece, n_pieces) for piece in range(n_pieces)]
         found = in_threads(search, pieces)
         if len(found) == 1:
             return found[0]
@@ -193,7 +193,7 @@ class Index:
             np.hstack([ids for ids, _ in found]), np.hstack([scores for _, scores in found]), k
         )
 
-    def _search_device(self, queries: Floats, k: int) -> Found:
+    def _search_device(self, on_device: VectorsOnDevice, queries: Floats, k: int) -> Found:
         """Find candidates by a matrix product on the GPU; decide among them on the CPU."""
         rows = max(1, LARGEST_PRODUCT // len(self))
         width = min(len(self), k + GPU_SPARE)
@@ -201,7 +201,7 @@ class Index:
         scores = np.empty((len(queries), k), np.float32)
         for first in range(0, len(queries), rows):
             block = queries[first : first + rows]
-            candidates, whole = self._on_device.candidates(block, k, width)
+            candidates, whole = on_device.candidates(block, k, width)
             cuts = cut(len(block), n_threads())
             tasks = [(self.vectors, block[a:b], candidates[a:b], k) for a, b in pairwise(cuts)]
             found = in_threads(decide, tasks)
@@ -209,39 +209,33 @@ class Index:
             scores[first : first + rows] = np.concatenate([part for _, part in found])
             if not whole.all():  # so many nearly equal scores that the width did not hold them
                 torn = np.flatnonzero(~whole)
-                ids[first + torn], scores[first + torn] = self._search_cells(
-                    block[torn], k, self.n_cells
+                ids[first + torn], scores[first + torn] = self._search_lists(
+                    block[torn], k, self.n_lists
                 )
         return ids, scores
 
     # -- changing ---------------------------------------------------------------------------
 
-    def set_probes(self, n_probed: int, queries: Floats, k: int) -> None:
-        """Open `n_probed` cells from now on, and measure which share of the k nearest it finds."""
-        self.n_probed = self.n_cells
+    def set_probes(self, n_probes: int, queries: Floats, k: int) -> None:
+        """Search `n_probes` lists from now on, and measure the recall at k that this gives."""
+        self.n_probes = self.n_lists
         truth, _ = self.search(queries, k)
-        self.n_probed = n_probed
+        self.n_probes = n_probes
         found, _ = self.search(queries, k)
         hits = [np.isin(one, other).mean() for one, other in zip(truth, found, strict=True)]
         self.recall = float(np.mean(hits))
 
     def extend(self, new: Floats) -> "Index":
-        """Return an index that holds `new` too, each in the cell whose centre is nearest."""
+        """Return an index that holds `new` too, each in the list whose centre is nearest."""
         vectors = np.concatenate([self.vectors, new])
-        if self.n_cells == 1:
+        if self.n_lists == 1:
             return Index(vectors, self.metric)
-        cell = np.zeros(len(vectors), np.int32)
-        cell[self.cells.order] = np.repeat(np.arange(self.n_cells), np.diff(self.cells.start))
-        # A view of the last entries, which the compiled code fills.
-        find_centres(new, 0, len(new), encode(to_unit(self.centres)), cell[len(self) :])
-        counts = np.bincount(cell, minlength=self.n_cells)
+        old = Division(self.centres, self.lists.start, self.lists.order)
         return Index(
             vectors,
             self.metric,
-            centres=self.centres,
-            start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-            order=np.argsort(cell, kind="stable").astype(np.int32),
-            n_probed=self.n_probed,
+            **extend_division(old, new)._asdict(),
+            n_probes=self.n_probes,
             recall=self.recall,
             recall_at=self.recall_at,
         )
@@ -253,8 +247,8 @@ class Index:
         files.config[name] = {
             "type": "dense",
             "metric": self.metric,
-            "n_cells": self.n_cells,
-            "n_probed": self.n_probed,
+            "n_lists": self.n_lists,
+            "n_probes": self.n_probes,
             "recall": self.recall,
             "recall_at": self.recall_at,
         }
@@ -262,10 +256,10 @@ class Index:
             half = self.vectors.astype(np.float16)
         loses_nothing = np.array_equal(half, self.vectors)
         files.arrays[f"{name}.vectors"] = half if loses_nothing else self.vectors
-        if self.n_cells > 1:
+        if self.n_lists > 1:
             files.arrays[f"{name}.centres"] = self.centres
-            files.arrays[f"{name}.start"] = self.cells.start
-            files.arrays[f"{name}.order"] = self.cells.order
+            files.arrays[f"{name}.start"] = self.lists.start
+            files.arrays[f"{name}.order"] = self.lists.order
 
     @classmethod
     def from_files(cls, files: Files, name: str = "index", *, device: str = "cpu") -> Self:
@@ -274,7 +268,7 @@ class Index:
         arrays = {
             part: np.require(files.arrays[f"{name}.{part}"], requirements=["C", "A", "W"])
             for part in ("vectors", "centres", "start", "order")
-            if part == "vectors" or config["n_cells"] != 1
+            if part == "vectors" or config["n_lists"] != 1
         }
         if arrays["vectors"].dtype == np.float16:
             arrays["vectors"] = arrays["vectors"].astype(np.float32)
@@ -282,7 +276,7 @@ class Index:
         return cls(
             **cast(dict[str, Any], arrays),
             metric=config["metric"],
-            n_probed=config["n_probed"],
+            n_probes=config["n_probes"],
             recall=config["recall"],
             recall_at=config["recall_at"],
             device=device,
@@ -291,24 +285,24 @@ class Index:
 
 def _check_parts(arrays: dict[str, NDArray[Any]], config: dict[str, Any]) -> None:
     """Raise ValueError unless all parts fit together; compiled code does not check again."""
-    n_cells, n_probed = config["n_cells"], config["n_probed"]
+    n_lists, n_probes = config["n_lists"], config["n_probes"]
     recall, recall_at = config["recall"], config["recall_at"]
     if config["metric"] not in get_args(Metric):
         raise ValueError(f"there is no metric {config['metric']!r}")
-    if type(n_cells) is not int or type(n_probed) is not int or not 1 <= n_probed <= n_cells:
-        raise ValueError(f"{n_probed!r} of {n_cells!r} cells cannot be opened")
+    if type(n_lists) is not int or type(n_probes) is not int or not 1 <= n_probes <= n_lists:
+        raise ValueError(f"{n_probes!r} of {n_lists!r} lists cannot be probed")
     if not isinstance(recall, float | int) or not 0 <= recall <= 1 or type(recall_at) is not int:
         raise ValueError(f"{recall!r} is no recall at {recall_at!r}")
     vectors = arrays["vectors"]
     check_floats("vectors", vectors)
-    if n_cells == 1:
+    if n_lists == 1:
         return
     centres, start, order = arrays["centres"], arrays["start"], arrays["order"]
     check_floats("centres", centres)
-    if centres.shape != (n_cells, vectors.shape[1]):
+    if centres.shape != (n_lists, vectors.shape[1]):
         raise ValueError(f"centres have the shape {centres.shape}")
-    if start.dtype != np.int64 or start.shape != (n_cells + 1,):
-        raise ValueError("start is not one row of int64, one entry more than cells")
+    if start.dtype != np.int64 or start.shape != (n_lists + 1,):
+        raise ValueError("start is not one row of int64, one entry more than lists")
     if start[0] != 0 or start[-1] != len(vectors) or (start[1:] < start[:-1]).any():
         raise ValueError("start does not divide the vectors")
     if order.dtype != np.int32 or order.shape != (len(vectors),):
@@ -354,7 +348,7 @@ def build_index(
     queries: NDArray[Any] | None = None,
     recall: float = 0.99,
     recall_at: int = 10,
-    n_cells: int | None = None,
+    n_lists: int | None = None,
     device: str = "cpu",
     seed: int = 0,
     progress: Progress = SILENT,
@@ -364,16 +358,16 @@ def build_index(
     Args:
         vectors: float32 is not copied, unless for the cosine; do not change it afterwards.
         metric: "inner" for the highest inner product, "cosine" for the highest cosine.
-        method: "auto" is exact while that is quick, and where cells would not help.
+        method: "auto" is exact while that is quick, and where lists would not help.
         queries: (m, dim) examples of what will be searched for, to measure the recall by;
-            without them, the vectors themselves, half drowned in noise, are taken.
+            without them, the vectors themselves are taken, with as much noise added.
         recall: share of the `recall_at` nearest that an approximate search has to find.
         recall_at: how many of the nearest the recall is about.
-        n_cells: how many cells to make; about 2√n by default.
-        device: "cpu", or "cuda" to search there, always exactly; the cells are made all the
+        n_lists: how many lists to make; about 2√n by default.
+        device: "cpu", or "cuda" to search there, always exactly; the lists are made all the
             same, for a CPU that the index may be loaded on later.
-        seed: fixes the cells and the examples.
-        progress: told about the rounds of k-means and the measuring of the recall.
+        seed: fixes the lists and the examples.
+        progress: shows the rounds of k-means and the measuring of the recall.
     """
     _check_choice("metric", metric, get_args(Metric))
     _check_choice("method", method, get_args(Method))
@@ -381,7 +375,7 @@ def build_index(
         raise ParameterError(f"The 'recall' of an index must be in (0, 1]. Got {recall!r} instead.")
     for name, value, least in (
         ("recall_at", recall_at, 1),
-        ("n_cells", 2 if n_cells is None else n_cells, 2),
+        ("n_lists", 2 if n_lists is None else n_lists, 2),
     ):
         if value < least:
             raise ParameterError(
@@ -392,18 +386,18 @@ def build_index(
         raise DataError(f"there is nothing to search in vectors of shape {checked.shape}")
     if metric == "cosine":
         checked = to_unit(checked)
-    small = len(checked) * _padded(checked.shape[1]) <= LARGEST_EXACT
+    small = len(checked) * padded(checked.shape[1]) <= LARGEST_EXACT
     if method == "exact" or (method == "auto" and small) or len(checked) < 4:
         return Index(checked, metric, device=device)
     rng = np.random.default_rng(seed)
-    wanted = n_cells or round(2 * len(checked) ** 0.5)
+    wanted = n_lists or round(2 * len(checked) ** 0.5)
     trials = _trials(checked, queries, rng)
-    index = _cluster(checked, metric, min(wanted, len(checked) // 2), rng, progress)
+    division = divide(checked, min(wanted, len(checked) // 2), rng, progress)
+    index = Index(checked, metric, **division._asdict(), recall_at=recall_at)
     progress.stage("recall of the index", 1)
-    index.recall_at = recall_at
     _choose_probes(index, to_unit(trials) if metric == "cosine" else trials, recall)
     progress.advance(1)
-    if method == "auto" and index.n_probed > LARGEST_SHARE * index.n_cells:
+    if method == "auto" and index.n_probes > LARGEST_SHARE * index.n_lists:
         return Index(checked, metric, device=device)
     return index.to(device)
 
@@ -424,150 +418,20 @@ def _trials(vectors: Floats, queries: NDArray[Any] | None, rng: np.random.Genera
             raise DataError(
                 f"the queries have {given.shape[1]} dimensions, but the vectors {vectors.shape[1]}"
             )
-        given = given[given.any(axis=1)]  # to a query of zeros, all cells are equal
+        given = given[given.any(axis=1)]  # to a query of zeros, all lists are equal
         if len(given):
-            return _some(given, N_TRIALS, rng)
-    chosen = _some(vectors, N_TRIALS, rng)
+            return some_rows(given, N_TRIALS, rng)
+    chosen = some_rows(vectors, N_TRIALS, rng)
     noise = rng.standard_normal(chosen.shape, dtype=np.float32)
     noise *= np.sqrt((chosen**2).mean(axis=1, keepdims=True))
     return np.asarray(chosen + noise, np.float32)
 
 
-def _some(rows: Floats, n: int, rng: np.random.Generator) -> Floats:
-    """Return `n` rows, or all if there are fewer, in their order."""
-    return rows[np.sort(rng.choice(len(rows), min(n, len(rows)), replace=False))]
-
-
-def _cluster(
-    vectors: Floats, metric: Metric, n_cells: int, rng: np.random.Generator, progress: Progress
-) -> Index:
-    """Divide the vectors into cells by spherical k-means on a part of them."""
-    n = len(vectors)
-    sample = to_unit(_some(vectors, VECTORS_A_CELL * n_cells, rng))
-    centres = _some(sample, n_cells, rng)
-    progress.stage("cells of the index", ROUNDS * len(sample) + n)
-    for _ in range(ROUNDS):
-        cell = _nearest(sample, centres)
-        sums, counts = sum_by_cell(sample, cell, n_cells)
-        empty = np.flatnonzero(counts == 0)
-        sums[empty] = sample[rng.choice(len(sample), len(empty))]
-        centres = to_unit(sums)
-        progress.advance(len(sample))
-    cell = _nearest(vectors, centres)
-    counts = np.bincount(cell, minlength=n_cells)
-    squares = np.bincount(cell, np.einsum("ij,ij->i", vectors, vectors), minlength=n_cells)
-    # As long as its vectors are on the whole, so that cells of long ones are opened earlier.
-    centres *= np.sqrt(squares / np.maximum(counts, 1)).astype(np.float32)[:, None]
-    used = counts > 0
-    progress.advance(n)
-    return Index(
-        vectors,
-        metric,
-        centres=centres[used],
-        start=np.concatenate(([0], np.cumsum(counts[used]))).astype(np.int64),
-        order=np.argsort(cell, kind="stable").astype(np.int32),
-    )
-
-
-def _nearest(vectors: Floats, centres: Floats) -> Ids:
-    """Return for each vector the centre with the highest product."""
-    codes, nearest = encode(centres), np.zeros(len(vectors), np.int32)
-    cuts = cut(len(vectors), 4 * n_threads())
-    in_threads(find_centres, [(vectors, a, b, codes, nearest) for a, b in pairwise(cuts)])
-    return nearest
-
-
-def _choose_probes(index: Index, trials: Floats, recall: float) -> None:
-    """Open so many cells that queries like the trials reach `recall`; measure it by a search."""
+def _choose_probes(index: Index, queries: Floats, recall: float) -> None:
+    """Probe so many lists that queries like these reach `recall`; measure it by a search."""
     k = min(index.recall_at, len(index))
-    truth, _ = index._search_cells(trials, k, index.n_cells)
-    cell_of = np.empty(len(index), np.int32)
-    cell_of[index.cells.order] = np.repeat(
-        np.arange(index.n_cells, dtype=np.int32), np.diff(index.cells.start)
-    )
-    cuts = cut(len(trials), n_threads())
-    tasks = [(index.cells, trials[a:b], cell_of[truth[a:b]]) for a, b in pairwise(cuts)]
-    ranks = np.concatenate(in_threads(rank_cells, tasks))
-    index.n_probed = _count_enough(ranks, recall)
-    found, _ = index._search_cells(trials, k, index.n_probed)
-    hits = (found[:, :, None] == truth[:, None, :]).any(axis=1)
+    nearest, _ = index._search_lists(queries, k, index.n_lists)
+    index.n_probes = count_probes(index.lists, queries, nearest, recall)
+    found, _ = index._search_lists(queries, k, index.n_probes)
+    hits = (found[:, :, None] == nearest[:, None, :]).any(axis=1)
     index.recall = float(hits.mean())
-
-
-def _count_enough(ranks: Ids, recall: float) -> int:
-    """Return how many cells to open so that other queries, too, reach `recall`.
-
-    A neighbour is found if its cell is opened, that is if its rank (m, k) is below this number.
-    The mean over few trials may be lucky, so it has to lie above `recall` by as much as makes
-    that unlikely.
-    """
-    low, high = 1, int(ranks.max()) + 1
-    while low < high:
-        middle = (low + high) // 2
-        found = (ranks < middle).mean(axis=1)  # the recall of each trial
-        if found.mean() - SURE * found.std() / len(found) ** 0.5 >= recall:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-# ---------------------------------------------------------------------------------------- codes
-
-
-def _padded(dim: int) -> int:
-    return -(-dim // WIDTH) * WIDTH
-
-
-def encode(vectors: Floats, order: Ids | None = None) -> Codes:
-    """Round vectors to bytes, in the given order of rows."""
-    n, dim = vectors.shape
-    order = np.arange(n, dtype=np.int32) if order is None else order
-    values = np.zeros((n, _padded(dim)), np.int8)
-    codes = Codes(values, np.empty(n, np.float32), np.empty(n, np.float32))
-    in_threads(
-        encode_rows,
-        [(vectors, order, a, b, codes) for a, b in pairwise(cut(n, 4 * n_threads()))],
-    )
-    return codes
-
-
-# ----------------------------------------------------------------------------------------- GPU
-
-
-class _OnDevice:
-    """The vectors as a tensor, with a bound for the rounding of their products."""
-
-    def __init__(self, torch: Any, device: str, vectors: Floats) -> None:
-        self.torch = torch
-        self.vectors = torch.from_numpy(vectors).to(device)
-        rounding = GPU_ROUNDING + vectors.shape[1] * 2.0**-23
-        self.slack = torch.linalg.vector_norm(self.vectors, dim=1) * rounding  # (n,)
-
-    def candidates(self, queries: Floats, k: int, width: int) -> tuple[Ids, NDArray[np.bool_]]:
-        """Return (m, width) ids, -1 for none, and for which queries no others can be better."""
-        torch, device = self.torch, self.vectors.device
-        with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            rows = torch.from_numpy(queries).to(device)
-            products = rows @ self.vectors.T  # (m, n)
-            slack = torch.linalg.vector_norm(rows, dim=1)[:, None] * self.slack
-            low, _ = torch.topk(products - slack, k, dim=1)
-            high, ids = torch.topk(products + slack, width, dim=1)
-            possible = high >= low[:, -1:]
-            whole = ~possible[:, -1] if width < len(self.vectors) else possible[:, 0]
-            ids = torch.where(possible, ids, -1)
-        return ids.to(torch.int32).cpu().numpy(), whole.cpu().numpy()
-
-
-def copy_to(device: str, vectors: Floats) -> _OnDevice:
-    """Copy the vectors to a GPU, or say why that cannot be."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtraError(
-            f"Searching on the device '{device}' needs torch, which is not installed; "
-            "install it with: pip install 'longtail[deep]'"
-        ) from error
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ParameterError(f"There is no GPU to search on. Got the device {device!r}; use 'cpu'.")
-    return _OnDevice(torch, device, vectors)

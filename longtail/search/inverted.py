@@ -1,215 +1,132 @@
-"""Compiled, exact search for the sparse rows with the highest inner products.
+"""Inverted lists (IVF): vectors divided by k-means, of which a search probes the best lists.
 
-Every feature has a list of the documents that hold it. A query's features are taken in order of
-how much they can give a document at most, which puts rare words first, and what they give is
-added up for the documents in their lists. Once all features left together could not lift a new
-document among the n best, only documents met so far, and near enough, come into question. As soon
-as these are so few that multiplying each with the query as a whole takes less time than reading
-one more list, the other lists, long as those of frequent words are, stay closed.
-
-So the result is the exact one, and it depends on nothing but the query and the rows: the products
-that decide are summed in float64 in the order of the features, and of equal ones the lower id wins.
+How many lists have to be probed for the recall wanted is measured on queries, with a margin: the
+mean over few queries may be lucky.
 """
 
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
-from numba import njit
+from numpy.typing import NDArray
 
+from longtail.progress import Progress
 from longtail.runtime.parallel import cut, in_threads, n_threads
-from longtail.runtime.rows import Rows, add_matrix, take_matrix, view_rows
-from longtail.runtime.store import Files
-from longtail.search.kernels import NOTHING, Best, Floats, Ids, offer, sort_best
+from longtail.search.kernels import (
+    Floats,
+    Ids,
+    InvertedLists,
+    find_centres,
+    quantize,
+    rank_lists,
+    sum_by_list,
+    to_unit,
+)
 
-QUERIES_A_TASK = 64
-CELLS_A_PRODUCT = 32  # cells of a list that are read in the time of one whole product
-ROUNDING = 1e-5  # how far sums of float32 may be off, as a share and at least
-TINY = np.float32(1e-30)  # of what a feature gives at least, so that no document is met twice
-
-
-class Lists(NamedTuple):
-    """The rows, and for each feature the documents that hold it.
-
-    Attributes:
-        rows: what each document holds, features in rising order.
-        lists: the same by feature: `columns` are documents, in rising order.
-        largest: (n_features,) the largest value of each feature in any document.
-    """
-
-    rows: Rows
-    lists: Rows
-    largest: Floats
+ROUNDS = 10  # of k-means
+VECTORS_A_LIST = 64  # that k-means learns from
+SURE = 1.645  # standard errors: the recall is reached with a probability of 95 %
 
 
-class Scratch(NamedTuple):
-    """What a search needs besides; `query` and `sums` hold zeros before and after.
+class Division(NamedTuple):
+    """Vectors divided into lists.
 
     Attributes:
-        query: (n_features,) the query.
-        sums: (n,) what the features taken so far give to each document.
-        met: (n,) the documents met, in front.
+        centres: (n_lists, dim) the directions of the lists, as long as their vectors are.
+        start: (n_lists + 1,) where the vectors of each list begin in `order`.
+        order: (n,) the vectors' ids, list by list.
     """
 
-    query: Floats
-    sums: Floats
-    met: Ids
+    centres: Floats
+    start: NDArray[np.int64]
+    order: Ids
 
 
-class SparseIndex:
-    """Finds the nearest of many sparse rows, exactly.
+def divide(vectors: Floats, n_lists: int, rng: np.random.Generator, progress: Progress) -> Division:
+    """Divide the vectors into lists by spherical k-means on a sample of them."""
+    n = len(vectors)
+    sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists, rng))
+    centres = some_rows(sample, n_lists, rng)
+    progress.stage("lists of the index", ROUNDS * len(sample) + n)
+    for _ in range(ROUNDS):
+        sums, counts = sum_by_list(sample, _nearest(sample, centres), n_lists)
+        empty = np.flatnonzero(counts == 0)
+        sums[empty] = sample[rng.choice(len(sample), len(empty))]
+        centres = to_unit(sums)
+        progress.advance(len(sample))
+    list_of = _nearest(vectors, centres)
+    counts = np.bincount(list_of, minlength=n_lists)
+    squares = np.bincount(list_of, np.einsum("ij,ij->i", vectors, vectors), minlength=n_lists)
+    # As long as its vectors are on the whole, so that lists of long ones are probed earlier.
+    centres *= np.sqrt(squares / np.maximum(counts, 1)).astype(np.float32)[:, None]
+    progress.advance(n)
+    return _put_in_lists(centres[counts > 0], list_of, counts[counts > 0])
 
-    Attributes:
-        vectors: (n, n_features) the rows.
+
+def extend_division(division: Division, new: Floats) -> Division:
+    """Put new vectors, with the ids that follow, into the lists whose centres are nearest."""
+    n, n_lists = len(division.order), len(division.centres)
+    list_of = np.zeros(n + len(new), np.int32)
+    list_of[:n] = find_list_of(division.start, division.order)
+    # A view of the last entries, which the compiled code fills.
+    find_centres(new, 0, len(new), quantize(to_unit(division.centres)), list_of[n:])
+    counts = np.bincount(list_of, minlength=n_lists)
+    return _put_in_lists(division.centres, list_of, counts)
+
+
+def _put_in_lists(centres: Floats, list_of: Ids, counts: NDArray[np.int64]) -> Division:
+    start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return Division(centres, start, np.argsort(list_of, kind="stable").astype(np.int32))
+
+
+def find_list_of(start: NDArray[np.int64], order: Ids) -> Ids:
+    """Return for each vector the list that holds it."""
+    list_of = np.empty(len(order), np.int32)
+    list_of[order] = np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start))
+    return list_of
+
+
+def some_rows(rows: Floats, n: int, rng: np.random.Generator) -> Floats:
+    """Return `n` rows, or all if there are fewer, in their order."""
+    return rows[np.sort(rng.choice(len(rows), min(n, len(rows)), replace=False))]
+
+
+def _nearest(vectors: Floats, centres: Floats) -> Ids:
+    """Return for each vector the centre with the highest product."""
+    quantized, nearest = quantize(centres), np.zeros(len(vectors), np.int32)
+    cuts = cut(len(vectors), 4 * n_threads())
+    in_threads(find_centres, [(vectors, a, b, quantized, nearest) for a, b in pairwise(cuts)])
+    return nearest
+
+
+def count_probes(lists: InvertedLists, queries: Floats, nearest: Ids, recall: float) -> int:
+    """Return how many lists to probe so that other queries, too, reach `recall`.
+
+    Args:
+        lists: the lists.
+        queries: (m, dim) examples of what will be searched for.
+        nearest: (m, k) the vectors that are nearest to these.
+        recall: share of the nearest that has to be found.
     """
-
-    def __init__(self, X: sp.csr_matrix) -> None:
-        """Take rows without negative values; the highest inner product is searched for."""
-        by_feature = X.T.tocsr()
-        largest = np.zeros(X.shape[1], np.float32)
-        held = np.flatnonzero(np.diff(by_feature.indptr))
-        if len(held):
-            largest[held] = np.maximum.reduceat(by_feature.data, by_feature.indptr[held])
-        self.vectors = X
-        self.lists = Lists(view_rows(X), view_rows(by_feature), largest)
-        self._spare: list[Scratch] = []  # one for each thread at a time
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return int(self.vectors.shape[0])
-
-    def search(self, queries: sp.csr_matrix, n: int) -> tuple[Ids, Floats]:
-        """Return ids and products (m, n) of the best rows for each query, best first.
-
-        Where fewer than `n` rows have anything in common with a query, -1 and 0 stand for the rest.
-        """
-        rows, m, n = view_rows(queries), queries.shape[0], min(n, len(self))
-        n_tasks = max(n_threads(), -(-m // QUERIES_A_TASK))
-        found = in_threads(self._search, [(rows, a, b, n) for a, b in pairwise(cut(m, n_tasks))])
-        if not found:
-            return np.empty((0, n), np.int32), np.empty((0, n), np.float32)
-        return np.concatenate([ids for ids, _ in found]), np.concatenate([s for _, s in found])
-
-    def _search(self, queries: Rows, first: int, last: int, n: int) -> tuple[Ids, Floats]:
-        try:
-            scratch = self._spare.pop()
-        except IndexError:
-            n_rows, n_features = self.vectors.shape
-            scratch = Scratch(
-                np.zeros(n_features, np.float32),
-                np.zeros(n_rows, np.float32),
-                np.empty(n_rows + 1, np.int32),
-            )
-        found = search(self.lists, queries, first, last, n, scratch)
-        self._spare.append(scratch)
-        return found
-
-    def add_to_files(self, files: Files, name: str) -> None:
-        """Add the index to a model's files, as `config[name]` and arrays `name.…`."""
-        files.config[name] = {"type": "sparse", "n_features": self.vectors.shape[1]}
-        add_matrix(files, name, self.vectors)
-
-    @classmethod
-    def from_files(cls, files: Files, name: str) -> Self:
-        """Take back what `add_to_files` wrote; raise ValueError unless compiled code can use it."""
-        n_features = files.config[name]["n_features"]
-        if type(n_features) is not int:
-            raise ValueError(f"{n_features!r} is no number of features")
-        vectors = take_matrix(files, name, (None, n_features))
-        if vectors.nnz and vectors.data.min() < 0:
-            raise ValueError(f"{name} holds negative values")
-        return cls(vectors)
+    list_of = find_list_of(lists.start, lists.order)
+    cuts = cut(len(queries), n_threads())
+    tasks = [(lists, queries[a:b], list_of[nearest[a:b]]) for a, b in pairwise(cuts)]
+    return count_enough(np.concatenate(in_threads(rank_lists, tasks)), recall)
 
 
-@njit(nogil=True, cache=True)
-def search(
-    held: Lists, queries: Rows, first: int, last: int, n: int, scratch: Scratch
-) -> tuple[Ids, Floats]:
-    """Search for the queries first ≤ i < last."""
-    ids = np.full((last - first, n), NOTHING, np.int32)
-    products = np.full((last - first, n), np.float32(-np.inf))
-    for i in range(first, last):
-        begin, end = queries.start[i], queries.start[i + 1]
-        columns, values = queries.columns[begin:end], queries.values[begin:end]
-        best = Best(ids[i - first], products[i - first])
-        scratch.query[columns] = values
-        _search_one(held, columns, values, best, scratch)
-        scratch.query[columns] = 0
-        for place in range(n):
-            if best.ids[place] == NOTHING:
-                best.ids[place], best.scores[place] = -1, 0
-    return ids, products
+def count_enough(ranks: Ids, recall: float) -> int:
+    """Return the number of lists for which the recall surely reaches what is wanted.
 
-
-@njit(nogil=True, cache=True)
-def _search_one(held: Lists, columns: Ids, values: Floats, best: Best, scratch: Scratch) -> None:
-    query, sums, met = scratch
-    most = values * held.largest[columns]
-    order = np.argsort(-most, kind="mergesort")
-    left = 0.0  # what all features not yet taken could give together
-    for j in order:
-        left += most[j]
-    n_met, n_read, worst = 0, 0, 0.0
-    for j in order:
-        begin, end = held.lists.start[columns[j]], held.lists.start[columns[j] + 1]
-        if worst <= left and n_read > n_met:  # so that looking costs no more than reading did
-            worst, n_read = _worst_of_best(sums, met[:n_met], len(best.ids)), 0
-        if left * (1 + ROUNDING) + ROUNDING < worst:
-            enough, few = _enough(worst, left), (end - begin) // CELLS_A_PRODUCT
-            if not _are_more(sums, met[:n_met], enough, few):
-                break
-        for cell in range(begin, end):
-            document = held.lists.columns[cell]
-            met[n_met] = document
-            n_met += sums[document] == 0  # no branch, as none could foretell this
-            sums[document] += max(values[j] * held.lists.values[cell], TINY)
-        n_read += end - begin
-        left -= most[j]
-    else:
-        left = 0.0
-        worst = _worst_of_best(sums, met[:n_met], len(best.ids))
-    enough = _enough(worst, left)
-    for document in met[:n_met]:
-        if sums[document] >= enough:
-            offer(best, document, _multiply(held.rows, document, query))
-        sums[document] = 0
-    sort_best(best)
-
-
-@njit(nogil=True, cache=True)
-def _enough(worst: float, left: float) -> float:
-    """Return the sum from which on a document may be among the best."""
-    return worst * (1 - ROUNDING) - ROUNDING - left
-
-
-@njit(nogil=True, cache=True)
-def _are_more(sums: Floats, met: Ids, enough: float, few: int) -> bool:
-    """Whether more than a few documents may be among the best."""
-    n = 0
-    for document in met:
-        n += sums[document] >= enough
-        if n > few:
-            return True
-    return False
-
-
-@njit(nogil=True, cache=True)
-def _worst_of_best(sums: Floats, met: Ids, n: int) -> float:
-    """Return the n-th highest sum so far, 0 if fewer documents were met."""
-    if len(met) < n:
-        return 0.0
-    best = Best(np.full(n, NOTHING, np.int32), np.full(n, np.float32(-np.inf)))
-    for document in met:
-        if sums[document] > best.scores[0]:  # equals would only change places
-            offer(best, document, sums[document])
-    return float(best.scores[0])
-
-
-@njit(nogil=True, cache=True)
-def _multiply(rows: Rows, document: int, query: Floats) -> np.float32:
-    """Return the product of a row and a query; the zeros of features not shared change no bit."""
-    total = 0.0
-    for cell in range(rows.start[document], rows.start[document + 1]):
-        total += np.float64(rows.values[cell]) * np.float64(query[rows.columns[cell]])
-    return np.float32(total)
+    A neighbour is found if its list is probed, that is if its rank (m, k) is below this number.
+    The mean over few queries may be lucky, so it has to lie above `recall` by as much as makes
+    that unlikely.
+    """
+    low, high = 1, int(ranks.max()) + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = (ranks < middle).mean(axis=1)  # the recall of each query
+        if found.mean() - SURE * found.std() / len(found) ** 0.5 >= recall:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,33 +1,38 @@
 """Compiled search for the vectors with the highest inner products; `index` is its front.
 
-Every vector is kept twice: as float32, and as one byte a dimension with a scale, which is a quarter
-of the memory to read. The query is rounded to 16 bits, so the product of both is a sum of whole
+Every vector is kept twice: as float32, and quantized to int8 with a scale, which is a quarter of
+the memory to read. The query is rounded to 16 bits, so the product of both is a sum of whole
 numbers. To that, `slack` × the query's length is added: by Cauchy and Schwarz the true product
 cannot lie above this bound. Only vectors whose bound reaches the worst of the k best so far are
-multiplied for good. What is found is therefore exactly the k best of all vectors looked at,
-whatever the rounding.
+multiplied in float32. What is found is therefore exactly the k best of all vectors looked at,
+whatever the rounding. An approximate index divides the vectors into inverted lists (IVF) and looks
+at the vectors of some lists only.
 
 Results depend on nothing but the query and the vectors: sums of whole numbers have no order, the
 final products are summed in float64 in one fixed order, and of equal scores the lower id wins.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from longtail.runtime.parallel import cut, in_threads, n_threads
+
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 
 BLOCK = 256  # vectors multiplied at a stretch; of 512 dimensions, they take 128 KB of L2 cache
+WIDTH = 32  # int8 rows are padded with zeros to a multiple of this, so that vector code has no rest
 GROUP = 64  # queries that should be searched for together, to share a block in the cache
 
 NOTHING = np.int32(np.iinfo(np.int32).max)  # an id worse than all others
 
 
-class Codes(NamedTuple):
-    """Vectors rounded to one byte a dimension.
+class Quantized(NamedTuple):
+    """Vectors quantized to int8, one byte a dimension.
 
     Attributes:
         values: (n, width) whole numbers from -127 to 127; zeros beyond the last dimension.
@@ -41,26 +46,26 @@ class Codes(NamedTuple):
     slack: Floats
 
 
-class Cells(NamedTuple):
-    """Vectors divided by where they point; an exact index has one cell for all.
+class InvertedLists(NamedTuple):
+    """Vectors divided by their direction into lists (IVF); an exact index has one list for all.
 
     Attributes:
-        centres: the codes of the cells' directions, as long as their vectors are.
-        start: (n_cells + 1,) where the vectors of each cell begin in `order`.
-        order: (n,) the vectors' ids, cell by cell.
+        centres: the quantized directions of the lists, as long as their vectors are.
+        start: (n_lists + 1,) where the vectors of each list begin in `order`.
+        order: (n,) the vectors' ids, list by list.
     """
 
-    centres: Codes
+    centres: Quantized
     start: NDArray[np.int64]
     order: Ids
 
 
 class Searched(NamedTuple):
-    """All that a search looks at; the codes are in the order of the cells."""
+    """All that a search looks at; the quantized vectors are in the order of the lists."""
 
     vectors: Floats
-    codes: Codes
-    cells: Cells
+    quantized: Quantized
+    lists: InvertedLists
 
 
 class Query(NamedTuple):
@@ -79,7 +84,25 @@ class Best(NamedTuple):
     scores: Floats
 
 
-# ---------------------------------------------------------------------------------------- codes
+# --------------------------------------------------------------------------------- quantization
+
+
+def padded(dim: int) -> int:
+    """Return how many bytes a quantized vector of `dim` dimensions takes."""
+    return -(-dim // WIDTH) * WIDTH
+
+
+def quantize(vectors: Floats, order: Ids | None = None) -> Quantized:
+    """Quantize vectors to int8, in the given order of rows."""
+    n, dim = vectors.shape
+    order = np.arange(n, dtype=np.int32) if order is None else order
+    values = np.zeros((n, padded(dim)), np.int8)
+    quantized = Quantized(values, np.empty(n, np.float32), np.empty(n, np.float32))
+    in_threads(
+        quantize_rows,
+        [(vectors, order, a, b, quantized) for a, b in pairwise(cut(n, 4 * n_threads()))],
+    )
+    return quantized
 
 
 @njit(nogil=True, cache=True)
@@ -89,29 +112,29 @@ def largest_query_value(dim: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def encode_rows(vectors: Floats, order: Ids, first: int, last: int, codes: Codes) -> None:
-    """Write the codes of the vectors order[first] … order[last - 1] to the rows of these places."""
+def quantize_rows(vectors: Floats, order: Ids, first: int, last: int, quantized: Quantized) -> None:
+    """Quantize the vectors order[first] … order[last - 1] into the rows of these places."""
     dim = vectors.shape[1]
     # How far a query's own rounding can move a product, and some float32 roundings on top.
     rounding = np.sqrt(dim) / (2 * largest_query_value(dim)) + 4e-6
     for i in range(first, last):
-        row, own = vectors[order[i]], codes.values[i]
+        row, own = vectors[order[i]], quantized.values[i]
         largest = np.float32(0)
         for j in range(dim):
             largest = max(largest, abs(row[j]))
         scale = np.float32(largest / 127)
         length, error = 0.0, 0.0
         for j in range(dim):
-            value, code = np.float64(row[j]), 0.0
+            value, rounded = np.float64(row[j]), 0.0
             if scale > 0:
-                code = min(max(np.rint(value / scale), -127.0), 127.0)
-            own[j] = np.int8(code)
+                rounded = min(max(np.rint(value / scale), -127.0), 127.0)
+            own[j] = np.int8(rounded)
             length += value * value
-            error += (value - code * scale) ** 2
+            error += (value - rounded * scale) ** 2
         error = np.sqrt(error)
-        codes.scale[i] = scale
+        quantized.scale[i] = scale
         # never rounded down, not even where float32 is at its smallest
-        codes.slack[i] = (error + rounding * (np.sqrt(length) + error)) * (1 + 1e-6) + 2e-45
+        quantized.slack[i] = (error + rounding * (np.sqrt(length) + error)) * (1 + 1e-6) + 2e-45
 
 
 @njit(nogil=True, cache=True)
@@ -143,10 +166,10 @@ def to_unit(matrix: Floats) -> Floats:
 
 
 @njit(nogil=True, cache=True)
-def multiply_codes(
+def multiply_quantized(
     values: NDArray[np.int8], rounded: NDArray[np.int16], products: NDArray[np.int32]
 ) -> None:
-    """Multiply rows of codes with a rounded query; compiles to 16-bit multiply-and-add."""
+    """Multiply quantized rows with a rounded query; compiles to 16-bit multiply-and-add."""
     for i in range(len(values)):
         row = values[i]
         total = np.int32(0)
@@ -225,7 +248,7 @@ def sort_best(best: Best) -> None:
 
 @njit(nogil=True, cache=True)
 def search(
-    searched: Searched, queries: Floats, k: int, n_probed: int, piece: int, n_pieces: int
+    searched: Searched, queries: Floats, k: int, n_probes: int, piece: int, n_pieces: int
 ) -> tuple[Ids, Floats]:
     """Return ids and scores (n, k) of the best for each query, best first.
 
@@ -233,15 +256,15 @@ def search(
         searched: the vectors, at least `k`.
         queries: (n, dim).
         k: how many are wanted.
-        n_probed: how many cells to open, or more where these hold fewer than `k` vectors.
+        n_probes: how many lists to search, or more where these hold fewer than `k` vectors.
         piece: which part of the vectors looked at is searched here.
         n_pieces: into how many parts they are divided, so that threads can share a query. A part
             may hold fewer than `k`; `NOTHING` stands for the rest.
     """
-    vectors, codes, cells = searched
+    vectors, quantized, lists = searched
     n, n_vectors = len(queries), len(vectors)
     ids, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
-    rounded = np.zeros((n, codes.values.shape[1]), np.int16)
+    rounded = np.zeros((n, quantized.values.shape[1]), np.int16)
     scale, length = np.empty(n, np.float64), np.empty(n, np.float64)
     products = np.empty(BLOCK, np.int32)
     for q in range(n):
@@ -251,10 +274,10 @@ def search(
         if query.length == 0 and piece == 0:  # all products are 0, so the lowest ids win
             for place in range(k):
                 offer(Best(ids[q], scores[q]), np.int32(place), np.float32(0))
-        elif query.length > 0 and n_probed < len(cells.start) - 1:
+        elif query.length > 0 and n_probes < len(lists.start) - 1:
             best = Best(ids[q], scores[q])
-            _search_cells(searched, query, n_probed, piece, n_pieces, best, products)
-    if n_probed >= len(cells.start) - 1:  # a block at a time, for all queries while it is cached
+            _search_lists(searched, query, n_probes, piece, n_pieces, best, products)
+    if n_probes >= len(lists.start) - 1:  # a block at a time, for all queries while it is cached
         begin, end = n_vectors * piece // n_pieces, n_vectors * (piece + 1) // n_pieces
         for first in range(begin, end, BLOCK):
             for q in range(n):
@@ -277,35 +300,35 @@ def _scan(
     products: NDArray[np.int32],
 ) -> None:
     """Offer the vectors at the places first ≤ i < last, one block at most."""
-    vectors, codes, cells = searched
-    multiply_codes(codes.values[first:last], query.rounded, products)
+    vectors, quantized, lists = searched
+    multiply_quantized(quantized.values[first:last], query.rounded, products)
     for i in range(first, last):
-        near = products[i - first] * (codes.scale[i] * query.scale)
-        if near + (query.length * codes.slack[i] + 2e-45) >= best.scores[0]:
-            new = cells.order[i]
+        near = products[i - first] * (quantized.scale[i] * query.scale)
+        if near + (query.length * quantized.slack[i] + 2e-45) >= best.scores[0]:
+            new = lists.order[i]
             offer(best, new, multiply_exactly(vectors[new], query.values))
 
 
 @njit(nogil=True, cache=True)
-def _search_cells(
+def _search_lists(
     searched: Searched,
     query: Query,
-    n_probed: int,
+    n_probes: int,
     piece: int,
     n_pieces: int,
     best: Best,
     products: NDArray[np.int32],
 ) -> None:
-    """Offer one piece of the vectors in the best cells."""
-    start = searched.cells.start
-    opened = _open_enough(searched.cells, query.rounded, n_probed, len(best.ids), products)
+    """Offer one piece of the vectors in the best lists."""
+    start = searched.lists.start
+    probed = _find_enough(searched.lists, query.rounded, n_probes, len(best.ids), products)
     total = 0
-    for cell in opened:
-        total += start[cell + 1] - start[cell]
+    for each in probed:
+        total += start[each + 1] - start[each]
     begin, end = total * piece // n_pieces, total * (piece + 1) // n_pieces
     before = 0
-    for cell in opened:
-        size, offset = start[cell + 1] - start[cell], start[cell] - before
+    for each in probed:
+        size, offset = start[each + 1] - start[each], start[each] - before
         stop = min(before + size, end) + offset
         for first in range(max(before, begin) + offset, stop, BLOCK):
             _scan(searched, first, min(first + BLOCK, stop), query, best, products)
@@ -313,37 +336,42 @@ def _search_cells(
 
 
 @njit(nogil=True, cache=True)
-def _open_enough(
-    cells: Cells, rounded: NDArray[np.int16], n_probed: int, k: int, products: NDArray[np.int32]
+def _find_enough(
+    lists: InvertedLists,
+    rounded: NDArray[np.int16],
+    n_probes: int,
+    k: int,
+    products: NDArray[np.int32],
 ) -> Ids:
-    """Return the best `n_probed` cells, or as many more as it takes to hold `k` vectors."""
-    opened = open_cells(cells, rounded, n_probed, products)
+    """Return the best `n_probes` lists, or as many more as it takes to hold `k` vectors."""
+    start = lists.start
+    found = find_lists(lists, rounded, n_probes, products)
     total = 0
-    for cell in opened:
-        total += cells.start[cell + 1] - cells.start[cell]
+    for each in found:
+        total += start[each + 1] - start[each]
     if total < k:
-        opened = open_cells(cells, rounded, len(cells.start) - 1, products)
-        n_opened = n_probed
+        found = find_lists(lists, rounded, len(start) - 1, products)
+        n_found = n_probes
         while total < k:
-            total += cells.start[opened[n_opened] + 1] - cells.start[opened[n_opened]]
-            n_opened += 1
-        opened = opened[:n_opened]
-    return opened
+            total += start[found[n_found] + 1] - start[found[n_found]]
+            n_found += 1
+        found = found[:n_found]
+    return found
 
 
 @njit(nogil=True, cache=True)
-def open_cells(
-    cells: Cells, rounded: NDArray[np.int16], n_probed: int, products: NDArray[np.int32]
+def find_lists(
+    lists: InvertedLists, rounded: NDArray[np.int16], n_probes: int, products: NDArray[np.int32]
 ) -> Ids:
-    """Return the `n_probed` cells whose centres have the highest products, best first."""
-    n_cells = len(cells.start) - 1
-    best = new_best(n_probed)
-    for first in range(0, n_cells, BLOCK):
-        last = min(first + BLOCK, n_cells)
-        multiply_codes(cells.centres.values[first:last], rounded, products)
-        for cell in range(first, last):
-            score = np.float32(products[cell - first] * np.float64(cells.centres.scale[cell]))
-            offer(best, np.int32(cell), score)
+    """Return the `n_probes` lists whose centres have the highest products, best first."""
+    n_lists = len(lists.start) - 1
+    best = new_best(n_probes)
+    for first in range(0, n_lists, BLOCK):
+        last = min(first + BLOCK, n_lists)
+        multiply_quantized(lists.centres.values[first:last], rounded, products)
+        for each in range(first, last):
+            score = np.float32(products[each - first] * np.float64(lists.centres.scale[each]))
+            offer(best, np.int32(each), score)
     sort_best(best)
     return best.ids
 
@@ -375,13 +403,13 @@ def decide(vectors: Floats, queries: Floats, candidates: Ids, k: int) -> tuple[I
     return best_ids, best_scores
 
 
-# ----------------------------------------------------------------------------------------- cells
+# -------------------------------------------------------------------------------- inverted lists
 
 
 @njit(nogil=True, cache=True)
-def find_centres(vectors: Floats, first: int, last: int, centres: Codes, nearest: Ids) -> None:
+def find_centres(vectors: Floats, first: int, last: int, centres: Quantized, nearest: Ids) -> None:
     """Write for the vectors first ≤ i < last which centre has the highest product."""
-    n_cells = len(centres.values)
+    n_lists = len(centres.values)
     products = np.empty(BLOCK, np.int32)
     rounded = np.zeros((GROUP, centres.values.shape[1]), np.int16)
     highest = np.empty(GROUP, np.float64)
@@ -390,42 +418,42 @@ def find_centres(vectors: Floats, first: int, last: int, centres: Codes, nearest
         highest[:] = -np.inf
         for i in range(n):
             round_query(vectors[begin + i], rounded[i])
-        for cell in range(0, n_cells, BLOCK):
-            block = centres.values[cell : min(cell + BLOCK, n_cells)]
+        for centre in range(0, n_lists, BLOCK):
+            block = centres.values[centre : min(centre + BLOCK, n_lists)]
             for i in range(n):
-                multiply_codes(block, rounded[i], products)
+                multiply_quantized(block, rounded[i], products)
                 for place in range(len(block)):
-                    score = products[place] * np.float64(centres.scale[cell + place])
+                    score = products[place] * np.float64(centres.scale[centre + place])
                     if score > highest[i]:  # so that the first of equals is taken
-                        highest[i], nearest[begin + i] = score, cell + place
+                        highest[i], nearest[begin + i] = score, centre + place
 
 
 @njit(nogil=True, cache=True)
-def sum_by_cell(vectors: Floats, cell: Ids, n_cells: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the sum of the vectors of each cell, and how many they are."""
-    sums = np.zeros((n_cells, vectors.shape[1]), np.float32)
-    counts = np.zeros(n_cells, np.int64)
+def sum_by_list(vectors: Floats, list_of: Ids, n_lists: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the sum of the vectors of each list, and how many they are."""
+    sums = np.zeros((n_lists, vectors.shape[1]), np.float32)
+    counts = np.zeros(n_lists, np.int64)
     for i in range(len(vectors)):
-        counts[cell[i]] += 1
-        total, row = sums[cell[i]], vectors[i]
+        counts[list_of[i]] += 1
+        total, row = sums[list_of[i]], vectors[i]
         for j in range(len(row)):
             total[j] += row[j]
     return sums, counts
 
 
 @njit(nogil=True, cache=True)
-def rank_cells(cells: Cells, queries: Floats, wanted: Ids) -> Ids:
-    """Return as the how many-th, from 0, each of a query's `wanted` cells would be opened."""
-    n_cells = len(cells.start) - 1
+def rank_lists(lists: InvertedLists, queries: Floats, wanted: Ids) -> Ids:
+    """Return the rank, from 0, that each of a query's `wanted` lists has for that query."""
+    n_lists = len(lists.start) - 1
     ranks = np.empty(wanted.shape, np.int32)
-    rank = np.empty(n_cells, np.int32)
+    rank = np.empty(n_lists, np.int32)
     products = np.empty(BLOCK, np.int32)
-    rounded = np.zeros(cells.centres.values.shape[1], np.int16)
+    rounded = np.zeros(lists.centres.values.shape[1], np.int16)
     for q in range(len(queries)):
         round_query(queries[q], rounded)
-        opened = open_cells(cells, rounded, n_cells, products)
-        for place in range(n_cells):
-            rank[opened[place]] = place
+        found = find_lists(lists, rounded, n_lists, products)
+        for place in range(n_lists):
+            rank[found[place]] = place
         for place in range(wanted.shape[1]):
             ranks[q, place] = rank[wanted[q, place]]
     return ranks

@@ -1,10 +1,11 @@
-"""Sketches: an index that looks at a few directions of every vector, then at the best ones whole.
+"""PCA with re-ranking: an index that scores projected vectors first, then the best in full.
 
-Embeddings of labels and documents lie mostly along few directions. A quarter of them, found by the
-principal components of vectors and queries, tells which vectors are worth a closer look: for one
-query, reading that quarter of all vectors takes a quarter of the time. The first look ranks by the
-codes alone, the second finds exactly the best of its candidates. How many candidates are needed for
-the recall wanted is measured when the index is built, on queries of their own.
+Embeddings of labels and documents lie mostly along few directions. Vectors and queries are
+projected to the quarter of the dimensions that their principal components give: for one query,
+reading the projected vectors takes a quarter of the time. The first step ranks all vectors by their
+quantized projections, the second re-ranks the best of them and finds exactly the k best among
+these. How many candidates are needed for the recall wanted is measured when the index is built, on
+queries of their own.
 """
 
 from itertools import pairwise
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from longtail.progress import SILENT, Progress
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.store import Files
+from longtail.search.gpu import copy_to
 from longtail.search.index import (
     LARGEST_EXACT,
     WORTH_A_THREAD,
@@ -24,37 +26,36 @@ from longtail.search.index import (
     Index,
     build_index,
     check_floats,
-    copy_to,
-    encode,
 )
+from longtail.search.inverted import SURE
 from longtail.search.kernels import (
     BLOCK,
     NOTHING,
     Best,
-    Codes,
     Floats,
     Ids,
-    multiply_codes,
+    Quantized,
     multiply_exactly,
+    multiply_quantized,
     offer,
+    quantize,
     round_query,
     sort_best,
 )
 
-SMALLEST = 1 << 22  # bytes of codes; fewer are read whole in no time
-SHARE = 4  # of the directions, one in so many is looked at
+SMALLEST = 1 << 22  # bytes of int8 vectors; fewer are read in full in no time
+SHARE = 4  # one in so many dimensions is kept
 CANDIDATES = (2, 5, 10, 20, 40, 80, 160)  # times as many as are wanted
-N_GLANCED = 1 << 24  # scores of several queries at once, which then share what is read
-N_PROBED = 1024  # scores that tell where about the best ones begin
-SURE = 1.645  # standard errors: the recall is reached with a probability of 95 %
+LARGEST_SCORES = 1 << 24  # scores of several queries at once, which then share what is read
+N_SAMPLED = 1024  # scores that tell where about the best ones begin
 
 
-class SketchedIndex(Index):
-    """Finds the vectors with the highest inner product by a look at few directions first.
+class PCAIndex(Index):
+    """Finds the vectors with the highest inner product among the best of their projections.
 
     Attributes:
-        basis: (dim, r) the directions.
-        n_candidates: how many vectors are looked at whole where `recall_at` are wanted.
+        basis: (dim, r) the principal directions.
+        n_candidates: how many vectors are re-ranked where `recall_at` are wanted.
     """
 
     def __init__(
@@ -70,12 +71,12 @@ class SketchedIndex(Index):
         self.basis, self.n_candidates = basis, n_candidates
         cuts = cut(len(vectors), 4 * n_threads())
         parts = in_threads(project, [(vectors[a:b], basis) for a, b in pairwise(cuts)])
-        self._sketch = encode(np.concatenate(parts))
+        self._projected = quantize(np.concatenate(parts))
         super().__init__(vectors, "inner", recall=recall, recall_at=recall_at, device=device)
 
     @property
     def exact(self) -> bool:
-        """Whether every search looks at all of all vectors."""
+        """Whether every search looks at all vectors in full."""
         return self.device != "cpu"
 
     def __repr__(self) -> str:
@@ -83,7 +84,7 @@ class SketchedIndex(Index):
         n, dim = self.vectors.shape
         measured = f"recall@{self.recall_at} {self.recall:.3f}"
         how = f"{self.basis.shape[1]} directions, {self.n_candidates} candidates, {measured}"
-        return f"SketchedIndex({n:,} vectors of {dim}, {self.device}: {how})"
+        return f"PCAIndex({n:,} vectors of {dim}, {self.device}: {how})"
 
     def to(self, device: str) -> Self:
         """Search on `device` from now on: "cpu", or "cuda" (always exact, as that is quick)."""
@@ -92,45 +93,45 @@ class SketchedIndex(Index):
         return self
 
     def search_cpu(self, queries: Floats, k: int) -> Found:
-        """Find candidates along the basis, then decide among them."""
+        """Score the projections, then re-rank the best."""
         projected, n = project(queries, self.basis), len(queries)
         wanted = min(len(self), max(k, self.n_candidates * -(-k // self.recall_at)))
         if n < n_threads():
-            scores = self._glance_together(projected)
-            return look_again(self.vectors, self.codes, queries, scores, wanted, k)
-        chunk = max(1, min(-(-n // n_threads()), N_GLANCED // len(self)))
+            scores = self._score_together(projected)
+            return rerank(self.vectors, self.quantized, queries, scores, wanted, k)
+        chunk = max(1, min(-(-n // n_threads()), LARGEST_SCORES // len(self)))
         tasks = [
             (
                 self.vectors,
-                self.codes,
-                self._sketch,
+                self.quantized,
+                self._projected,
                 queries[a : a + chunk],
                 projected[a : a + chunk],
             )
             for a in range(0, n, chunk)
         ]
-        found = in_threads(look_twice, [(*task, wanted, k) for task in tasks])
+        found = in_threads(search_projected, [(*task, wanted, k) for task in tasks])
         return np.concatenate([ids for ids, _ in found]), np.concatenate([s for _, s in found])
 
-    def _glance_together(self, projected: Floats) -> Floats:
-        """Look at all sketches, with all threads for the same few queries."""
+    def _score_together(self, projected: Floats) -> Floats:
+        """Score all projections, with all threads for the same few queries."""
         scores = np.empty((len(projected), len(self)), np.float32)
-        n_pieces = max(1, min(n_threads(), self._sketch.values.nbytes // WORTH_A_THREAD))
+        n_pieces = max(1, min(n_threads(), self._projected.values.nbytes // WORTH_A_THREAD))
         pieces = pairwise(cut(len(self), n_pieces))
-        in_threads(glance, [(self._sketch, projected, a, b, scores) for a, b in pieces])
+        in_threads(score_projected, [(self._projected, projected, a, b, scores) for a, b in pieces])
         return scores
 
     def add_to_files(self, files: Files, name: str = "index") -> None:
         """Add the index to a model's files, as `config[name]` and arrays `name.…`."""
         super().add_to_files(files, name)
-        files.config[name]["n_candidates"] = self.n_candidates
+        files.config[name] |= {"type": "pca", "n_candidates": self.n_candidates}
         files.arrays[f"{name}.basis"] = self.basis
 
 
 def open_index(files: Files, name: str) -> Index:
-    """Take back an index of either kind; raise ValueError for what cannot be one."""
+    """Take back an index with or without PCA; raise ValueError for what cannot be one."""
     index = Index.from_files(files, name)
-    if "n_candidates" not in files.config[name]:
+    if files.config[name]["type"] != "pca":
         return index
     n_candidates = files.config[name]["n_candidates"]
     basis = np.require(files.arrays[f"{name}.basis"], requirements=["C", "A", "W"])
@@ -139,7 +140,7 @@ def open_index(files: Files, name: str) -> Index:
         raise ValueError(f"{n_candidates!r} candidates of {len(index)} vectors")
     if len(basis) != index.vectors.shape[1] or index.metric != "inner":
         raise ValueError(f"a basis of shape {basis.shape} for vectors {index.vectors.shape}")
-    return SketchedIndex(
+    return PCAIndex(
         index.vectors, basis, n_candidates, recall=index.recall, recall_at=index.recall_at
     )
 
@@ -157,35 +158,32 @@ def build_label_index(
 
     Args:
         vectors: (n, dim) the labels.
-        queries: (m, dim) documents, of which half decide the directions and half the recall.
+        queries: (m, dim) documents; half of them give the directions, half measure the recall.
         recall: share of the `recall_at` nearest that have to be found.
         recall_at: how many of the nearest the recall is about.
-        seed: fixes what is random where there are cells.
-        progress: told about what takes long with many labels.
+        seed: fixes what is random where there are inverted lists.
+        progress: shows what takes long with many labels.
     """
     n, dim = vectors.shape
-    n_sketched = n * (dim // SHARE)
-    if n_sketched > LARGEST_EXACT:  # then cells read less, if vectors can be divided into cells
+    if n * (dim // SHARE) > LARGEST_EXACT:  # then inverted lists read less, if these help
         options: dict[str, Any] = {"recall": recall, "recall_at": recall_at, "seed": seed}
         index = build_index(vectors, queries=queries, progress=progress, **options)
         if not index.exact:
             return index
     if n * dim > SMALLEST and dim >= 2 * SHARE and len(queries) >= 2:
-        progress.stage("sketches of the labels", 1)
-        sketched = _build_sketch(vectors, queries, recall, recall_at)
-        if sketched is not None:
-            return sketched
+        progress.stage("PCA of the labels", 1)
+        projected = _build_pca(vectors, queries, recall, recall_at)
+        if projected is not None:
+            return projected
     return build_index(vectors, method="exact")
 
 
-def _build_sketch(
-    vectors: Floats, queries: Floats, recall: float, recall_at: int
-) -> SketchedIndex | None:
+def _build_pca(vectors: Floats, queries: Floats, recall: float, recall_at: int) -> PCAIndex | None:
     """Return the index with the fewest candidates that reach the recall; None if too few do."""
     learned, trials = queries[::2], queries[1::2]
     basis = find_directions(vectors, learned, vectors.shape[1] // SHARE)
     truth, _ = build_index(vectors, method="exact").search(trials, recall_at)
-    index = SketchedIndex(vectors, basis, 1, recall=1.0, recall_at=recall_at)
+    index = PCAIndex(vectors, basis, 1, recall=1.0, recall_at=recall_at)
     for times in CANDIDATES:
         index.n_candidates = min(len(vectors), times * recall_at)
         found, _ = index.search(trials, recall_at)
@@ -206,19 +204,21 @@ def find_directions(vectors: Floats, queries: Floats, n: int) -> Floats:
 
 
 @njit(nogil=True, cache=True)
-def glance(sketch: Codes, queries: Floats, first: int, last: int, scores: Floats) -> None:
-    """Write how each query ranks the sketches first ≤ i < last: products, to some scale."""
+def score_projected(
+    vectors: Quantized, queries: Floats, first: int, last: int, scores: Floats
+) -> None:
+    """Write the products of each query and the vectors first ≤ i < last, to some scale."""
     n = len(queries)
-    rounded = np.zeros((n, sketch.values.shape[1]), np.int16)
+    rounded = np.zeros((n, vectors.values.shape[1]), np.int16)
     products = np.empty(BLOCK, np.int32)
     for q in range(n):
         round_query(queries[q], rounded[q])
     for begin in range(first, last, BLOCK):
         end = min(begin + BLOCK, last)
         for q in range(n):
-            multiply_codes(sketch.values[begin:end], rounded[q], products)
+            multiply_quantized(vectors.values[begin:end], rounded[q], products)
             for i in range(begin, end):
-                scores[q, i] = products[i - begin] * sketch.scale[i]
+                scores[q, i] = products[i - begin] * vectors.scale[i]
 
 
 @njit(nogil=True, cache=True)
@@ -227,7 +227,7 @@ def pick(scores: Floats, wanted: int) -> Ids:
     n = len(scores)
     if wanted >= n:
         return np.arange(n, dtype=np.int32)
-    probed = np.sort(scores[:: max(1, n // N_PROBED)])
+    probed = np.sort(scores[:: max(1, n // N_SAMPLED)])
     place = len(probed) - 1 - (3 * wanted * len(probed) // (2 * n) + 8)
     found = np.flatnonzero(scores >= probed[max(0, place)])
     if len(found) < wanted:
@@ -238,22 +238,22 @@ def pick(scores: Floats, wanted: int) -> Ids:
 
 
 @njit(nogil=True, cache=True)
-def look_again(
-    vectors: Floats, codes: Codes, queries: Floats, scores: Floats, wanted: int, k: int
+def rerank(
+    vectors: Floats, quantized: Quantized, queries: Floats, scores: Floats, wanted: int, k: int
 ) -> tuple[Ids, Floats]:
-    """Return exactly the k best of the `wanted` candidates that a first look gave."""
+    """Return exactly the k best of the `wanted` candidates with the highest scores."""
     ids = np.full((len(queries), k), NOTHING, np.int32)
     best_scores = np.full((len(queries), k), np.float32(-np.inf))
-    rounded = np.zeros(codes.values.shape[1], np.int16)
+    rounded = np.zeros(quantized.values.shape[1], np.int16)
     product = np.empty(1, np.int32)
     for q in range(len(queries)):
         query, best = round_query(queries[q], rounded), Best(ids[q], best_scores[q])
         candidates = pick(scores[q], wanted)
         near, far = np.empty(len(candidates)), np.empty(len(candidates))
         for place, i in enumerate(candidates):
-            multiply_codes(codes.values[i : i + 1], rounded, product)
-            about = product[0] * (codes.scale[i] * query.scale)
-            slack = query.length * codes.slack[i] + 2e-45
+            multiply_quantized(quantized.values[i : i + 1], rounded, product)
+            about = product[0] * (quantized.scale[i] * query.scale)
+            slack = query.length * quantized.slack[i] + 2e-45
             near[place], far[place] = about + slack, about - slack
         kth = np.partition(far, len(far) - k)[len(far) - k]  # k products are at least as high
         for place, i in enumerate(candidates):
@@ -264,19 +264,19 @@ def look_again(
 
 
 @njit(nogil=True, cache=True)
-def look_twice(
+def search_projected(
     vectors: Floats,
-    codes: Codes,
-    sketch: Codes,
+    quantized: Quantized,
+    projected_vectors: Quantized,
     queries: Floats,
     projected: Floats,
     wanted: int,
     k: int,
 ) -> tuple[Ids, Floats]:
-    """Do both looks for some queries."""
+    """Do both steps for some queries."""
     scores = np.empty((len(queries), len(vectors)), np.float32)
-    glance(sketch, projected, 0, len(vectors), scores)
-    return look_again(vectors, codes, queries, scores, wanted, k)
+    score_projected(projected_vectors, projected, 0, len(vectors), scores)
+    return rerank(vectors, quantized, queries, scores, wanted, k)
 
 
 @njit(nogil=True, cache=True)

@@ -22,8 +22,8 @@ from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.rows import add_matrix, take_matrix
 from longtail.runtime.store import Files
 from longtail.search.index import Index
-from longtail.search.inverted import SparseIndex
 from longtail.search.kernels import NOTHING, Best, Floats, Ids, offer, sort_best
+from longtail.search.sparse import SparseIndex
 from longtail.topk import NO_LABEL, TopK
 
 
@@ -229,7 +229,7 @@ def _share_labels(
                 continue
             total += weight
             if not 0 <= start[neighbour] <= start[neighbour + 1] <= len(labels):
-                raise ValueError("Y is damaged: its rows lie outside of its cells")
+                raise ValueError("Y is damaged: its rows lie outside of its entries")
             for cell in range(start[neighbour], start[neighbour + 1]):
                 if not 0 <= labels[cell] < n_labels:
                     raise ValueError("Y is damaged: it holds a label that does not exist")

@@ -505,11 +505,11 @@ def cluster(
         queries=queries,
         recall=RECALL,
         recall_at=n,
-        n_cells=clusters,
+        n_lists=clusters,
         seed=seed,
         progress=progress,
     )
-    most = searched or max(1, MOST_SEARCHED * index.n_cells // len(index))
-    if searched is not None or index.n_probed > most:
-        index.set_probes(min(most, index.n_cells), queries, n)
+    most = searched or max(1, MOST_SEARCHED * index.n_lists // len(index))
+    if searched is not None or index.n_probes > most:
+        index.set_probes(min(most, index.n_lists), queries, n)
     return index

@@ -13,7 +13,7 @@ from longtail.models.neural import weigh_features
 from longtail.runtime.rows import scale_rows, view_rows
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
-from longtail.search.inverted import SparseIndex
+from longtail.search.sparse import SparseIndex
 from longtail.search.voters import Nearest
 
 Floats = NDArray[np.float32]
