@@ -22,6 +22,14 @@ class TopK:
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
 
+    @classmethod
+    def concatenate(cls, tops: Sequence["TopK"]) -> "TopK":
+        """Return the predictions of several groups of documents, one group after the other."""
+        return cls(
+            np.concatenate([top.labels for top in tops]),
+            np.concatenate([top.scores for top in tops]),
+        )
+
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self.labels)

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from longtail.cli.models import Parameter
     from longtail.data import Dataset
     from longtail.data.describe import Description, PartDescription
     from longtail.evaluation.explanation import Neighbour, Term, Vote
     from longtail.evaluation.metrics import Band
     from longtail.models.base import Model
+    from longtail.runtime.settings import Setting
     from longtail.runtime.store import Verified
     from longtail.topk import TopK
 
@@ -191,10 +191,10 @@ def neighbour_table(neighbours: "Iterable[Neighbour]") -> Table:
 
 def vote_table(votes: "Sequence[Vote]") -> Table:
     """Show for each label its place and score in the list of each part, and what that is worth."""
-    parts = list(dict.fromkeys(vote.part for vote in votes))
+    parts = list(dict.fromkeys(vote.member for vote in votes))
     table = _table(None, "label", *parts)
     for label in dict.fromkeys(vote.label for vote in votes):
-        said = {vote.part: vote for vote in votes if vote.label == label}
+        said = {vote.member: vote for vote in votes if vote.label == label}
         table.add_row(clean(label), *(said[part].describe() for part in parts))
     return table
 
@@ -207,11 +207,11 @@ def model_table(models: "Iterable[type[Model]]") -> Table:
     return table
 
 
-def parameter_table(parameters: "Iterable[Parameter]", title: str) -> Table:
+def parameter_table(parameters: "Iterable[Setting]", title: str) -> Table:
     """Show the parameters of a model with their defaults."""
     table = _table(title, "key", "default", "meaning")
     for each in parameters:
-        table.add_row(each.name, spell(each.default), each.description)
+        table.add_row(each.name, spell(each.default), each.describe())
     return table
 
 

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 from longtail.data import Dataset, load
 from longtail.errors import DataError
-from longtail.models.base import parse_settings
 from longtail.runtime.rows import scale_to_unit
+from longtail.runtime.settings import parse_settings
 from longtail.text.tfidf import Tfidf
 
 HELD_OUT = 0.2  # of the documents, where the data have no test part

@@ -64,7 +64,7 @@ class Vote:
         weight: what the label's log-odds lose if the part is not asked.
     """
 
-    part: str
+    member: str
     label: str
     rank: int | None
     score: float
@@ -93,7 +93,7 @@ class Explanation:
     text: str | None
     label: str | None
     terms: Sequence[Term]
-    parts: Mapping[str, float] = field(default_factory=dict)
+    members: Mapping[str, float] = field(default_factory=dict)
     neighbours: Sequence[Neighbour] = ()
     votes: Sequence[Vote] = ()
     own: Mapping[str, Sequence[Term]] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Explanation:
             "text": self.text,
             "label": self.label,
             "terms": _as_dicts(self.terms),
-            "parts": dict(self.parts),
+            "members": dict(self.members),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
             "votes": [asdict(vote) for vote in self.votes],
             "own": {part: _as_dicts(terms) for part, terms in self.own.items()},
@@ -208,10 +208,10 @@ def _word_rows(terms: Sequence[Term]) -> str:
 def _vote_rows(votes: Sequence[Vote]) -> str:
     if not votes:
         return ""
-    parts = list(dict.fromkeys(vote.part for vote in votes))
+    parts = list(dict.fromkeys(vote.member for vote in votes))
     rows = []
     for label in dict.fromkeys(vote.label for vote in votes):
-        said = {vote.part: vote for vote in votes if vote.label == label}
+        said = {vote.member: vote for vote in votes if vote.label == label}
         cells = "".join(f"<td>{escape(said[part].describe())}</td>" for part in parts)
         rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
     head = "".join(f"<th>{escape(part)}</th>" for part in parts)

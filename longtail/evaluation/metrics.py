@@ -167,6 +167,15 @@ def find_hits(top: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:
     return _contains(_canonical(Y), top.labels.astype(np.int64))
 
 
+def contains_pairs(
+    Y: sp.csr_matrix, documents: NDArray[np.int64], labels: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Return which of the pairs of a document (row) and a label (column) stand in Y."""
+    held = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)) * Y.shape[1] + Y.indices
+    found: NDArray[np.bool_] = np.isin(documents * Y.shape[1] + labels, held)
+    return found
+
+
 def evaluate_given(top: TopK, Y: sp.csr_matrix) -> dict[str, float]:
     """Return precision, recall and F1 of the labels given, whatever their order, in percent.
 

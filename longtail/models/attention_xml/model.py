@@ -35,14 +35,11 @@ from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Term
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
-from longtail.models.neural import (
-    Device,
-    Neural,
-    Schedule,
-    hold_out,
-    require_torch,
-)
+from longtail.models.cost import Facts
+from longtail.models.neural import Device, Neural, require_torch
+from longtail.models.rows import hold_out
 from longtail.progress import Progress
+from longtail.runtime.settings import Range, above, at_least, configurable, learned, setting, share
 from longtail.runtime.store import Files
 from longtail.text.tfidf import Tfidf
 from longtail.text.tokens import UNKNOWN, TokenRows, Tokens
@@ -62,58 +59,26 @@ LARGE_FROM = 100_000  # documents
 HEADS = {True: 64, False: 512}  # with and without attention
 AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
+HEAD_SIZES = Range(
+    "a size of at least 1, several as 512,256",
+    lambda head: all(size.strip().isdecimal() and int(size) for size in str(head).split(",")),
+)
+POWERS_OF_2 = Range("a power of 2, at least 2", lambda n: n >= 2 and n & (n - 1) == 0)
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
 
 
+@configurable
 class AttentionXML(Neural):
-    """A text's words in their order, weighed by each label for itself.
-
-    Args:
-        encoder: what reads the words: a bidirectional LSTM, or convolutions.
-        hidden: units of the encoder, for each direction (the paper's N̂); none takes 256, and 512
-            from 100,000 documents on.
-        head: units of the fully connected layers (N̂_fc), several as "512,256"; none takes 64 for
-            all labels to share, and 512 where, without attention, each weighs them for itself.
-        attention: weigh words for each label; false takes the largest of each unit instead (the
-            paper's ablation).
-        direct: add to a label's score how well it matches the words that it looks at.
-        levels: inner levels of the label tree (H); 0 is without a tree; none has as many as are
-            needed to begin with at most 30,000 nodes.
-        branching: children of a node (K = M), a power of 2.
-        candidates: how many nodes of a level are followed in training (C).
-        beam: how many are followed in prediction; none takes `candidates`.
-        trees: how many members, with trees and weights of their own, vote.
-        word_dim: length of the word vectors; none takes that of `vectors`, else 200, and 300
-            from 100,000 documents on.
-        vectors: a GloVe or word2vec text file that word vectors begin with.
-        pretrain: without such a file, begin with vectors that the words' neighbours in the
-            training texts give; false begins at random.
-        train_vectors: learn word vectors, too; false leaves them as they are in `vectors`.
-        max_words: how many words to know, those of the most documents.
-        min_documents: know words that so many documents hold; none takes 1 for up to 5,000
-            documents, else 2.
-        max_length: how many words of a text to read.
-        keep: share of the words that input dropout keeps; the others are read as unknown ones.
-        word_dropout: share of the word vectors' values that are dropped in training.
-        dropout: share of the encoder's outputs that are dropped in training.
-        epochs: passes over the documents, for each level; none makes 10 of many documents and
-            up to 40 of few.
-        batch_size: documents in a step; none makes about 128 steps of an epoch, but takes 512
-            at most.
-        learning_rate: of Adam, at its highest.
-        schedule: how the learning rate falls.
-        clip: the largest norm of a step's gradients.
-        averaging: end with the mean of late weights (SWA).
-        valid: share of the documents held out to choose the best epoch by nDCG@5; 0 takes the last.
-        patience: stop after so many epochs that were no better (with valid only).
-        device: where to train and, if there is such, to predict.
-        seed: fixes everything that is random.
-        tfidf: how texts become the rows that the label tree is built from.
-    """
+    """A text's words in their order, weighed by each label for itself."""
 
     name: ClassVar[str] = "attention-xml"
     summary: ClassVar[str] = "reads texts word by word; each label looks at the words it needs"
     choose_when: ClassVar[str] = "documents are texts, and there is a GPU"
+    can_explain: ClassVar[bool] = True
+    member_order: ClassVar[int | None] = 4
+    member_reason: ClassVar[str] = "reads the words in their order"
+    cheaper_presets: ClassVar[Sequence[str]] = ("small",)
+    milliseconds: ClassVar[float] = 4.0
     reads = ("texts",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "small": {
@@ -137,94 +102,118 @@ class AttentionXML(Neural):
         },
     }
 
-    tokens_: Tokens
-    members_: Sequence["Member"]
+    encoder: Literal["bilstm", "cnn"] = setting(
+        "bilstm", "what reads the words: a bidirectional LSTM, or convolutions"
+    )
+    hidden: int | None = setting(
+        None,
+        "units of the encoder, for each direction (the paper's N̂); none takes 256, and 512 from "
+        "100,000 documents on",
+        at_least(1),
+    )
+    head: int | str | None = setting(
+        None,
+        "units of the fully connected layers (N̂_fc), several as 512,256; none takes 64 for all "
+        "labels to share, and 512 where, without attention, each weighs them for itself",
+        HEAD_SIZES,
+    )
+    attention: bool = setting(
+        True,
+        "weigh words for each label; false takes the largest of each unit instead (the paper's "
+        "ablation)",
+    )
+    direct: bool = setting(
+        True, "add to a label's score how well it matches the words that it looks at"
+    )
+    levels: int | None = setting(
+        None,
+        "inner levels of the label tree (H); 0 is without a tree; none has as many as are needed "
+        "to begin with at most 30,000 nodes",
+        at_least(0),
+    )
+    branching: int = setting(64, "children of a node (K = M), a power of 2", POWERS_OF_2)
+    candidates: int = setting(
+        15, "how many nodes of a level are followed in training (C)", at_least(1)
+    )
+    beam: int | None = setting(
+        None, "how many are followed in prediction; none takes `candidates`", at_least(1)
+    )
+    trees: int = setting(
+        1, "how many trees, each with networks of its own, are averaged", at_least(1)
+    )
+    word_dim: int | None = setting(
+        None,
+        "length of the word vectors; none takes that of `vectors`, else 200, and 300 from 100,000 "
+        "documents on",
+        at_least(1),
+    )
+    vectors: str | None = setting(
+        None, "a GloVe or word2vec text file that word vectors begin with"
+    )
+    pretrain: bool = setting(
+        True,
+        "without such a file, begin with vectors that the words' neighbours in the training texts "
+        "give; false begins at random",
+    )
+    train_vectors: bool = setting(
+        True, "learn word vectors, too; false leaves them as they are in `vectors`"
+    )
+    max_words: int = setting(
+        500_000, "how many words to know, those of the most documents", at_least(1)
+    )
+    min_documents: int | None = setting(
+        None,
+        "know words that so many documents hold; none takes 1 for up to 5,000 documents, else 2",
+        at_least(1),
+    )
+    max_length: int = setting(500, "how many words of a text to read", at_least(1))
+    keep: float = setting(
+        1.0,
+        "share of the words that input dropout keeps; the others are read as unknown ones",
+        above(0, at_most=1),
+    )
+    word_dropout: float = setting(
+        0.2, "share of the word vectors' values that are dropped in training", share()
+    )
+    dropout: float = setting(
+        0.5, "share of the encoder's outputs that are dropped in training", share()
+    )
+    epochs: int | None = setting(
+        None,
+        "passes over the documents, for each level; none makes 10 of many documents and up to 40 "
+        "of few",
+        at_least(1),
+    )
+    batch_size: int | None = setting(
+        None,
+        "documents in a step; none makes about 128 steps of an epoch, but takes 512 at most",
+        at_least(1),
+    )
+    learning_rate: float = 0.004
+    clip: float = setting(5.0, "the largest norm of a step's gradients", above(0))
+    averaging: bool = setting(True, "end with the mean of late weights (SWA)")
+    device: Device = setting("auto", "where to train and, if there is such, to predict")
+    tfidf: Tfidf | None = setting(
+        None, "how texts become the rows that the label tree is built from"
+    )
 
-    def __init__(
-        self,
-        *,
-        encoder: Literal["bilstm", "cnn"] = "bilstm",
-        hidden: int | None = None,
-        head: int | str | None = None,
-        attention: bool = True,
-        direct: bool = True,
-        levels: int | None = None,
-        branching: int = 64,
-        candidates: int = 15,
-        beam: int | None = None,
-        trees: int = 1,
-        word_dim: int | None = None,
-        vectors: str | None = None,
-        pretrain: bool = True,
-        train_vectors: bool = True,
-        max_words: int = 500_000,
-        min_documents: int | None = None,
-        max_length: int = 500,
-        keep: float = 1.0,
-        word_dropout: float = 0.2,
-        dropout: float = 0.5,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float = 0.004,
-        schedule: Schedule = "linear",
-        clip: float = 5.0,
-        averaging: bool = True,
-        valid: float = 0.0,
-        patience: int | None = None,
-        device: Device = "auto",
-        seed: int = 0,
-        tfidf: Tfidf | None = None,
-    ):
-        self.encoder = encoder
-        self.hidden = hidden
-        self.head = head
-        self.attention = attention
-        self.direct = direct
-        self.levels = levels
-        self.branching = branching
-        self.candidates = candidates
-        self.beam = beam
-        self.trees = trees
-        self.word_dim = word_dim
-        self.vectors = vectors
-        self.pretrain = pretrain
-        self.train_vectors = train_vectors
-        self.max_words = max_words
-        self.min_documents = min_documents
-        self.max_length = max_length
-        self.keep = keep
-        self.word_dropout = word_dropout
-        self.dropout = dropout
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.clip = clip
-        self.averaging = averaging
-        self.valid = valid
-        self.patience = patience
-        self.device = device
-        self.seed = seed
-        self.tfidf = tfidf
+    tokens_: Tokens = learned()
+    members_: Sequence["Member"] = learned()
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("candidates", "trees", "max_words", "max_length"):
-            self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("hidden", "beam", "word_dim", "min_documents", "epochs"):
-            value = getattr(self, name)
-            self.require(name, value is None or value >= 1, "at least 1, or none")
-        sizes = [] if self.head is None else str(self.head).split(",")
-        sized = all(size.strip().isdecimal() and int(size) >= 1 for size in sizes)
-        self.require("head", sized, 'a size of at least 1, several as "512,256", or none')
-        self.require("levels", self.levels is None or self.levels >= 0, "0 or more, or none")
-        power = self.branching >= 2 and self.branching & (self.branching - 1) == 0
-        self.require("branching", power, "a power of 2, at least 2")
-        self.require("word_dropout", 0 <= self.word_dropout < 1, "from 0 to below 1")
-        self.require("clip", 0 < self.clip < np.inf, "a number above 0")
+        super().check_parameters()
         known = self.train_vectors or self.pretrain or self.vectors is not None
         self.require("train_vectors", known, "true if there are no vectors to begin with")
-        self.check_training()
+
+    @classmethod
+    def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
+        """Reading takes as long as a text is, of which its different words give an idea."""
+        words = facts.n_values / facts.n_documents
+        seconds = 10 + (0.3 + 0.017 * words) * facts.n_documents / 1000
+        if facts.device == "cuda":
+            return seconds
+        return 18 * seconds if preset == "small" else 100 * seconds
 
     # -- learning -----------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from longtail.models.attention_xml.search import (
     list_children,
     rank_nodes,
 )
-from longtail.models.neural import pairs_of
+from longtail.models.rows import pairs_of
 from longtail.progress import Progress
 from longtail.runtime.rows import Rows, view_rows
 from longtail.text.tokens import UNKNOWN, TokenRows

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
 from longtail.models.embedder import Embedder
-from longtail.models.neural import pairs_of
+from longtail.models.rows import pairs_of
 from longtail.runtime.rows import Rows, view_rows
 from longtail.topk import TopK
 from longtail.training import losses

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.evaluation.metrics import evaluate
-from longtail.models.neural import weigh_features
+from longtail.models.rows import weigh_features
 from longtail.search.voters import aggregate, weigh_votes
 
 Floats = NDArray[np.float32]
