@@ -313,7 +313,7 @@ class RunFolder:
         """Return the folders of all checkpoints, whole or not, and of members that are done."""
         if self.path is None:
             return []
-        found = [*self.path.glob("**/step-*"), *self.path.glob("*/members/*")]
+        found = [*self.path.glob("**/step-*"), *self.path.glob("*/members")]
         return [folder for folder in found if folder.is_dir()]
 
     def prepare(self, model: Model, stage: str) -> Model:
@@ -327,7 +327,11 @@ class RunFolder:
         if self.out is None or self.path is None or not is_first_process():
             return
         model.save(self.out, overwrite=overwrite)
-        for folder in (*self.find_checkpoints(), *self.path.glob("*/members")):
+        self.remove_checkpoints()
+
+    def remove_checkpoints(self) -> None:
+        """Remove what nobody needs once the model is saved."""
+        for folder in self.find_checkpoints():
             rmtree(folder, ignore_errors=True)
 
     def say_what_is_kept(self) -> str:

@@ -304,7 +304,7 @@ def test_train_overwrites_when_asked(files, tmp_path):
 @pytest.mark.parametrize("valid", ["1", "-0.1", "nan"])
 def test_train_checks_valid(valid):
     error = fail("train", "x", "--out", "y", "--valid", valid)
-    assert error == f"Error: --valid must be at least 0 and below 1. Got {valid} instead."
+    assert error == f"Error: The 'valid' parameter of train must be at least 0 and below 1. Got {valid} instead."
 
 
 def test_train_names_the_nearest_parameter(tmp_path):
@@ -579,7 +579,7 @@ def test_models_shows_parameters_from_the_constructor():
 
     parameters = {each.name: each for each in list_parameters(Linear)}
     assert parameters["seed"].default == Linear().seed
-    assert all(each.description for each in parameters.values())
+    assert all(each.help for each in parameters.values())
     shown = succeed("models", "linear").stdout
     assert all(name in shown for name in parameters)
 
@@ -587,7 +587,7 @@ def test_models_shows_parameters_from_the_constructor():
 def test_models_as_json():
     (linear,) = json.loads(succeed("models", "linear", "--json", "-").stdout)
     assert linear["name"] == "linear"
-    assert {"name", "type", "default", "description"} == set(linear["parameters"][0])
+    assert {"name", "type", "default", "range", "description"} == set(linear["parameters"][0])
 
 
 def test_models_suggests_the_nearest():

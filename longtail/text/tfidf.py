@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError, ModelFileError, NotFittedError
 from longtail.runtime.settings import (
+    Range,
     at_least,
-    between,
     check_settings,
     configurable,
     learned,
@@ -67,7 +67,7 @@ class Tfidf:
         None,
         "1 for words alone, 2 for words and pairs of neighbouring words; none takes pairs where "
         "texts are short",
-        between(1, 2),
+        Range("1 or 2", lambda ngrams: ngrams in (1, 2)),
     )
     min_df: int = setting(1, "keep a word if at least this many documents hold it", at_least(1))
     min_pair_df: int = setting(
