@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from longtail import evaluate  # noqa: E402
 from longtail.errors import ParameterError  # noqa: E402
-from longtail.models import glas_training as module  # noqa: E402
+from longtail.models.glas import network as module  # noqa: E402
 from longtail.models.glas.model import GLaS  # noqa: E402
 from longtail.models.glas.network import (  # noqa: E402
     count_together,
