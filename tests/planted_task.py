@@ -98,8 +98,7 @@ def weights(task):
 
 def run_killed_again_and_again(folder):
     """Train in children, each resumed from the last and killed at a later write to the disk."""
-    import accelerate  # noqa: F401 - here once, and not again in every child
-    import torch._dynamo  # which the first step of an optimizer imports
+    import torch._dynamo  # which the first step of an optimizer imports: once, not in every child
 
     torch.set_num_threads(1)
     for n_syncs in range(1, 12):

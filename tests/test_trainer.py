@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs torch")
-pytest.importorskip("accelerate", reason="the trainer needs accelerate")
 
 from planted_task import PLAN, PlantedTask, weights  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""The one training loop: CPU, one GPU, or several processes (torchrun, accelerate launch).
+"""The one training loop: CPU, one GPU, or several processes (torchrun).
 
 Every random choice is seeded by the run's seed and the number of the step (or epoch), so the
 state of all generators is the step itself: a resumed run repeats the very choices of one that was
