@@ -19,9 +19,10 @@ from longtail.progress import SILENT, Progress
 from longtail.runtime.rows import Rows, scale_to_unit
 
 if TYPE_CHECKING:
+    from longtail.training.config import TrainingConfig
     from longtail.training.history import History
     from longtail.training.memory import Needs
-    from longtail.training.task import Task, TrainingConfig
+    from longtail.training.task import Task
 
 Device = Literal["auto", "cpu", "cuda"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -77,7 +78,7 @@ class Neural(Model):
 
     def make_config(self, epochs: int, batch_size: int, **more: Any) -> "TrainingConfig":
         """Return the plan that the common parameters make; `more` are other fields of it."""
-        from longtail.training.task import TrainingConfig
+        from longtail.training.config import TrainingConfig
 
         return TrainingConfig(
             epochs=epochs,
