@@ -39,7 +39,7 @@ from longtail.models.neural import (
     weigh_features,
     weigh_rows,
 )
-from longtail.models.rank_ae.reader import Options, Reader, fit_curve, read_rows, weigh_words
+from longtail.models.rank_ae.reader import Options, Reader, fit_score_curve, read_rows, weigh_words
 from longtail.progress import Progress
 from longtail.runtime.rows import view_rows
 from longtail.runtime.store import Files
@@ -221,7 +221,7 @@ class RankAE(Neural):
         chosen = np.random.default_rng(self.seed).permutation(rows)[:CURVE_DOCUMENTS]
         labels, scores = self._search(X[chosen], min(CURVE_LABELS, Y.shape[1]))
         relevant = np.array([np.isin(labels[i], Y[row].indices) for i, row in enumerate(chosen)])
-        return fit_curve(scores.ravel(), relevant.ravel())
+        return fit_score_curve(scores.ravel(), relevant.ravel())
 
     def _is_dense(self, X: sp.csr_matrix) -> bool:
         """Decide what the rows hold, and refuse words that weigh less than nothing."""
