@@ -10,9 +10,8 @@ torch = pytest.importorskip("torch")
 from longtail import evaluate, load_model  # noqa: E402
 from longtail.errors import DataError, ModelFileError, ParameterError  # noqa: E402
 from longtail.labels.tree import LabelTree  # noqa: E402
-from longtail.models import attention_xml  # noqa: E402
-from longtail.models import attention_xml_network as network  # noqa: E402
-from longtail.models import attention_xml_training as training  # noqa: E402
+from longtail.models.attention_xml import model as estimator  # noqa: E402
+from longtail.models.attention_xml import network, training  # noqa: E402
 from longtail.models.attention_xml.model import AttentionXML  # noqa: E402
 from longtail.models.attention_xml.network import (  # noqa: E402
     START,
@@ -549,10 +548,10 @@ def test_sizes_grow_with_the_documents(monkeypatch):
         net = AttentionXML(epochs=1, **settings).fit(planted_texts(60)).members_[0].levels[0]
         return net.shape.hidden, net.shape.word_dim, net.shape.head
 
-    monkeypatch.setattr(attention_xml, "SIZES", (6, 4))
-    monkeypatch.setattr(attention_xml, "LARGE_SIZES", (12, 8))
+    monkeypatch.setattr(estimator, "SIZES", (6, 4))
+    monkeypatch.setattr(estimator, "LARGE_SIZES", (12, 8))
     assert sizes() == (6, 4, (64,))
     assert sizes(attention=False) == (6, 4, (512,))
-    monkeypatch.setattr(attention_xml, "LARGE_FROM", 60)
+    monkeypatch.setattr(estimator, "LARGE_FROM", 60)
     assert sizes() == (12, 8, (64,))
     assert sizes(hidden=5, word_dim=3, head="7,2") == (5, 3, (7, 2))

@@ -13,9 +13,9 @@ pytest.importorskip("gensim")
 
 from longtail import evaluate, load_model  # noqa: E402
 from longtail.errors import DataError, MissingExtraError, ParameterError  # noqa: E402
-from longtail.models import dxml_neighbours as neighbours  # noqa: E402
-from longtail.models import dxml_training as module  # noqa: E402
 from longtail.models import neural  # noqa: E402
+from longtail.models.dxml import neighbours  # noqa: E402
+from longtail.models.dxml import network as module  # noqa: E402
 from longtail.models.dxml.model import DXML  # noqa: E402
 from longtail.models.dxml.neighbours import extend_index  # noqa: E402
 from longtail.models.dxml.network import distance, mean_labels, new_network, open_network  # noqa: E402

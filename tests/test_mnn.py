@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 
 from longtail import evaluate, load_model  # noqa: E402
 from longtail.errors import MissingExtraError, ModelFileError, ParameterError  # noqa: E402
-from longtail.models import mnn_training as module  # noqa: E402
 from longtail.models import neural  # noqa: E402
 from longtail.models.embedder import embed_rows  # noqa: E402
+from longtail.models.mnn import network as module  # noqa: E402
 from longtail.models.mnn.model import MNN  # noqa: E402
 from longtail.models.mnn.network import (  # noqa: E402
     Network,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from longtail.version import __version__
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch", "accelerate")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch")
 
 
 def describe(threads: int) -> dict[str, object]:

@@ -18,9 +18,10 @@ from longtail.progress import SILENT, Progress
 from longtail.runtime.settings import above, at_least, configurable, learned, setting, share
 
 if TYPE_CHECKING:
+    from longtail.training.config import TrainingConfig
     from longtail.training.history import History
     from longtail.training.memory import Needs
-    from longtail.training.task import Task, TrainingConfig
+    from longtail.training.task import Task
 
 Device = Literal["auto", "cpu", "cuda"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -72,7 +73,7 @@ class Neural(Model):
 
     def make_config(self, epochs: int, batch_size: int, **more: Any) -> "TrainingConfig":
         """Return the configuration that the common parameters make; `more` are other fields."""
-        from longtail.training.task import TrainingConfig
+        from longtail.training.config import TrainingConfig
 
         return TrainingConfig(
             epochs=epochs,

@@ -38,11 +38,11 @@ from longtail.progress import Progress
 from longtail.runtime.rows import Rows, view_rows
 from longtail.text.tokens import UNKNOWN, TokenRows
 from longtail.topk import TopK
+from longtail.training.config import TrainingConfig
 from longtail.training.history import History
 from longtail.training.layers import RowAdam, read_once, take_rows
 from longtail.training.loop import train
 from longtail.training.processes import choose_device
-from longtail.training.task import TrainingConfig
 
 if TYPE_CHECKING:
     from longtail.models.attention_xml.model import AttentionXML

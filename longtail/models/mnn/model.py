@@ -52,8 +52,8 @@ from longtail.topk import NO_LABEL, TopK
 
 if TYPE_CHECKING:
     from longtail.models.mnn.network import Choice, MNNTask
+    from longtail.training.config import TrainingConfig
     from longtail.training.memory import Needs
-    from longtail.training.task import TrainingConfig
 
 Embedding = Literal["average", "residual"]
 Loss = Literal["graded", "softmax", "hardest"]

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from longtail.errors import DataError, ParameterError
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
-from longtail.models.rank_ae.reader import Options, Reader, fit_curve, read_rows, weigh_words
+from longtail.models.rank_ae.reader import Options, Reader, fit_score_curve, read_rows, weigh_words
 from longtail.models.rows import hold_out, weigh_features, weigh_rows
 from longtail.progress import Progress
 from longtail.runtime.rows import view_rows
@@ -164,7 +164,7 @@ class RankAE(NeuralRows):
         self.index_ = build_index(labels, seed=self.seed)
         self.reader_ = net.export(weights)
         self.dense_ = dense
-        self.curve_ = self._fit_curve(X, Y)
+        self.curve_ = self._fit_score_curve(X, Y)
 
     def _fit_curve(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> tuple[float, float]:
         """Find the curve from the decoder's scores to shares, on documents that have labels."""
@@ -172,7 +172,7 @@ class RankAE(NeuralRows):
         chosen = np.random.default_rng(self.seed).permutation(rows)[:CURVE_DOCUMENTS]
         labels, scores = self._search(X[chosen], min(CURVE_LABELS, Y.shape[1]))
         relevant = np.array([np.isin(labels[i], Y[row].indices) for i, row in enumerate(chosen)])
-        return fit_curve(scores.ravel(), relevant.ravel())
+        return fit_score_curve(scores.ravel(), relevant.ravel())
 
     def _is_dense(self, X: sp.csr_matrix) -> bool:
         """Decide what the rows hold, and refuse words that weigh less than nothing."""

@@ -10,15 +10,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from longtail.evaluation.calibration import fit_platt
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
 
 Floats = NDArray[np.float32]
 
 ROWS_PER_TASK = 512
-NEWTON_STEPS = 30
-RIDGE = 1.0  # pairs' worth of belief that a score one standard deviation higher means 1 more logit
-LEAST_SLOPE, STEEPEST = 0.01, 50.0
+LEAST_SLOPE, STEEPEST = 0.01, 50.0  # of the curve: by standard deviation, and by unit of score
 
 
 class Options(NamedTuple):
@@ -182,27 +181,19 @@ def _to_unit_times(pooled: Floats, weight: Floats, bias: Floats) -> Floats:
     return latent
 
 
-# -- scores as shares -----------------------------------------------------------------------------
+# -- scores as probabilities ----------------------------------------------------------------------
 
 
-def fit_curve(scores: NDArray[Any], relevant: NDArray[np.bool_]) -> tuple[float, float]:
+def fit_score_curve(scores: NDArray[Any], relevant: NDArray[np.bool_]) -> tuple[float, float]:
     """Return a and b of σ(a·score + b), the share of labels with that score that are relevant.
 
-    Platt 1999: targets a little inside of 0 and 1, found by Newton steps; the curve always rises.
+    It is Platt scaling of the scores, which have no natural zero, in units of their spread. The
+    curve always rises, so that it leaves the order of labels as it is.
     """
-    n_right = int(relevant.sum())
-    n_wrong = relevant.size - n_right
-    target = np.where(relevant, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
     centre, unit = float(scores.mean()), max(float(scores.std()), 1e-6)
-    X = np.stack([(scores - centre) / unit, np.ones(scores.size)])  # (2, n)
-    curve = np.array([1.0, np.log((n_right + 1) / (n_wrong + 1))])
-    for _ in range(NEWTON_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(curve @ X, -30, 30)))
-        gradient = X @ (p - target) + RIDGE * (curve - [1, 0])
-        slope = (X * (p * (1 - p))) @ X.T + RIDGE * np.eye(2)
-        curve -= np.clip(np.linalg.solve(slope, gradient), -1, 1)
-    a = min(max(float(curve[0]), LEAST_SLOPE) / unit, STEEPEST)
-    return a, float(curve[1]) - a * centre
+    slope, intercept = fit_platt((scores.astype(np.float64) - centre) / unit, relevant)
+    a = min(max(slope, LEAST_SLOPE) / unit, STEEPEST)
+    return a, intercept - a * centre
 
 
 # -- explaining ---------------------------------------------------------------------------------
