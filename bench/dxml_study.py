@@ -84,7 +84,7 @@ def measure(
     each = (time.perf_counter() - fitted) / len(held) * 1e3
     report = evaluate(top, held)
     found = [report[name] for name in MEASURES]
-    facts = [str(model.neighbours_), f"{fitted - began:.0f}", f"{each:.3f}"]
+    facts = [str(model.voters_.n_neighbours), f"{fitted - began:.0f}", f"{each:.3f}"]
     return found, [*(f"{value:.1f}" for value in np.array(found)), *facts]
 
 

@@ -304,7 +304,10 @@ def test_train_overwrites_when_asked(files, tmp_path):
 @pytest.mark.parametrize("valid", ["1", "-0.1", "nan"])
 def test_train_checks_valid(valid):
     error = fail("train", "x", "--out", "y", "--valid", valid)
-    assert error == f"Error: The 'valid' parameter of train must be at least 0 and below 1. Got {valid} instead."
+    assert (
+        error
+        == f"Error: The 'valid' parameter of train must be at least 0 and below 1. Got {valid} instead."
+    )
 
 
 def test_train_names_the_nearest_parameter(tmp_path):

@@ -64,7 +64,10 @@ def test_an_explanation_shows_the_votes(trained, tmp_path):
     ("options", "message"),
     [
         (("--budget", "soon"), "The budget must be a time such as 90s, 10m or 2h. Got 'soon'"),
-        (("--model", "linear", "--budget", "1m"), "linear does not plan its time; leave out the budget"),
+        (
+            ("--model", "linear", "--budget", "1m"),
+            "linear does not plan its time; leave out the budget",
+        ),
         (("--set", "members=linear,kn"), "fusion has no member 'kn'; did you mean 'knn'?"),
         (("--budget", "1m", "--set", "budget=2m"), "--budget and --set both give the budget"),
     ],

@@ -12,17 +12,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("gensim")
 
 from longtail import evaluate, load_model  # noqa: E402
-from longtail.errors import DataError, MissingExtraError, ParameterError  # noqa: E402
+from longtail.errors import DataError, MissingExtraError, ModelFileError, ParameterError  # noqa: E402
 from longtail.models import neural  # noqa: E402
-from longtail.models.dxml import neighbours  # noqa: E402
+from longtail.models.dxml import model as dxml_model  # noqa: E402
 from longtail.models.dxml import network as module  # noqa: E402
 from longtail.models.dxml.model import DXML  # noqa: E402
-from longtail.models.dxml.neighbours import extend_index  # noqa: E402
 from longtail.models.dxml.network import distance, mean_labels, new_network, open_network  # noqa: E402
 from longtail.models.embedder import embed_rows  # noqa: E402
 from longtail.models.linear.model import Linear  # noqa: E402
 from longtail.runtime.rows import view_rows  # noqa: E402
-from longtail.runtime.store import Files  # noqa: E402
 from longtail.search.index import build_index  # noqa: E402
 from longtail.training.layers import SparseBatch  # noqa: E402
 
@@ -115,12 +113,12 @@ def test_prediction_is_algorithm_2():
     for temperature in (0.0, 0.2):
         model = DXML(**SMALL, temperature=temperature).fit(train)
         places = embed_rows(model.embedder_, view_rows(test.X), True)
-        cosines = places @ model.documents_.index.vectors.T
+        cosines = places @ model.voters_.index.vectors.T
         top = model.predict(test, k=12)
         for i in range(20):
             near = np.argsort(-cosines[i], kind="stable")[:10]
             votes = np.exp(cosines[i, near] / temperature) if temperature else np.ones(10)
-            shares = votes @ model.documents_.Y[near].toarray() / votes.sum()
+            shares = votes @ model.voters_.Y[near].toarray() / votes.sum()
             np.testing.assert_allclose(top.scores[i], shares[top.labels[i]], rtol=1e-4, atol=1e-6)
             assert (np.diff(shares[top.labels[i]]) <= 1e-6).all()
 
@@ -171,20 +169,20 @@ def test_linear_has_one_layer_and_the_network_two():
 
 def test_clusters_are_made_and_searched_as_told():
     model = DXML(**SMALL, clusters=6, searched=2).fit(planted_dataset())
-    assert model.documents_.index.n_cells == 6
-    assert model.documents_.index.n_probed == 2
-    assert DXML(**SMALL).fit(planted_dataset()).documents_.index.exact
-    assert 0 < model.documents_.index.recall < 1
+    assert model.voters_.index.n_cells == 6
+    assert model.voters_.index.n_probed == 2
+    assert DXML(**SMALL).fit(planted_dataset()).voters_.index.exact
+    assert 0 < model.voters_.index.recall < 1
     enough = DXML(**SMALL, clusters=6).fit(planted_dataset())
-    assert enough.documents_.index.recall >= 0.95
+    assert enough.voters_.index.recall >= 0.95
 
 
 def test_many_documents_are_clustered_and_few_of_them_looked_at(monkeypatch):
-    monkeypatch.setattr(neighbours, "LARGEST_EXACT", 1000)
-    monkeypatch.setattr(neighbours, "MOST_LOOKED_AT", 60)
+    monkeypatch.setattr(dxml_model, "LARGEST_EXACT", 1000)
+    monkeypatch.setattr(dxml_model, "MOST_SEARCHED", 60)
     model = DXML(**SMALL).fit(planted_dataset())
-    assert model.documents_.index.n_cells > 20
-    assert 1 <= model.documents_.index.n_probed <= 60 * model.documents_.index.n_cells // 300
+    assert model.voters_.index.n_cells > 20
+    assert 1 <= model.voters_.index.n_probed <= 60 * model.voters_.index.n_cells // 300
     test = planted_dataset(seed=1)
     assert evaluate(model.predict(test), test)["P@1"] > 85
 
@@ -195,8 +193,8 @@ def test_the_number_of_neighbours_is_chosen_by_held_out_documents():
     X = sp.csr_matrix((rng.random((400, 20)) < 0.3).astype(np.float32))
     Y = sp.csr_matrix((rng.random((400, 8)) < np.linspace(0.1, 0.6, 8)).astype(np.float32))
     settings = {**SMALL, "neighbours": None, "temperature": 0.0}
-    assert DXML(**settings).fit(X, Y).neighbours_ >= 20
-    assert DXML(**{**settings, "neighbours": 4}).fit(X, Y).neighbours_ == 4
+    assert DXML(**settings).fit(X, Y).voters_.n_neighbours >= 20
+    assert DXML(**{**settings, "neighbours": 4}).fit(X, Y).voters_.n_neighbours == 4
 
 
 def test_held_out_documents_choose_the_weights_and_vote_afterwards():
@@ -205,7 +203,7 @@ def test_held_out_documents_choose_the_weights_and_vote_afterwards():
     assert len(records) == 4
     assert model.history_.best["nDCG@5"] == max(records)
     assert model.history_.best["n_documents"] == 75
-    assert len(model.documents_.index) == 300
+    assert len(model.voters_.index) == 300
 
 
 def test_sgd_is_the_papers():
@@ -267,7 +265,7 @@ def test_new_documents_and_labels_are_known_at_once(train, clusters):
     assert list(model.label_names_) == [str(i) for i in range(13)]
     assert model.training_counts_.n_documents == 340
     assert model.training_counts_.label_counts[12] == 40
-    assert len(model.documents_.index) == 340
+    assert len(model.voters_.index) == 340
     assert model.label_vectors_.shape == (13, 16)
     assert np.array_equal(before, model.embedder_.weight) is not train
     more, _ = new_label_documents(seed=6)
@@ -326,7 +324,7 @@ def test_documents_without_labels_or_features_do_not_vote():
     X[0] = 0
     Y[1] = 0
     model.partial_fit(X.tocsr(), Y.tocsr())
-    assert len(model.documents_.index) == 308
+    assert len(model.voters_.index) == 308
     assert model.training_counts_.n_documents == 310
 
 
@@ -336,7 +334,7 @@ def test_an_index_of_clusters_takes_in_more():
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     index = build_index(vectors[:200], method="approximate", n_cells=10)
     index.n_probed = index.n_cells
-    more = extend_index(index, vectors[200:])
+    more = index.extend(vectors[200:])
     assert len(more) == 300
     assert more.n_cells == index.n_cells
     ids, scores = more.search(vectors, 3)
@@ -425,18 +423,12 @@ def test_memory_is_planned():
     assert sgd.gradients > needs.gradients
 
 
-def test_a_damaged_model_is_refused():
-    files = Files(
-        arrays={
-            "rows.start": np.array([0, 2]),
-            "rows.columns": np.array([0, 9], np.int32),
-            "rows.values": np.ones(2, np.float32),
-        }
-    )
-    with pytest.raises(ValueError, match="rows hold a column beyond 5"):
-        neighbours._take_matrix(files, "rows", (1, 5))
-    with pytest.raises(ValueError, match="rows do not fit 2 documents"):
-        neighbours._take_matrix(files, "rows", (2, 10))
+def test_a_damaged_model_is_refused(tmp_path):
+    model = DXML(**{**SMALL, "epochs": 1}).fit(planted_dataset())
+    files = model.to_files()
+    files.arrays["rows.columns"] = files.arrays["rows.columns"] + 1000
+    with pytest.raises(ModelFileError, match="rows has an entry outside of its 56 columns"):
+        DXML.from_files(files, tmp_path)
 
 
 def test_a_trained_model_predicts_without_torch_and_gensim(tmp_path):

@@ -11,12 +11,13 @@ from planted import planted_dataset, planted_texts
 
 from longtail import KNN, Dataset, GLaS, evaluate, load_model
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError
-from longtail.models.knn.votes import USUAL, choose_votes, count_carriers, weigh_words
+from longtail.models.knn.space import weigh_words
 from longtail.progress import Progress
 from longtail.runtime.parallel import set_threads
 from longtail.runtime.rows import scale_to_unit
 from longtail.runtime.store import read_folder, write_folder
 from longtail.search.inverted import SparseIndex
+from longtail.search.voters import count_carriers
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="glas needs torch")
 SMALL_GLAS = {"dim": 16, "epochs": 10, "learning_rate": 0.01, "device": "cpu"}
@@ -132,12 +133,13 @@ def test_the_best_number_and_temperature_are_chosen():
     Y = sp.csr_matrix(np.eye(60, dtype=np.float32)[rng.integers(0, 60, 500)])
     ids = rng.integers(0, 500, (400, 60)).astype(np.int32)
     nearest = sp.csr_matrix(Y[ids[:, 0]])
-    n, temperature, worth = choose_votes(ids, cosines, Y, nearest, None, None)
-    assert worth > 99
+    model, nothing = KNN(), sp.csr_matrix(nearest.shape)
+    n, temperature, score = model._choose(ids, cosines, Y, nearest)
+    assert score > 99
     assert n == 3 or temperature < 0.05  # the nearest knows it all
-    assert choose_votes(ids, cosines, Y, nearest, 7, None).number == 7
-    assert choose_votes(ids, cosines, Y, nearest, None, 0.3).temperature == 0.3
-    assert choose_votes(ids, cosines, Y, sp.csr_matrix(nearest.shape), None, None)[:2] == USUAL
+    assert KNN(n_neighbours=7)._choose(ids, cosines, Y, nearest).n_neighbours == 7
+    assert KNN(temperature=0.3)._choose(ids, cosines, Y, nearest).temperature == 0.3
+    assert model._choose(ids, cosines, Y, nothing)[:2] == (50, 0.05)
 
 
 def test_rare_words_count_more():
@@ -185,7 +187,7 @@ def test_neighbours_by_number_skip_documents_without_labels():
 
 def test_an_explanation_names_documents_and_words():
     data = planted_texts()
-    model = KNN(n_neighbours=10, keep_texts=12).fit(data)
+    model = KNN(n_neighbours=10, snippet_chars=12).fit(data)
     found = model.explain(data.texts[7])
     assert len(found.neighbours) == 5
     first = found.neighbours[0]
@@ -210,13 +212,13 @@ def test_rows_are_named_by_number_and_texts_may_be_left_out():
     near = KNN(n_neighbours=3).fit(rows).explain(rows.X[4]).neighbours[0]
     assert (near.text, near.named()) == (None, "document 4")
     notes = Notes()
-    model = KNN(keep_texts=0).fit(planted_texts(), progress=notes)
-    assert model.voters_.beginnings == []
+    model = KNN(snippet_chars=0).fit(planted_texts(), progress=notes)
+    assert model.snippets_ == []
     assert not any("Keeping" in said for said in notes.said)
-    KNN(keep_texts=5).fit(planted_texts(), progress=notes)
+    KNN(snippet_chars=5).fit(planted_texts(), progress=notes)
     assert notes.said[-1] == (
         "Keeping the first 5 characters of 300 texts to explain with "
-        "(0.0 MB; keep_texts=0 keeps none)"
+        "(0.0 MB; snippet_chars=0 keeps none)"
     )
 
 
@@ -228,8 +230,8 @@ def test_new_documents_and_labels_are_known_at_once(tmp_path):
     model.partial_fit(["word1 gadget gizmo", "word2 unlabelled", "word3"], [["new"], [], ["other"]])
     assert model.training_counts_.n_documents == 303
     top = model.predict(["word1 gadget"], k=1)
-    assert model.voters_.numbers[-2:].tolist() == [300, 302]
-    assert model.voters_.beginnings[-2:] == ["word1 gadget gizmo", "word3"]
+    assert model.numbers_[-2:].tolist() == [300, 302]
+    assert model.snippets_[-2:] == ["word1 gadget gizmo", "word3"]
     model.save(tmp_path / "model")
     again = load_model(tmp_path / "model")
     assert np.array_equal(again.predict(["word1 gadget"], k=1).labels, top.labels)
@@ -293,7 +295,7 @@ def test_negative_values_need_a_space_of_embeddings():
         ({"n_neighbours": 0}, "'n_neighbours' parameter of KNN must be at least 1, or none"),
         ({"temperature": 0.0}, "'temperature' parameter of KNN must be a number, 0.0001 or more"),
         ({"rarity": 9.0}, "'rarity' parameter of KNN must be a number from -5 to 5, or none"),
-        ({"keep_texts": -1}, "'keep_texts' parameter of KNN must be 0 or more. Got -1"),
+        ({"snippet_chars": -1}, "'snippet_chars' parameter of KNN must be 0 or more. Got -1"),
         ({"space": "nowhere"}, "must be one of tfidf, .*folder of such a model. Got 'nowhere'"),
     ],
 )
@@ -317,16 +319,21 @@ def test_a_space_without_embeddings(tmp_path):
         KNN(space=str(tmp_path / "empty")).fit(planted_dataset())
 
 
-@pytest.mark.parametrize("part", ["places.columns", "voters.columns", "voters.numbers", "votes"])
-def test_damaged_folders(part, tmp_path):
+@pytest.mark.parametrize(
+    "name",
+    ["voters.index.columns", "voters.labels.columns", "numbers", "n_neighbours", "n_features"],
+)
+def test_damaged_folders(name, tmp_path):
     KNN().fit(planted_dataset()).save(tmp_path / "model")
     files = read_folder(tmp_path / "model")
-    if part == "votes":
-        files.config["votes"]["n_neighbours"] = 0
-    elif part == "voters.numbers":
-        files.arrays[part] = files.arrays[part][:-1]
+    if name == "n_neighbours":
+        files.config["voters"]["n_neighbours"] = 0
+    elif name == "n_features":
+        files.config["voters.index"]["n_features"] += 1
+    elif name == "numbers":
+        files.arrays[name] = files.arrays[name][:-1]
     else:
-        files.arrays[part] = files.arrays[part] + 1000
+        files.arrays[name] = files.arrays[name] + 1000
     write_folder(tmp_path / "broken", files)
     with pytest.raises(ModelFileError, match="do not fit together"):
         load_model(tmp_path / "broken")

@@ -313,8 +313,8 @@ def test_all_documents_are_trained_on_after_the_choice():
     again = MNN(
         **{**SMALL, "epochs": 2},
         rank="neighbours",
-        n_neighbours=model.n_neighbours_,
-        temperature=model.temperature_,
+        n_neighbours=model.voters_.n_neighbours,
+        temperature=model.voters_.temperature,
     ).fit(planted_dataset())
     test = planted_dataset(seed=1)
     assert np.array_equal(model.predict(test).scores, again.predict(test).scores)
@@ -452,12 +452,12 @@ print(model.predict(X, k=1).labels.ravel().tolist())
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda files: files.config["ranking"].update(rank="both"), "no way 'both'"),
-        (lambda files: files.config["ranking"].update(n_neighbours=0), "0 neighbours at 0.1"),
-        (lambda files: files.config["ranking"].update(temperature=0), "10 neighbours at 0.0"),
-        (lambda files: shorten(files, "vectors.vectors"), "vectors of shape"),
-        (lambda files: shorten(files, "neighbours.start"), "vectors of shape"),
-        (lambda files: files.arrays["neighbours.labels"].__setitem__(0, 99), "label"),
+        (lambda files: files.config.update(rank="both"), "no way 'both'"),
+        (lambda files: files.config["voters"].update(n_neighbours=0), "0 neighbours cannot vote"),
+        (lambda files: files.config["voters"].update(temperature=-1), "-1 is no temperature"),
+        (lambda files: shorten(files, "voters.index.vectors"), "has 300 rows, expected 299"),
+        (lambda files: shorten(files, "voters.labels.start"), "has 299 rows, expected 300"),
+        (lambda files: files.arrays["voters.labels.columns"].__setitem__(0, 99), "outside of its"),
     ],
 )
 def test_files_that_do_not_fit_together(change, message, tmp_path):
@@ -475,4 +475,4 @@ def shorten(files, name):
 
 def test_the_folder_holds_vectors_in_half_precision(tmp_path):
     MNN(**{**SMALL, "epochs": 1}, **FIXED).fit(planted_dataset()).save(tmp_path / "model")
-    assert read_folder(tmp_path / "model").arrays["vectors.vectors"].dtype == np.float16
+    assert read_folder(tmp_path / "model").arrays["voters.index.vectors"].dtype == np.float16

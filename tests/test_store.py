@@ -1,3 +1,4 @@
+import ctypes
 import errno
 import hashlib
 import json
@@ -15,8 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import LongtailError, ModelFileError
-from longtail.runtime import store
-from longtail.runtime.store import Files, check_writable, read_folder, verify_folder, write_folder
+from longtail.runtime.store import (
+    Files,
+    atomic,
+    check_writable,
+    read_folder,
+    verify_folder,
+    write_folder,
+)
+from longtail.runtime.store.folder import encode_text, parse_text
+from longtail.runtime.store.manifest import opened_folder, read_checked, read_manifest
+from longtail.runtime.store.safetensors import DTYPES
 from longtail.version import __version__
 
 
@@ -86,10 +96,10 @@ def test_an_empty_model_survives(tmp_path: Path) -> None:
     assert_same(read_folder(tmp_path / "m"), Files())
 
 
-@pytest.mark.parametrize("name", sorted(store._DTYPES))
+@pytest.mark.parametrize("name", sorted(DTYPES))
 def test_every_type_and_shape_survives(tmp_path: Path, name: str) -> None:
     rng = np.random.default_rng(0)
-    values = rng.integers(0, 2, size=(3, 4, 2)).astype(store._DTYPES[name])
+    values = rng.integers(0, 2, size=(3, 4, 2)).astype(DTYPES[name])
     arrays = {
         "full": values,
         "scalar": values[0, 0, 0].reshape(()),
@@ -130,8 +140,8 @@ def test_weights_of_the_safetensors_library_are_read(model: Path) -> None:
 @given(entries=st.lists(st.text(st.characters(codec=None, exclude_categories=())), max_size=5))
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_string_survives(entries: list[str]) -> None:
-    data = np.frombuffer(store._text_bytes(entries), dtype=np.uint8)
-    assert store._parse_text(data, Path("x.txt")) == entries
+    data = np.frombuffer(encode_text(entries), dtype=np.uint8)
+    assert parse_text(data, Path("x.txt")) == entries
 
 
 def test_hard_strings_survive_in_a_folder(tmp_path: Path) -> None:
@@ -354,10 +364,10 @@ def test_overwrite_without_an_atomic_exchange(
     model: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
 ) -> None:
     def unsupported(first: bytes, second: bytes) -> int:
-        store.ctypes.set_errno(errno.ENOSYS)
+        ctypes.set_errno(errno.ENOSYS)
         return -1
 
-    monkeypatch.setattr(store, "_system_exchange", lambda: unsupported if code else None)
+    monkeypatch.setattr(atomic, "_system_exchange", lambda: unsupported if code else None)
     write_folder(model, small_files(1), overwrite=True)
     assert_same(read_folder(model), small_files(1))
     assert names_beside(model) == ["model"]
@@ -365,10 +375,10 @@ def test_overwrite_without_an_atomic_exchange(
 
 def test_a_failed_exchange_is_reported(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(first: bytes, second: bytes) -> int:
-        store.ctypes.set_errno(errno.EIO)
+        ctypes.set_errno(errno.EIO)
         return -1
 
-    monkeypatch.setattr(store, "_system_exchange", lambda: fails)
+    monkeypatch.setattr(atomic, "_system_exchange", lambda: fails)
     with pytest.raises(LongtailError, match="could not be saved: Input/output error; what was"):
         write_folder(model, small_files(1), overwrite=True)
     assert_same(read_folder(model), small_files())
@@ -393,7 +403,7 @@ def test_stale_folders_are_removed_and_live_or_foreign_ones_kept(model: Path) ->
     for name in (".model.tmp-00000000", ".model.tmp-11111111", ".other.tmp-00000000", ".model.tmp"):
         (beside / name).mkdir()
         (beside / name / "config.json").write_text("{}")
-    lock = store._lock(beside / ".model.tmp-11111111")
+    lock = atomic.lock_folder(beside / ".model.tmp-11111111")
     assert lock is not None
     write_folder(model, small_files(1), overwrite=True)
     os.close(lock)
@@ -454,7 +464,7 @@ def test_verify_tells_what_it_found(model: Path) -> None:
     verified = verify_folder(model)
     assert set(verified.files) == {entry.name for entry in model.iterdir()}
     assert verified.n_bytes == sum(entry.stat().st_size for entry in model.iterdir())
-    assert verified.format_version == 1
+    assert verified.format_version == 2
     assert verified.longtail_version == __version__
     assert verified.model_name == "linear"
 
@@ -500,7 +510,24 @@ def test_a_newer_version(model: Path) -> None:
     edit_manifest(model, format_version=7, longtail_version="9.1", files="in another way")
     assert refused(model) == (
         f"{model}: was written by longtail 9.1 in model format 7; this is longtail {__version__}, "
-        "which reads formats up to 1; upgrade with: pip install --upgrade longtail"
+        "which reads formats up to 2; upgrade with: pip install --upgrade longtail"
+    )
+
+
+def test_an_older_version(tmp_path: Path) -> None:
+    """The manifest of a model that longtail 0.1.0 wrote, as it stood in its folder."""
+    manifest = {
+        "format": "longtail model",
+        "format_version": 1,
+        "longtail_version": "0.1.0",
+        "model": "linear",
+        "files": {"config.json": {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}},
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "config.json").write_text("{}")
+    assert refused(tmp_path) == (
+        f"{tmp_path}: was written by longtail 0.1.0 in the older model format 1, "
+        "which this version does not read; train the model again"
     )
 
 
@@ -514,7 +541,7 @@ def test_a_newer_version(model: Path) -> None:
         ("[]", "holds a JSON list instead of an object"),
         ("{}", "is not a longtail model: its manifest.json is another's"),
         ('{"format": "longtail model"}', "has no valid format_version"),
-        ('{"format": "longtail model", "format_version": 1}', "its list of files is damaged"),
+        ('{"format": "longtail model", "format_version": 2}', "its list of files is damaged"),
         (" " * 2_000_000, "is larger than any manifest can be"),
     ],
 )
@@ -615,11 +642,11 @@ def test_malformed_weights_are_refused(model: Path, data: bytes) -> None:
 
 
 def test_a_replaced_model_is_read_as_one_version(model: Path) -> None:
-    with store._opened_folder(model) as folder:
+    with opened_folder(model) as folder:
         model.rename(model.parent / "moved")
         write_folder(model, small_files(1))
-        manifest = store._read_manifest(folder)
-        data = store._read_checked(folder, "config.json", manifest.files["config.json"])
+        manifest = read_manifest(folder)
+        data = read_checked(folder, "config.json", manifest.files["config.json"])
     assert json.loads(bytes(data))["seed"] == 0
 
 

@@ -214,18 +214,54 @@ class Index:
                 )
         return ids, scores
 
+    # -- changing ---------------------------------------------------------------------------
+
+    def set_probes(self, n_probed: int, queries: Floats, k: int) -> None:
+        """Open `n_probed` cells from now on, and measure which share of the k nearest it finds."""
+        self.n_probed = self.n_cells
+        truth, _ = self.search(queries, k)
+        self.n_probed = n_probed
+        found, _ = self.search(queries, k)
+        hits = [np.isin(one, other).mean() for one, other in zip(truth, found, strict=True)]
+        self.recall = float(np.mean(hits))
+
+    def extend(self, new: Floats) -> "Index":
+        """Return an index that holds `new` too, each in the cell whose centre is nearest."""
+        vectors = np.concatenate([self.vectors, new])
+        if self.n_cells == 1:
+            return Index(vectors, self.metric)
+        cell = np.zeros(len(vectors), np.int32)
+        cell[self.cells.order] = np.repeat(np.arange(self.n_cells), np.diff(self.cells.start))
+        # A view of the last entries, which the compiled code fills.
+        find_centres(new, 0, len(new), encode(to_unit(self.centres)), cell[len(self) :])
+        counts = np.bincount(cell, minlength=self.n_cells)
+        return Index(
+            vectors,
+            self.metric,
+            centres=self.centres,
+            start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+            order=np.argsort(cell, kind="stable").astype(np.int32),
+            n_probed=self.n_probed,
+            recall=self.recall,
+            recall_at=self.recall_at,
+        )
+
     # -- saving -----------------------------------------------------------------------------
 
     def add_to_files(self, files: Files, name: str = "index") -> None:
         """Add the index to a model's files, as `config[name]` and arrays `name.…`."""
         files.config[name] = {
+            "type": "dense",
             "metric": self.metric,
             "n_cells": self.n_cells,
             "n_probed": self.n_probed,
             "recall": self.recall,
             "recall_at": self.recall_at,
         }
-        files.arrays[f"{name}.vectors"] = self.vectors
+        with np.errstate(over="ignore"):
+            half = self.vectors.astype(np.float16)
+        loses_nothing = np.array_equal(half, self.vectors)
+        files.arrays[f"{name}.vectors"] = half if loses_nothing else self.vectors
         if self.n_cells > 1:
             files.arrays[f"{name}.centres"] = self.centres
             files.arrays[f"{name}.start"] = self.cells.start
@@ -240,6 +276,8 @@ class Index:
             for part in ("vectors", "centres", "start", "order")
             if part == "vectors" or config["n_cells"] != 1
         }
+        if arrays["vectors"].dtype == np.float16:
+            arrays["vectors"] = arrays["vectors"].astype(np.float32)
         _check_parts(arrays, config)
         return cls(
             **cast(dict[str, Any], arrays),

@@ -12,14 +12,15 @@ that decide are summed in float64 in the order of the features, and of equal one
 """
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numba import njit
 
 from longtail.runtime.parallel import cut, in_threads, n_threads
-from longtail.runtime.rows import Rows, view_rows
+from longtail.runtime.rows import Rows, add_matrix, take_matrix, view_rows
+from longtail.runtime.store import Files
 from longtail.search.kernels import NOTHING, Best, Floats, Ids, offer, sort_best
 
 QUERIES_A_TASK = 64
@@ -57,7 +58,11 @@ class Scratch(NamedTuple):
 
 
 class SparseIndex:
-    """Finds the nearest of many sparse rows, exactly."""
+    """Finds the nearest of many sparse rows, exactly.
+
+    Attributes:
+        vectors: (n, n_features) the rows.
+    """
 
     def __init__(self, X: sp.csr_matrix) -> None:
         """Take rows without negative values; the highest inner product is searched for."""
@@ -66,13 +71,13 @@ class SparseIndex:
         held = np.flatnonzero(np.diff(by_feature.indptr))
         if len(held):
             largest[held] = np.maximum.reduceat(by_feature.data, by_feature.indptr[held])
-        self.X = X
+        self.vectors = X
         self.lists = Lists(view_rows(X), view_rows(by_feature), largest)
         self._spare: list[Scratch] = []  # one for each thread at a time
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return int(self.X.shape[0])
+        return int(self.vectors.shape[0])
 
     def search(self, queries: sp.csr_matrix, n: int) -> tuple[Ids, Floats]:
         """Return ids and products (m, n) of the best rows for each query, best first.
@@ -90,7 +95,7 @@ class SparseIndex:
         try:
             scratch = self._spare.pop()
         except IndexError:
-            n_rows, n_features = self.X.shape
+            n_rows, n_features = self.vectors.shape
             scratch = Scratch(
                 np.zeros(n_features, np.float32),
                 np.zeros(n_rows, np.float32),
@@ -99,6 +104,22 @@ class SparseIndex:
         found = search(self.lists, queries, first, last, n, scratch)
         self._spare.append(scratch)
         return found
+
+    def add_to_files(self, files: Files, name: str) -> None:
+        """Add the index to a model's files, as `config[name]` and arrays `name.…`."""
+        files.config[name] = {"type": "sparse", "n_features": self.vectors.shape[1]}
+        add_matrix(files, name, self.vectors)
+
+    @classmethod
+    def from_files(cls, files: Files, name: str) -> Self:
+        """Take back what `add_to_files` wrote; raise ValueError unless compiled code can use it."""
+        n_features = files.config[name]["n_features"]
+        if type(n_features) is not int:
+            raise ValueError(f"{n_features!r} is no number of features")
+        vectors = take_matrix(files, name, (None, n_features))
+        if vectors.nnz and vectors.data.min() < 0:
+            raise ValueError(f"{name} holds negative values")
+        return cls(vectors)
 
 
 @njit(nogil=True, cache=True)

@@ -1,7 +1,16 @@
-"""Labels by the votes of a document's neighbours: how much each counts, and who wins."""
+"""Voters: documents whose labels are known vote for the labels of the documents near to them.
 
-from itertools import pairwise
-from typing import Any
+A neighbour with similarity s counts e^(s/T), the nearest 1. The score of a label is the share of
+all counts that falls to the neighbours which carry it. `count_votes` counts, `choose_voting`
+chooses how many neighbours vote and T, and `Voters` keeps what voting needs: knn, mnn and dxml
+each hold one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, product
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,8 +19,146 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError, ParameterError
 from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.runtime.rows import add_matrix, take_matrix
+from longtail.runtime.store import Files
+from longtail.search.index import Index
+from longtail.search.inverted import SparseIndex
 from longtail.search.kernels import NOTHING, Best, Floats, Ids, offer, sort_best
 from longtail.topk import NO_LABEL, TopK
+
+
+class Nearest(Protocol):
+    """An index of documents: `Index` of dense vectors, or `SparseIndex` of sparse rows."""
+
+    vectors: Any
+
+    def search(self, queries: Any, k: int) -> tuple[Ids, Floats]:
+        """Return ids and similarities (n, k) of the nearest, nearest first; -1 means none."""
+
+    def add_to_files(self, files: Files, name: str) -> None:
+        """Add the index to a model's files."""
+
+
+class Voting(NamedTuple):
+    """How many neighbours vote, at which temperature, and the score that this reached."""
+
+    n_neighbours: int
+    temperature: float
+    score: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Voters:
+    """The documents that vote, and how they vote.
+
+    Attributes:
+        index: finds those of them that are nearest to a query.
+        Y: (n, n_labels) their labels.
+        n_neighbours: how many of them vote on one document.
+        temperature: the lower, the more the nearest count; 0 counts all alike.
+    """
+
+    index: Nearest
+    Y: sp.csr_matrix
+    n_neighbours: int
+    temperature: float
+
+    @cached_property
+    def frequent(self) -> Ids:
+        """All labels, the most frequent first."""
+        counts = np.bincount(self.Y.indices, minlength=self.Y.shape[1])
+        return np.argsort(-counts, kind="stable").astype(np.int32)
+
+    def search(self, queries: Any, at_least: int = 1) -> tuple[Ids, Floats]:
+        """Return ids and similarities (n, m) of the neighbours that vote, or of more."""
+        return self.index.search(queries, max(self.n_neighbours, at_least))
+
+    def rank_labels(self, queries: Any, k: int, *, fill: bool = True) -> TopK:
+        """Return the k labels with the most votes for each query.
+
+        Args:
+            queries: where the documents lie.
+            k: how many labels.
+            fill: whether labels that no neighbour carries follow by frequency, with score 0.
+        """
+        ids, similarities = self.search(queries)
+        top = count_votes(ids, weigh_votes(similarities, self.temperature), self.Y, k)
+        return fill_labels(top, self.frequent) if fill else top
+
+    def join_labels(self, Y: sp.csr_matrix) -> sp.csr_matrix:
+        """Return the labels of these documents and of more, which may have new labels."""
+        shape = (self.Y.shape[0], Y.shape[1])
+        own = sp.csr_matrix((self.Y.data, self.Y.indices, self.Y.indptr), shape=shape)
+        return sp.csr_matrix(sp.vstack([own, Y], "csr"))
+
+    def add_to_files(self, files: Files, name: str = "voters") -> None:
+        """Add the documents' vectors and labels, and how they vote, to a model's files."""
+        self.index.add_to_files(files, f"{name}.index")
+        add_matrix(files, f"{name}.labels", self.Y)
+        files.config[name] = {
+            "n_neighbours": self.n_neighbours,
+            "temperature": self.temperature,
+        }
+
+    @classmethod
+    def from_files(cls, files: Files, n_labels: int, name: str = "voters") -> Self:
+        """Take back what `add_to_files` wrote; raise ValueError for what does not fit together."""
+        is_sparse = files.config[f"{name}.index"]["type"] == "sparse"
+        index: Nearest = (SparseIndex if is_sparse else Index).from_files(files, f"{name}.index")
+        Y = take_matrix(files, f"{name}.labels", (index.vectors.shape[0], n_labels))
+        n, temperature = files.config[name]["n_neighbours"], files.config[name]["temperature"]
+        if type(n) is not int or n < 1:
+            raise ValueError(f"{n!r} neighbours cannot vote")
+        if not isinstance(temperature, float | int) or not 0 <= temperature < np.inf:
+            raise ValueError(f"{temperature!r} is no temperature")
+        return cls(index, Y, n, float(temperature))
+
+
+# -- choosing -------------------------------------------------------------------------------------
+
+
+def choose_voting(
+    ids: Ids,
+    similarities: Floats,
+    Y: sp.csr_matrix,
+    score: Callable[[TopK], float],
+    *,
+    numbers: Sequence[int],
+    temperatures: Sequence[float],
+    alternate_from: Voting | None = None,
+    rounds: int = 2,
+) -> Voting:
+    """Return the number of neighbours and the temperature that rank labels best.
+
+    Args:
+        ids: (n, m) the neighbours of n held-out documents, rows of `Y`; -1 means none.
+        similarities: (n, m) how near they are.
+        Y: the labels of the neighbours.
+        score: how well five labels a document fit the held-out documents; higher is better.
+        numbers: the numbers of neighbours to try.
+        temperatures: the temperatures to try.
+        alternate_from: where to begin if not all pairs are to be tried, but first the numbers at
+            one temperature, then the temperatures at the best number.
+        rounds: how often to alternate.
+    """
+
+    def judge(n: int, temperature: float) -> Voting:
+        weights = weigh_votes(similarities[:, :n], temperature)
+        return Voting(n, temperature, score(count_votes(ids[:, :n], weights, Y, 5)))
+
+    def best_of(pairs: Sequence[tuple[int, float]]) -> Voting:
+        return max((judge(*pair) for pair in pairs), key=lambda voting: voting.score)
+
+    if alternate_from is None:
+        return best_of(list(product(numbers, temperatures)))
+    best = alternate_from
+    for _ in range(rounds):
+        best = best_of([(n, best.temperature) for n in numbers])
+        best = best_of([(best.n_neighbours, temperature) for temperature in temperatures])
+    return best
+
+
+# -- counting -------------------------------------------------------------------------------------
 
 
 def weigh_votes(similarities: NDArray[Any], temperature: float) -> Floats:
@@ -25,7 +172,7 @@ def weigh_votes(similarities: NDArray[Any], temperature: float) -> Floats:
     return np.exp((exact - exact[:, :1]) / temperature).astype(np.float32)
 
 
-def aggregate(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) -> TopK:
+def count_votes(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) -> TopK:
     """Rank labels by the share of a document's neighbours that carry them.
 
     A neighbour counts by its similarity, a negative one and the id -1 not at all; so the scores
@@ -109,3 +256,30 @@ def fill_labels(top: TopK, frequent: Ids) -> TopK:
         more = frequent[~np.isin(frequent, found)]
         top.labels[i, len(found) :] = more[: top.k - len(found)]
     return top
+
+
+def count_carriers(ids: Ids, Y: sp.csr_matrix, labels: Ids) -> Ids:
+    """Return for each row how many of the documents `ids` carry each of its `labels` (n, k)."""
+    near = sp.csr_matrix(
+        (
+            np.ones(int((ids >= 0).sum()), np.float32),
+            ids[ids >= 0],
+            np.concatenate(([0], np.cumsum((ids >= 0).sum(axis=1)))),
+        ),
+        shape=(len(ids), Y.shape[0]),
+    )
+    counts = near @ Y
+    rows = np.broadcast_to(np.arange(len(ids))[:, None], labels.shape)
+    known = (labels >= 0) & (labels < Y.shape[1])
+    found = np.asarray(counts[rows.ravel(), np.where(known, labels, 0).ravel()]).reshape(
+        labels.shape
+    )
+    return np.where(known, found, 0).astype(np.int32)
+
+
+def leave_out(ids: Ids, similarities: Floats, own: NDArray[np.int64]) -> tuple[Ids, Floats]:
+    """Drop each document from its own neighbours, or the last where it is not among them."""
+    is_self = ids == own[:, None]
+    is_self[~is_self.any(axis=1), -1:] = True
+    shape = (len(ids), max(ids.shape[1] - 1, 0))
+    return ids[~is_self].reshape(shape), similarities[~is_self].reshape(shape)

@@ -9,7 +9,7 @@ labels of the training documents that lie nearest to it.
     x, f_x      cells, (B, dim)                  documents and where the network puts them
     f_y         (B, dim)                         where they belong: the mean of their labels' V
     W_1, W_2    first (n_features, hidden), second (hidden, dim)
-    Z_i, m      documents_.index, clusters       k-means clusters of the documents
+    Z_i, m      voters_.index, clusters          k-means clusters of the documents
     k           neighbours
 
 Departures: V is whitened and its rows have length 1. In a graph as dense as that of bibtex all
@@ -27,7 +27,8 @@ at once, and go on training with old and new ones when it should (`partial_fit`)
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,27 +36,21 @@ from numpy.typing import NDArray
 
 from longtail.data import as_dataset
 from longtail.errors import TrainingError
+from longtail.evaluation.metrics import evaluate
 from longtail.labels.graph import build_graph, draw_directions, embed_labels
 from longtail.labels.hierarchy import check_hierarchy, link_labels
 from longtail.models.base import Documents
 from longtail.models.cost import Facts, estimate_by_document
-from longtail.models.dxml.neighbours import (
-    CHOICES,
-    USUAL,
-    Neighbours,
-    choose_number,
-    cluster,
-    extend_index,
-)
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
 from longtail.models.rows import hold_out, weigh_features, weigh_rows
 from longtail.progress import SILENT, Progress
-from longtail.runtime.rows import view_rows
+from longtail.runtime.rows import add_matrix, take_matrix, view_rows
 from longtail.runtime.settings import at_least, between, configurable, learned, setting, share
 from longtail.runtime.store import Files
-from longtail.search.index import Index
+from longtail.search.index import LARGEST_EXACT, Index, build_index
 from longtail.search.kernels import to_unit
+from longtail.search.voters import Voters, choose_voting
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
@@ -67,6 +62,10 @@ Floats = NDArray[np.float32]
 FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
 FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
 HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
+NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # of neighbours, to choose from
+USUAL_NUMBER = 20  # of neighbours, where there is nothing to choose by
+RECALL = 0.95  # of the neighbours, where there are clusters; 0.99 takes four times as long for +0.3
+MOST_SEARCHED = 20_000  # documents for one query; that takes one or two milliseconds
 PART = 0.75  # of a document's features that stand for a new document's
 UPDATE_SHARE = 4  # an update trains for a quarter of the epochs
 
@@ -164,8 +163,8 @@ class DXML(NeuralRows):
 
     embedder_: Embedder = learned()
     label_vectors_: Floats = learned()
-    documents_: Neighbours = learned()
-    neighbours_: int = learned()
+    voters_: Voters = learned()
+    rows_: sp.csr_matrix = learned()
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
@@ -201,7 +200,7 @@ class DXML(NeuralRows):
             neighbours = self._choose_neighbours(embedder, X, Y, held)
         index = self._cluster(embedder, X, neighbours, progress)  # line 5
         self.embedder_, self.label_vectors_ = embedder, vectors
-        self.documents_, self.neighbours_ = Neighbours(index, X, Y), neighbours
+        self.voters_, self.rows_ = Voters(index, Y, neighbours, self.temperature), X
 
     def _embed_labels(self, Y: sp.csr_matrix, progress: Progress) -> Floats:
         """Lines 1 and 2: return V, from co-occurrence or from the hierarchy."""
@@ -300,7 +299,7 @@ class DXML(NeuralRows):
         share = min(HELD_OUT, MOST_HELD_OUT / X.shape[0])
         kept, held = hold_out(X.shape[0], share, self.seed)
         if not len(held):
-            return USUAL
+            return USUAL_NUMBER
         trial = type(self)(**self.get_parameters())
         if self.run_dir is not None:
             trial.run_dir = self.run_dir.with_name(f"{self.run_dir.name}-neighbours")
@@ -314,15 +313,26 @@ class DXML(NeuralRows):
         """Return the number of neighbours that ranks the labels of the held-out ones best."""
         kept = np.setdiff1d(np.arange(X.shape[0]), held)
         places = embed_rows(embedder, view_rows(X), self.normalize)
-        index = cluster(places[kept], places[held], max(CHOICES), seed=self.seed)
-        return choose_number(index, Y[kept], places[held], Y[held], self.temperature)
+        index = cluster(places[kept], places[held], max(NUMBERS), seed=self.seed)
+        ids, cosines = index.search(places[held], max(NUMBERS))
+        numbers = [n for n in NUMBERS if n <= ids.shape[1]]
+        if not numbers:
+            return USUAL_NUMBER
+        return choose_voting(
+            ids,
+            cosines,
+            Y[kept],
+            lambda top: evaluate(top, Y[held])["nDCG@5"],
+            numbers=numbers,
+            temperatures=[self.temperature],
+        ).n_neighbours
 
     # -- algorithm 2 --------------------------------------------------------------------------
 
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Put the documents into the space; rank the labels of their neighbours there."""
         places = embed_rows(self.embedder_, view_rows(X), self.normalize)  # line 1
-        return self.documents_.rank_labels(places, self.neighbours_, self.temperature, k)
+        return self.voters_.rank_labels(places, k)  # lines 2 to 5
 
     def _cluster(
         self, embedder: Embedder, X: sp.csr_matrix, neighbours: int, progress: Progress
@@ -353,17 +363,17 @@ class DXML(NeuralRows):
         """Take in new documents, after going on with training from the present weights if asked."""
         useful = _useful(X, Y)
         X, Y = X[useful], Y[useful]
-        all_X, all_Y = self.documents_.join(X, Y)
+        all_X, all_Y = sp.vstack([self.rows_, X], "csr"), self.voters_.join_labels(Y)
         vectors = self._place_new_labels(all_Y)
         if train:
             embedder = self._train_further(all_X, all_Y, vectors, progress)
-            index = self._cluster(embedder, all_X, self.neighbours_, progress)
+            index = self._cluster(embedder, all_X, self.voters_.n_neighbours, progress)
         else:
             embedder = self.embedder_
             places = embed_rows(embedder, view_rows(X), self.normalize)
-            index = extend_index(self.documents_.index, places)
+            index = cast(Index, self.voters_.index).extend(places)
         self.embedder_, self.label_vectors_ = embedder, vectors
-        self.documents_ = Neighbours(index, all_X, all_Y)
+        self.voters_, self.rows_ = replace(self.voters_, index=index, Y=all_Y), all_X
 
     def _train_further(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
@@ -392,23 +402,21 @@ class DXML(NeuralRows):
     def add_to_files(self, files: Files) -> None:
         """Add the network, the label vectors, and the documents with their rows and labels."""
         self.embedder_.add_to_files(files)
-        self.documents_.add_to_files(files)
+        self.voters_.add_to_files(files)
+        add_matrix(files, "rows", self.rows_)
         files.arrays["label_vectors"] = self.label_vectors_
-        files.config["neighbours"] = self.neighbours_
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for parts that do not fit together."""
         n_labels = len(self.label_names_)
         self.embedder_ = Embedder.from_files(files, self.n_features_)
-        self.documents_ = Neighbours.from_files(files, self.n_features_, n_labels)
+        self.voters_ = Voters.from_files(files, n_labels)
+        self.rows_ = take_matrix(files, "rows", (self.voters_.Y.shape[0], self.n_features_))
         self.label_vectors_ = files.arrays["label_vectors"]
-        dim = self.documents_.index.vectors.shape[1]
+        dim = self.voters_.index.vectors.shape[1]
         found, expected = self.label_vectors_.shape, (n_labels, self.embedder_.dim)
         if found != expected or dim != self.embedder_.dim:
             raise ValueError(f"label vectors of shape {found}, expected {expected}")
-        self.neighbours_ = files.config["neighbours"]
-        if type(self.neighbours_) is not int or self.neighbours_ < 1:
-            raise ValueError(f"{self.neighbours_!r} neighbours")
 
 
 def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:
@@ -416,3 +424,43 @@ def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:
     labelled = np.diff(Y.indptr) > 0
     useful = labelled & (np.diff(X.indptr) > 0)
     return np.flatnonzero(useful if useful.any() else labelled)
+
+
+def cluster(
+    vectors: Floats,
+    queries: Floats,
+    n: int,
+    *,
+    clusters: int | None = None,
+    searched: int | None = None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Index:
+    """Line 5 of algorithm 1: divide the documents by k-means, if there are many or it is asked for.
+
+    Args:
+        vectors: where the documents lie.
+        queries: where new documents may lie, to measure the recall by.
+        n: how many neighbours will be searched for.
+        clusters: how many to make; 1 for none.
+        searched: how many to search; by default those that hold 95 % of the neighbours, but no
+            more than hold 20,000 documents.
+        seed: fixes the clusters.
+        progress: shows the rounds of k-means.
+    """
+    if clusters == 1 or (clusters is None and vectors.size <= LARGEST_EXACT):
+        return build_index(vectors, method="exact")
+    index = build_index(
+        vectors,
+        method="approximate",
+        queries=queries,
+        recall=RECALL,
+        recall_at=n,
+        n_cells=clusters,
+        seed=seed,
+        progress=progress,
+    )
+    most = searched or max(1, MOST_SEARCHED * index.n_cells // len(index))
+    if searched is not None or index.n_probed > most:
+        index.set_probes(min(most, index.n_cells), queries, n)
+    return index

@@ -1,6 +1,6 @@
 """DXML in training: equations (1) to (3) and the network of figure 1.
 
-Symbols are those of `longtail.models.dxml.model`. This module needs torch, a trained model does not.
+Symbols are those of `longtail.models.dxml.model`. Training needs torch, a trained model does not.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
-from longtail.models.dxml.neighbours import USUAL
+from longtail.models.dxml.model import USUAL_NUMBER
 from longtail.models.embedder import Embedder
 from longtail.models.rows import pairs_of
 from longtail.runtime.rows import view_rows
 from longtail.search.index import build_index
-from longtail.search.voters import aggregate, weigh_votes
+from longtail.search.voters import count_votes, weigh_votes
 from longtail.training.layers import RowAdam, SparseBatch, drop_cells, multiply, read_once
 
 if TYPE_CHECKING:
@@ -186,9 +186,9 @@ class DXMLTask:
         index = build_index(
             self._embed(self.kept), method="exact", device=self.net.bias.device.type
         )
-        n = self.model.neighbours or USUAL
+        n = self.model.neighbours or USUAL_NUMBER
         ids, cosines = index.search(self._embed(self.held), n)
-        top = aggregate(ids, weigh_votes(cosines, self.model.temperature), self.Y[self.kept], 5)
+        top = count_votes(ids, weigh_votes(cosines, self.model.temperature), self.Y[self.kept], 5)
         return evaluate(top, self.Y[self.held])
 
     def _embed(self, documents: NDArray[np.int64]) -> NDArray[np.float32]:

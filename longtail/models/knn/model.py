@@ -12,11 +12,13 @@ seen the labels of the documents that they were trained on; so a first training 
 them out, to choose by these.
 
     n, T         n_neighbours, temperature
-    voters_      the documents that vote: where they lie, their labels, how their texts begin
+    voters_      the documents that vote: where they lie, their labels, how they vote
+    numbers_     (n,) the number of each of them, from 0, in the order in which the model got them
+    snippets_    the first characters of their texts; empty if they came as rows
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
@@ -27,50 +29,39 @@ from numpy.typing import NDArray
 from longtail.data import Dataset, as_dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Neighbour
+from longtail.evaluation.metrics import evaluate
 from longtail.models.base import SEEDS, Documents, Model
 from longtail.models.cost import Facts, estimate_by_document
-from longtail.models.knn.space import EmbeddingSpace, Nearest, Space, WordSpace, take_matrix
-from longtail.models.knn.votes import (
-    NUMBERS,
+from longtail.models.knn.space import (
     RARITIES,
-    USUAL,
-    Votes,
-    choose_votes,
-    count_carriers,
-    leave_out,
+    EmbeddingSpace,
+    Space,
+    WordSpace,
     weigh_words,
 )
 from longtail.progress import SILENT, Progress
 from longtail.runtime.settings import at_least, between, configurable, learned, setting
 from longtail.runtime.store import Files
-from longtail.search.voters import aggregate, fill_labels, weigh_votes
+from longtail.search.voters import (
+    Nearest,
+    Voters,
+    Voting,
+    choose_voting,
+    count_carriers,
+    leave_out,
+    weigh_votes,
+)
 from longtail.topk import TopK
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 
 TFIDF = "tfidf"
+NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120, 200)  # of neighbours, to choose from
+TEMPERATURES = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5)
+USUAL = Voting(50, 0.05)  # where there is nothing to choose by
 HELD_OUT, MOST_ASKED = 0.1, 3000  # documents that choose
 SHOWN = 5  # neighbours in an explanation
-
-
-@dataclass(frozen=True, eq=False)
-class Voters:
-    """The documents that vote.
-
-    Attributes:
-        places: where they lie.
-        index: finds those nearest to a place.
-        Y: (n, n_labels) their labels; each has one at least.
-        numbers: (n,) as the how many-th document, from 0, each came to the model.
-        beginnings: how their texts begin; empty if they came as rows.
-    """
-
-    places: Any
-    index: Nearest
-    Y: sp.csr_matrix
-    numbers: NDArray[np.int64]
-    beginnings: Sequence[str]
 
 
 @configurable
@@ -108,15 +99,15 @@ class KNN(Model):
         "chooses by held-out documents",
         between(-5, 5),
     )
-    keep_texts: int = setting(
+    snippet_chars: int = setting(
         200, "how many characters of each training text to keep, for explanations", at_least(0)
     )
     seed: int = setting(0, "fixes which documents choose, and the training of a space", SEEDS)
 
     space_: Space = learned()
     voters_: Voters = learned()
-    n_neighbours_: int = learned()
-    temperature_: float = learned()
+    numbers_: NDArray[np.int64] = learned()
+    snippets_: Sequence[str] = learned()
 
     def get_parameters(self) -> dict[str, Any]:
         """Return the constructor's parameters; a model that is the space, by its name."""
@@ -151,73 +142,98 @@ class KNN(Model):
             super().fit_documents(dataset, progress)
         else:
             self._fit_embedded(dataset, progress)
-        beginnings = self._cut(dataset, self.voters_.numbers)
-        self.voters_ = replace(self.voters_, beginnings=beginnings)
-        if beginnings:
-            size = sum(len(text.encode()) for text in beginnings) / 1e6
+        self.snippets_ = self._cut(dataset, self.numbers_)
+        if self.snippets_:
+            size = sum(len(text.encode()) for text in self.snippets_) / 1e6
             progress.say(
-                f"Keeping the first {self.keep_texts} characters of {len(beginnings):,} texts to "
-                f"explain with ({size:.1f} MB; keep_texts=0 keeps none)"
+                f"Keeping the first {self.snippet_chars} characters of {len(self.snippets_):,} "
+                f"texts to explain with ({size:.1f} MB; snippet_chars=0 keeps none)"
             )
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Place the rows by the words they share, then ask some for all others."""
         rarities = RARITIES if self.rarity is None else (self.rarity,)
         progress.stage("choosing neighbours", len(rarities))
+        labelled = np.flatnonzero(np.diff(Y.indptr))
 
-        def attempt(rarity: float) -> tuple[Votes, Space, Voters]:
+        def attempt(rarity: float) -> tuple[Voting, Space, Nearest]:
             space = WordSpace(weigh_words(X, self.idf, rarity))
-            voters = self._gather(space, X, Y)
-            votes = self._ask(voters)
+            index = self._index(space, X[labelled])
+            voting = self._ask(index, Y[labelled])
             progress.advance(1)
-            return votes, space, voters
+            return voting, space, index
 
         attempts = map(attempt, rarities)  # one at a time, as each takes as much memory as X
-        votes, self.space_, self.voters_ = max(attempts, key=lambda found: found[0].worth)
-        self._take(votes, progress)
+        voting, space, index = max(attempts, key=lambda found: found[0].score)
+        self._keep(space, index, Y, voting, progress)
 
-    def _ask(self, voters: Voters) -> Votes:
+    def _ask(self, index: Nearest, Y: sp.csr_matrix) -> Voting:
         """Ask some documents for their neighbours without themselves, and choose by these."""
         if not self._is_open() and self.rarity is not None:
             return self._given()
-        order = np.random.default_rng(self.seed).permutation(len(voters.numbers))
+        order = np.random.default_rng(self.seed).permutation(Y.shape[0])
         asked = np.sort(order[:MOST_ASKED])
-        ids, cosines = voters.index.search(voters.places[asked], max(NUMBERS) + 1)
-        ids, cosines = leave_out(ids, cosines, asked)
-        wanted = voters.Y[asked]
-        return choose_votes(ids, cosines, voters.Y, wanted, self.n_neighbours, self.temperature)
+        ids, cosines = index.search(index.vectors[asked], max(NUMBERS) + 1)
+        return self._choose(*leave_out(ids, cosines, asked), Y, Y[asked])
+
+    def _choose(self, ids: Ids, cosines: Floats, Y: sp.csr_matrix, wanted: sp.csr_matrix) -> Voting:
+        """Choose what is not given by how well neighbours rank the labels `wanted`."""
+        given = self._given()
+        if not wanted.nnz or not ids.shape[1]:
+            return given
+        numbers = [n for n in NUMBERS if n <= ids.shape[1]] or [ids.shape[1]]
+        return choose_voting(
+            ids,
+            cosines,
+            Y,
+            lambda top: evaluate(top, wanted)["nDCG@5"],
+            numbers=[self.n_neighbours] if self.n_neighbours else numbers,
+            temperatures=[self.temperature] if self.temperature else TEMPERATURES,
+            alternate_from=given,  # as trying all pairs takes five times as long
+        )
 
     def _fit_embedded(self, dataset: Dataset, progress: Progress) -> None:
         """Take or train the model whose embedding is the space."""
         source = self.space if isinstance(self.space, Model) else None
         if isinstance(self.space, str) and self.space not in _embedding_models():
             source = _load(self.space)
-        votes = self._given()  # as a model that is trained already has seen all documents
+        voting = self._given()  # as a model that is trained already has seen all documents
         if source is None and self._is_open():
-            votes = self._try(dataset, progress)
+            voting = self._try(dataset, progress)
         source = source or self._train_space(dataset, progress)
         space = _embedding_of(source)
-        self.voters_ = self._gather(space, _rows_of(source, dataset), dataset.Y)
-        self.space_ = space
+        labelled = np.flatnonzero(np.diff(dataset.Y.indptr))
+        index = self._index(space, _rows_of(source, dataset)[labelled])
         self.features_, self.n_features_ = source.features_, source.n_features_
-        self._take(votes, progress)
+        self._keep(space, index, dataset.Y, voting, progress)
 
     def _is_open(self) -> bool:
         """Whether there is anything to choose."""
         return None in (self.n_neighbours, self.temperature)
 
-    def _given(self) -> Votes:
+    def _given(self) -> Voting:
         """Return what the parameters say, and what is usual where they say nothing."""
-        return Votes(self.n_neighbours or USUAL[0], self.temperature or USUAL[1])
+        return Voting(
+            self.n_neighbours or USUAL.n_neighbours, self.temperature or USUAL.temperature
+        )
 
-    def _take(self, votes: Votes, progress: Progress) -> None:
-        self.n_neighbours_, self.temperature_ = votes.number, votes.temperature
+    def _keep(
+        self,
+        space: Space,
+        index: Nearest,
+        Y: sp.csr_matrix,
+        voting: Voting,
+        progress: Progress,
+    ) -> None:
+        """Keep the labelled documents, which are those in the index, as voters."""
+        n, temperature, _ = voting
+        self.numbers_ = np.flatnonzero(np.diff(Y.indptr))
+        self.space_, self.snippets_ = space, ()
+        self.voters_ = Voters(index, Y[self.numbers_], n, temperature)
         if self._is_open():
-            progress.say(
-                f"{votes.number} neighbours vote, at a temperature of {votes.temperature:g}"
-            )
+            progress.say(f"{n} neighbours vote, at a temperature of {temperature:g}")
 
-    def _try(self, dataset: Dataset, progress: Progress) -> Votes:
+    def _try(self, dataset: Dataset, progress: Progress) -> Voting:
         """Train the space without some documents, and choose by these how neighbours vote."""
         kept, held = dataset, dataset
         if len(dataset) > 1:
@@ -226,9 +242,10 @@ class KNN(Model):
             kept, held = held, kept
         source = self._train_space(kept, progress)
         space = _embedding_of(source)
-        voters = self._gather(space, _rows_of(source, kept), kept.Y)
-        ids, cosines = voters.index.search(space.place(_rows_of(source, held)), max(NUMBERS))
-        return choose_votes(ids, cosines, voters.Y, held.Y, self.n_neighbours, self.temperature)
+        labelled = np.flatnonzero(np.diff(kept.Y.indptr))
+        index = self._index(space, _rows_of(source, kept)[labelled])
+        ids, cosines = index.search(space.place(_rows_of(source, held)), max(NUMBERS))
+        return self._choose(ids, cosines, kept.Y[labelled], held.Y)
 
     def _train_space(self, dataset: Dataset, progress: Progress) -> Model:
         """Train the model that `space` names."""
@@ -238,36 +255,29 @@ class KNN(Model):
         model.tfidf = self.tfidf
         return model.fit(dataset, progress=progress)
 
-    def _gather(self, space: Space, X: sp.csr_matrix, Y: sp.csr_matrix) -> Voters:
-        """Place all documents that have a label."""
-        labelled = np.flatnonzero(np.diff(Y.indptr))
-        places = space.place(X[labelled])
-        index = space.build_index(places, max(NUMBERS), self.seed)
-        return Voters(places, index, Y[labelled], labelled, ())
+    def _index(self, space: Space, X: sp.csr_matrix) -> Nearest:
+        """Place documents and prepare them for search."""
+        return space.build_index(space.place(X), max(NUMBERS), self.seed)
 
     def keep_snippets(self, texts: Sequence[str]) -> None:
-        """Keep the beginnings of the texts that the rows it was trained on came from."""
-        if self.keep_texts:
-            beginnings = [texts[i][: self.keep_texts] for i in self.voters_.numbers.tolist()]
-            self.voters_ = replace(self.voters_, beginnings=beginnings)
+        """Keep the first characters of the texts that the rows it was trained on came from."""
+        if self.snippet_chars:
+            self.snippets_ = [texts[i][: self.snippet_chars] for i in self.numbers_.tolist()]
 
     def _cut(self, dataset: Dataset, numbers: NDArray[np.int64]) -> list[str]:
-        """Return the beginnings of these texts."""
-        if dataset.texts is None or not self.keep_texts:
+        """Return the first characters of these texts."""
+        if dataset.texts is None or not self.snippet_chars:
             return []
-        return [dataset.texts[i][: self.keep_texts] for i in numbers.tolist()]
+        return [dataset.texts[i][: self.snippet_chars] for i in numbers.tolist()]
 
     # -- predicting -----------------------------------------------------------------------------
 
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Let the nearest documents vote; labels that none carries follow by frequency."""
-        ids, cosines = self._search(X)
-        top = aggregate(ids, weigh_votes(cosines, self.temperature_), self.voters_.Y, k)
-        return fill_labels(top, self.training_counts_.by_frequency)
+        return self.voters_.rank_labels(self.space_.place(X), k)
 
-    def _search(self, X: sp.csr_matrix, least: int = 1) -> tuple[Ids, Floats]:
-        n = max(self.n_neighbours_, least)
-        return self.voters_.index.search(self.space_.place(X), n)
+    def _search(self, X: sp.csr_matrix, at_least: int = 1) -> tuple[Ids, Floats]:
+        return self.voters_.search(self.space_.place(X), at_least)
 
     def find_neighbours(self, data: Documents) -> tuple[NDArray[np.int64], Floats]:
         """Return the nearest training documents by number, and their cosines, both (n, m).
@@ -276,7 +286,7 @@ class KNN(Model):
         """
         self._check_fitted()
         ids, cosines = self._search(self._rows_of(data))
-        numbers = np.where(ids >= 0, self.voters_.numbers[np.maximum(ids, 0)], -1)
+        numbers = np.where(ids >= 0, self.numbers_[np.maximum(ids, 0)], -1)
         return numbers, cosines
 
     def count_neighbours(self, data: Documents, labels: Ids) -> Ids:
@@ -314,10 +324,10 @@ class KNN(Model):
         ]
         return [
             Neighbour(
-                number=int(self.voters_.numbers[i]),
+                number=int(self.numbers_[i]),
                 similarity=cosine,
                 labels=tuple(self.label_names_[each] for each in self.voters_.Y[i].indices),
-                text=self.voters_.beginnings[i] if self.voters_.beginnings else None,
+                text=self.snippets_[i] if self.snippets_ else None,
             )
             for i, cosine in near[:SHOWN]
         ]
@@ -325,13 +335,14 @@ class KNN(Model):
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> Floats:
         """Return how much each word gives to the cosines of those who vote, or for one label."""
         ids, cosines = self._search(X)
-        votes = weigh_votes(cosines, self.temperature_)[0]
+        votes = weigh_votes(cosines, self.voters_.temperature)[0]
         near, votes = ids[0][ids[0] >= 0], votes[ids[0] >= 0]
         if label is not None:
             carries = np.asarray(self.voters_.Y[near][:, label].todense()).ravel() > 0
             votes = np.where(carries, votes, 0)
         own = self.space_.place(X)
-        shared = np.asarray(votes @ self.voters_.places[near][:, own.indices]).ravel()
+        places = self.voters_.index.vectors[near]
+        shared = np.asarray(votes @ places[:, own.indices]).ravel()
         weights: Floats = (own.data * shared).astype(np.float32)
         return weights
 
@@ -351,56 +362,44 @@ class KNN(Model):
         dataset = as_dataset(data, labels)
         super().partial_fit(dataset, progress=progress)
         new = np.flatnonzero(np.diff(dataset.Y.indptr))
-        beginnings = [*self.voters_.beginnings, *self._cut(dataset, new)]
-        self.voters_ = replace(self.voters_, beginnings=beginnings)
+        self.snippets_ = [*self.snippets_, *self._cut(dataset, new)]
         return self
 
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
         """Place the new documents beside the others."""
-        old, labelled = self.voters_, np.flatnonzero(np.diff(Y.indptr))
-        places = self.space_.join(old.places, self.space_.place(X[labelled]))
-        shape = (old.Y.shape[0], Y.shape[1])
-        before = sp.csr_matrix((old.Y.data, old.Y.indices, old.Y.indptr), shape=shape)
-        self.voters_ = Voters(
-            places,
-            self.space_.build_index(places, max(NUMBERS), self.seed),
-            sp.vstack([before, Y[labelled]], "csr"),
-            np.concatenate([old.numbers, labelled + self.training_counts_.n_documents]),
-            old.beginnings,
-        )
+        labelled = np.flatnonzero(np.diff(Y.indptr))
+        places = self.space_.join(self.voters_.index.vectors, self.space_.place(X[labelled]))
+        index = self.space_.build_index(places, max(NUMBERS), self.seed)
+        joined = self.voters_.join_labels(Y[labelled])
+        new = labelled + self.training_counts_.n_documents
+        self.voters_ = replace(self.voters_, index=index, Y=joined)
+        self.numbers_ = np.concatenate([self.numbers_, new])
 
     # -- saving -----------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
         """Add the space, the documents with their labels, and how they vote."""
-        self.space_.add_to_files(files, self.voters_.places)
-        files.arrays["voters.start"] = self.voters_.Y.indptr.astype(np.int64)
-        files.arrays["voters.columns"] = self.voters_.Y.indices.astype(np.int32)
-        files.arrays["voters.numbers"] = self.voters_.numbers
-        files.texts["beginnings"] = self.voters_.beginnings
-        files.config["votes"] = {
-            "n_neighbours": self.n_neighbours_,
-            "temperature": self.temperature_,
-        }
+        self.space_.add_to_files(files)
+        self.voters_.add_to_files(files)
+        files.arrays["numbers"] = self.numbers_
+        files.texts["snippets"] = self.snippets_
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for parts that do not fit together."""
         of_words = "space.weights" in files.arrays
         opener = WordSpace.from_files if of_words else EmbeddingSpace.from_files
-        self.space_, places = cast(tuple[Space, Any], opener(files, self.n_features_))
-        Y = take_matrix(files, "voters", len(self.label_names_))
-        numbers, beginnings = files.arrays["voters.numbers"], files.texts["beginnings"]
-        n = places.shape[0]
-        if not n == Y.shape[0] == len(numbers) or len(beginnings) not in (0, n):
-            raise ValueError(f"{n} places, {Y.shape[0]} rows of labels, {len(numbers)} numbers")
-        votes = files.config["votes"]
-        self.n_neighbours_, self.temperature_ = votes["n_neighbours"], float(votes["temperature"])
-        if type(self.n_neighbours_) is not int or self.n_neighbours_ < 1 or self.temperature_ <= 0:
-            raise ValueError(f"{self.n_neighbours_!r} neighbours cannot vote")
-        index = self.space_.build_index(places, max(NUMBERS), self.seed)
-        self.voters_ = Voters(places, index, Y, numbers, beginnings)
+        self.space_ = cast(Space, opener(files, self.n_features_))
+        self.voters_ = Voters.from_files(files, len(self.label_names_))
+        self.numbers_, self.snippets_ = files.arrays["numbers"], files.texts["snippets"]
+        n, dim = self.voters_.index.vectors.shape
+        if dim != self.space_.dim:
+            raise ValueError(f"documents lie in {dim} dimensions, expected {self.space_.dim}")
+        if self.numbers_.shape != (n,) or len(self.snippets_) not in (0, n):
+            raise ValueError(
+                f"{n} documents, {len(self.numbers_)} numbers, {len(self.snippets_)} snippets"
+            )
 
 
 # -- the models whose embeddings can be a space ----------------------------------------------------

@@ -9,27 +9,26 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError
 from longtail.models.embedder import Embedder, embed_rows
+from longtail.models.rows import weigh_features
 from longtail.runtime.rows import scale_rows, view_rows
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
 from longtail.search.inverted import SparseIndex
+from longtail.search.voters import Nearest
 
 Floats = NDArray[np.float32]
-Ids = NDArray[np.int32]
 
-RECALL = 0.97  # of the neighbours, where embeddings are so many that cells are searched
+RARITIES = (-0.5, 0.0, 0.5, 1.0)  # powers of idf to choose from
+RECALL = 0.97  # of the neighbours, where embeddings are so many that the search is approximate
 N_EXAMPLES = 2000  # documents by which that is measured
-
-
-class Nearest(Protocol):
-    """An index of documents."""
-
-    def search(self, queries: Any, n: int) -> tuple[Ids, Floats]:
-        """Return ids and cosines (m, n) of the nearest, nearest first; -1 where there is none."""
 
 
 class Space(Protocol):
     """Places documents so that the cosine of their places says how near they are."""
+
+    @property
+    def dim(self) -> int:
+        """The number of dimensions."""
 
     def place(self, X: sp.csr_matrix) -> Any:
         """Return the places of documents, given as feature rows."""
@@ -40,8 +39,8 @@ class Space(Protocol):
     def join(self, places: Any, more: Any) -> Any:
         """Return the places of some documents and of more."""
 
-    def add_to_files(self, files: Files, places: Any) -> None:
-        """Add the space and the places of the documents to a model's files."""
+    def add_to_files(self, files: Files) -> None:
+        """Add what places documents to a model's files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +52,11 @@ class WordSpace:
     """
 
     weights: Floats
+
+    @property
+    def dim(self) -> int:
+        """The number of features."""
+        return len(self.weights)
 
     def place(self, X: sp.csr_matrix) -> sp.csr_matrix:
         """Return weighted rows of length 1."""
@@ -73,22 +77,17 @@ class WordSpace:
         """Return the rows of both."""
         return sp.csr_matrix(sp.vstack([places, more], "csr"))
 
-    def add_to_files(self, files: Files, places: sp.csr_matrix) -> None:
-        """Add the weights and the rows."""
+    def add_to_files(self, files: Files) -> None:
+        """Add the weights."""
         files.arrays["space.weights"] = self.weights
-        rows = view_rows(places)
-        files.arrays |= {f"places.{name}": array for name, array in rows._asdict().items()}
 
     @classmethod
-    def from_files(cls, files: Files, n_features: int) -> tuple[Self, sp.csr_matrix]:
+    def from_files(cls, files: Files, n_features: int) -> Self:
         """Take back what `add_to_files` wrote; raise ValueError unless compiled code can use it."""
         weights = files.arrays["space.weights"]
         if weights.shape != (n_features,) or weights.dtype != np.float32:
             raise ValueError(f"weights of shape {weights.shape} for {n_features} features")
-        places = take_matrix(files, "places", n_features)
-        if len(places.data) and not 0 <= places.data.min() <= places.data.max() < np.inf:
-            raise ValueError("places hold values that are negative or not finite")
-        return cls(weights), places
+        return cls(weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +101,11 @@ class EmbeddingSpace:
 
     embedder: Embedder
     normalize: bool
+
+    @property
+    def dim(self) -> int:
+        """The length of the embeddings."""
+        return self.embedder.dim
 
     def place(self, X: sp.csr_matrix) -> Floats:
         """Return the embeddings; half precision is enough, and the folder keeps no more of it."""
@@ -118,31 +122,21 @@ class EmbeddingSpace:
         """Return the embeddings of both."""
         return np.concatenate([places, more])
 
-    def add_to_files(self, files: Files, places: Floats) -> None:
-        """Add the embedder and the embeddings."""
+    def add_to_files(self, files: Files) -> None:
+        """Add the embedder."""
         self.embedder.add_to_files(files)
         files.config["normalize"] = self.normalize
-        files.arrays["places"] = places.astype(np.float16)
 
     @classmethod
-    def from_files(cls, files: Files, n_features: int) -> tuple[Self, Floats]:
+    def from_files(cls, files: Files, n_features: int) -> Self:
         """Take back what `add_to_files` wrote; raise ValueError unless compiled code can use it."""
         embedder = Embedder.from_files(files, n_features)
-        places = files.arrays["places"].astype(np.float32)
-        if places.ndim != 2 or places.shape[1] != embedder.dim or not np.isfinite(places).all():
-            raise ValueError(f"places of shape {places.shape}, expected {embedder.dim} columns")
-        return cls(embedder, bool(files.config["normalize"])), places
+        return cls(embedder, bool(files.config["normalize"]))
 
 
-def take_matrix(files: Files, name: str, n_columns: int) -> sp.csr_matrix:
-    """Return a saved matrix; raise ValueError unless compiled code can trust it."""
-    start, columns = files.arrays[f"{name}.start"], files.arrays[f"{name}.columns"]
-    values = files.arrays.get(f"{name}.values")
-    values = np.ones(len(columns), np.float32) if values is None else values
-    if start.ndim != 1 or not len(start) or start[0] != 0 or (np.diff(start) < 0).any():
-        raise ValueError(f"the rows of {name} are out of order")
-    if not columns.shape == values.shape == (int(start[-1]),) or values.dtype != np.float32:
-        raise ValueError(f"{name} do not fill their rows")
-    if len(columns) and not 0 <= columns.min() <= columns.max() < n_columns:
-        raise ValueError(f"{name} hold a column beyond {n_columns}")
-    return sp.csr_matrix((values, columns, start), shape=(len(start) - 1, n_columns))
+def weigh_words(X: sp.csr_matrix, idf: bool, rarity: float) -> Floats:
+    """Return the weight of each feature: idf for counts, times idf once more to a power."""
+    weights = weigh_features(X) if idf else np.ones(X.shape[1], np.float32)
+    held = np.bincount(X.indices, minlength=X.shape[1])
+    rare = np.log((1 + X.shape[0]) / (1 + held)) + 1
+    return (weights * rare**rarity).astype(np.float32)

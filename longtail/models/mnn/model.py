@@ -24,7 +24,7 @@ ReLU layer can be added to f_x.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -47,7 +47,7 @@ from longtail.runtime.settings import (
 )
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
-from longtail.search.voters import aggregate, weigh_votes
+from longtail.search.voters import Voters
 from longtail.topk import NO_LABEL, TopK
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ LARGEST_BATCH = {"cpu": 1024, "cuda": 4096}  # its square is what a step costs
 # fifth of a point and answers four times as fast.
 RECALL = {"labels": 0.99, "neighbours": 0.95}
 HELD_SHARE, MOST_HELD = 0.1, 5000  # documents by which to choose how labels are ranked
+USUAL_NUMBER, USUAL_TEMPERATURE = 30, 0.05  # of neighbours, where there is nothing to choose by
 
 
 @configurable
@@ -140,12 +141,10 @@ class MNN(NeuralRows):
     )
 
     embedder_: Embedder = learned()
-    index_: Index = learned()
-    ids_: NDArray[np.int32] = learned()
-    neighbours_: sp.csr_matrix = learned()
     rank_: Rank = learned()
-    n_neighbours_: int = learned()
-    temperature_: float = learned()
+    voters_: Voters | None = learned()  # the training documents, if these rank labels
+    index_: Index = learned()  # of the vectors of single labels, or of the voters
+    ids_: NDArray[np.int32] = learned()  # the labels in the index; none if documents vote
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
@@ -226,27 +225,30 @@ class MNN(NeuralRows):
             choice = choose_ranking(task)
         net = task.net.cpu().requires_grad_(False)
         self.rank_ = self.rank or (choice.rank if choice else "neighbours")
-        self.n_neighbours_ = self.n_neighbours or (choice.n_neighbours if choice else 30)
-        self.temperature_ = self.temperature or (choice.temperature if choice else 0.05)
+        n_neighbours = self.n_neighbours or (choice.n_neighbours if choice else USUAL_NUMBER)
+        temperature = self.temperature or (choice.temperature if choice else USUAL_TEMPERATURE)
         self.embedder_ = net.export(weights)
         documents = embed_rows(self.embedder_, view_rows(X), self.normalize)
-        self.ids_, self.neighbours_ = np.empty(0, np.int32), Y[:0]
         if self.rank_ == "labels":
             self.ids_ = np.unique(Y.indices).astype(np.int32)  # labels that training has seen
             vectors = unit_labels(net).numpy()[self.ids_]
         else:
+            self.ids_ = np.empty(0, np.int32)
             labelled = np.flatnonzero(np.diff(Y.indptr))
-            self.neighbours_, documents = Y[labelled], documents[labelled]
-            vectors = _blend(documents, embed_sets(net, self.neighbours_).numpy(), self.blend)
+            Y, documents = Y[labelled], documents[labelled]
+            vectors = _blend(documents, embed_sets(net, Y).numpy(), self.blend)
         # Half precision is enough, and the folder keeps no more of it.
         self.index_ = build_index(
             vectors.astype(np.float16).astype(np.float32),
             queries=documents,
             recall=RECALL[self.rank_],
-            recall_at=10 if self.rank_ == "labels" else self.n_neighbours_,
+            recall_at=10 if self.rank_ == "labels" else n_neighbours,
             seed=self.seed,
             progress=progress,
         )
+        self.voters_ = None
+        if self.rank_ == "neighbours":
+            self.voters_ = Voters(self.index_, Y, n_neighbours, temperature)
 
     # -- memory -------------------------------------------------------------------------------
 
@@ -285,55 +287,48 @@ class MNN(NeuralRows):
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Embed the documents, then rank by the cosines with labels, or by the neighbours'."""
         queries = embed_rows(self.embedder_, view_rows(X), self.normalize)
-        if self.rank_ == "labels":
-            places, cosines = self.index_.search(queries, k)
-            scores = np.clip((1 + cosines) / 2, 0, 1).astype(np.float32)
-            return _widen(TopK(self.ids_[places], scores), k)
-        ids, cosines = self.index_.search(queries, self.n_neighbours_)
-        return aggregate(ids, weigh_votes(cosines, self.temperature_), self.neighbours_, k)
+        if self.voters_ is not None:
+            return self.voters_.rank_labels(queries, k, fill=False)
+        places, cosines = self.index_.search(queries, k)
+        scores = np.clip((1 + cosines) / 2, 0, 1).astype(np.float32)
+        return _widen(TopK(self.ids_[places], scores), k)
 
     def add_to_files(self, files: Files) -> None:
         """Add f_x, the vectors that are searched, and the labels of the neighbours."""
         self.embedder_.add_to_files(files)
-        self.index_.add_to_files(files, "vectors")
-        files.arrays["vectors.vectors"] = self.index_.vectors.astype(np.float16)
-        files.arrays["label_ids"] = self.ids_
-        files.arrays["neighbours.start"] = self.neighbours_.indptr.astype(np.int64)
-        files.arrays["neighbours.labels"] = self.neighbours_.indices.astype(np.int32)
-        files.config["ranking"] = {
-            "rank": self.rank_,
-            "n_neighbours": self.n_neighbours_,
-            "temperature": self.temperature_,
-        }
+        files.config["rank"] = self.rank_
+        if self.voters_ is not None:
+            self.voters_.add_to_files(files)
+        else:
+            self.index_.add_to_files(files, "labels")
+            files.arrays["label_ids"] = self.ids_
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for parts that do not fit together."""
         self.embedder_ = Embedder.from_files(files, self.n_features_)
-        files.arrays["vectors.vectors"] = files.arrays["vectors.vectors"].astype(np.float32)
-        self.index_ = Index.from_files(files, "vectors")
-        ranking = files.config["ranking"]
-        self.rank_, self.n_neighbours_ = ranking["rank"], int(ranking["n_neighbours"])
-        self.temperature_ = float(ranking["temperature"])
-        start, labels = files.arrays["neighbours.start"], files.arrays["neighbours.labels"]
-        shape = (len(start) - 1, len(self.label_names_))
-        self.neighbours_ = sp.csr_matrix((np.ones(len(labels), np.float32), labels, start), shape)
-        self.ids_ = files.arrays["label_ids"]
-        self._check_parts()
-
-    def _check_parts(self) -> None:
-        """Raise ValueError unless the parts fit together; compiled code does not check again."""
-        n_labels = len(self.label_names_)
-        if self.rank_ not in ("labels", "neighbours"):
+        self.rank_, self.voters_ = files.config["rank"], None
+        self.ids_ = np.empty(0, np.int32)
+        if self.rank_ == "neighbours":
+            self.voters_ = Voters.from_files(files, len(self.label_names_))
+            self.index_ = cast(Index, self.voters_.index)
+        elif self.rank_ == "labels":
+            self.index_ = Index.from_files(files, "labels")
+            self.ids_ = files.arrays["label_ids"]
+            self._check_label_ids()
+        else:
             raise ValueError(f"there is no way {self.rank_!r} to rank labels")
-        if self.n_neighbours_ < 1 or not 1e-4 <= self.temperature_ < np.inf:
-            raise ValueError(f"{self.n_neighbours_} neighbours at {self.temperature_} cannot be")
-        n = len(self.ids_) if self.rank_ == "labels" else self.neighbours_.shape[0]
-        found, expected = self.index_.vectors.shape, (n, self.embedder_.dim)
-        if found != expected:
-            raise ValueError(f"vectors of shape {found}, expected {expected}")
-        for ids in (self.ids_, self.neighbours_.indices):
-            if len(ids) and not (ids.min() >= 0 and ids.max() < n_labels):
-                raise ValueError(f"labels from {ids.min()} to {ids.max()}, of {n_labels}")
+        if self.index_.vectors.shape[1] != self.embedder_.dim:
+            raise ValueError(
+                f"vectors of {self.index_.vectors.shape[1]}, expected {self.embedder_.dim}"
+            )
+
+    def _check_label_ids(self) -> None:
+        """Raise ValueError unless there is one label of the model for each vector."""
+        n, n_labels = len(self.index_), len(self.label_names_)
+        if self.ids_.shape != (n,) or self.ids_.dtype != np.int32:
+            raise ValueError(f"{self.ids_.shape} label ids for {n} vectors")
+        if not 0 <= self.ids_.min() <= self.ids_.max() < n_labels:
+            raise ValueError(f"labels from {self.ids_.min()} to {self.ids_.max()}, of {n_labels}")
 
 
 def _blend(

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from longtail.evaluation.metrics import evaluate
 from longtail.models.embedder import Embedder
 from longtail.runtime.rows import view_rows
-from longtail.search.voters import aggregate, weigh_votes
+from longtail.search.voters import choose_voting, count_votes, weigh_votes
 from longtail.topk import TopK
 from longtail.training.layers import NormalizedLinear, RowAdam, SparseBatch, multiply, read_once
 
@@ -262,12 +262,23 @@ def choose_ranking(task: MNNTask) -> Choice:
     if model.rank != "labels":
         keys = blend(embed_all(task.net, task.X), embed_sets(task.net, task.Y), model.blend)
         ids, similarities = nearest(queries, keys, max(counts))
-        for m in counts:
-            for temperature in temperatures:
-                weights = weigh_votes(similarities[:, :m], temperature)
-                top = aggregate(ids[:, :m], weights, task.Y, 5)
-                choices.append(Choice("neighbours", m, temperature, evaluate(top, Y)))
-    return max(choices, key=lambda choice: sum(choice.metrics[f"P@{k}"] for k in (1, 3, 5)))
+        n, temperature, _ = choose_voting(
+            ids,
+            similarities,
+            task.Y,
+            lambda top: sum_precisions(evaluate(top, Y)),
+            numbers=counts,
+            temperatures=temperatures,
+        )
+        weights = weigh_votes(similarities[:, :n], temperature)
+        metrics = evaluate(count_votes(ids[:, :n], weights, task.Y, 5), Y)
+        choices.append(Choice("neighbours", n, temperature, metrics))
+    return max(choices, key=lambda choice: sum_precisions(choice.metrics))
+
+
+def sum_precisions(metrics: dict[str, float]) -> float:
+    """Return P@1 + P@3 + P@5."""
+    return sum(metrics[f"P@{k}"] for k in (1, 3, 5))
 
 
 def blend(documents: Tensor, sets: Tensor, share: float) -> Tensor:

@@ -164,7 +164,7 @@ class RankAE(NeuralRows):
         self.index_ = build_index(labels, seed=self.seed)
         self.reader_ = net.export(weights)
         self.dense_ = dense
-        self.curve_ = self._fit_score_curve(X, Y)
+        self.curve_ = self._fit_curve(X, Y)
 
     def _fit_curve(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> tuple[float, float]:
         """Find the curve from the decoder's scores to shares, on documents that have labels."""

@@ -1,0 +1,12 @@
+"""Model folders on disk: their files, the checks on reading, atomic writes."""
+
+from longtail.runtime.store.folder import (
+    Files,
+    Verified,
+    check_writable,
+    read_folder,
+    verify_folder,
+    write_folder,
+)
+
+__all__ = ["Files", "Verified", "check_writable", "read_folder", "verify_folder", "write_folder"]
