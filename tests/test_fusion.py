@@ -282,18 +282,21 @@ def test_an_explanation_names_the_votes_and_the_words(kind):
     document = data.texts[0] if kind == "texts" else data.X[0]
     label = data.label_names[data.Y[0].indices[0]]
     found = model.explain(document, label)
-    assert {(vote.part, vote.label) for vote in found.votes} == {("linear", label), ("knn", label)}
+    assert {(vote.member, vote.label) for vote in found.votes} == {
+        ("linear", label),
+        ("knn", label),
+    }
     assert all(vote.rank is not None and vote.rank <= 3 for vote in found.votes)
     assert all(vote.weight > 0 for vote in found.votes)
-    assert sum(map(abs, found.parts.values())) == pytest.approx(1)
+    assert sum(map(abs, found.members.values())) == pytest.approx(1)
     own = {3 * data.Y[0].indices[0] + i for i in range(3)}
     first = found.terms[0].name
     assert first in {f"word{i}" for i in own} | {f"feature {i}" for i in own}
     assert found.neighbours
     assert len({vote.label for vote in model.explain(document).votes}) == 5
-    assert list(found.own) == ["knn"]
-    assert found.to_dict()["votes"][0]["part"] == "linear"
-    assert found.to_dict()["own"]["knn"][0]["term"] == found.own["knn"][0].name
+    assert list(found.member_terms) == ["knn"]
+    assert found.to_dict()["votes"][0]["member"] == "linear"
+    assert found.to_dict()["member_terms"]["knn"][0]["term"] == found.member_terms["knn"][0].name
     assert "<th>linear</th>" in found.to_html()
 
 

@@ -252,12 +252,12 @@ def _judge(
 
 def _conclude(model: "Model", out: Path, report: dict[str, float] | None, seconds: float) -> None:
     """Say how good the model is and where."""
-    from longtail.cli.show import metric_table, probability_parts, show
+    from longtail.cli.show import metric_table, probability_blocks, show
 
     if report is not None:
         n_valid = int(report["n_documents"])
         show(metric_table(report, title=f"On {n_valid:,} held-out documents, in percent"))
-        show(*probability_parts(report, calibrated=model.calibration_ is not None))
+        show(*probability_blocks(report, calibrated=model.calibration_ is not None))
     counts = model.training_counts_
     n_labels = int((counts.label_counts > 0).sum())
     size = sum(file.stat().st_size for file in out.iterdir()) / 1e6

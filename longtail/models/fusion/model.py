@@ -354,10 +354,10 @@ class Fusion(Model):
             text,
             label,
             self._weigh_terms(text, documents, X, asked),
-            parts=_share_out(votes),
+            members=_share_out(votes),
             neighbours=self._near(X, label),
             votes=votes,
-            own=self._explain_parts(text, label, X),
+            member_terms=self._explain_parts(text, label, X),
         )
 
     def _explain_parts(
@@ -429,7 +429,7 @@ def _share_out(votes: Sequence[Vote]) -> dict[str, float]:
     """Return how much of all that parts give comes from each of them."""
     given: dict[str, float] = {}
     for vote in votes:
-        given[vote.part] = given.get(vote.part, 0.0) + vote.weight
+        given[vote.member] = given.get(vote.member, 0.0) + vote.weight
     total = sum(map(abs, given.values())) or 1.0
     return {part: weight / total for part, weight in given.items()}
 
