@@ -600,7 +600,7 @@ def test_models_suggests_the_nearest():
 def test_data_info(files, tmp_path):
     shown = succeed("data", "info", files / "train.jsonl").stdout
     assert "4 labels, documents as texts" in shown
-    assert "What may surprise:" in shown  # planted texts repeat
+    assert "Problems:" in shown  # planted texts repeat
     found = json.loads(succeed("data", "info", files / "train.jsonl", "--json", "-").stdout)
     assert found["train"]["n_documents"] == 200
     assert (
@@ -627,7 +627,7 @@ def test_data_info_of_nothing(tmp_path):
 def test_verify_whole_and_damaged(files, tmp_path):
     out = tmp_path / "model"
     succeed("train", files / "train.jsonl", "--model", "linear", "--out", out, "--valid", 0)
-    assert succeed("verify", out).stdout.startswith(f"{out} is whole: a linear model in ")
+    assert succeed("verify", out).stdout.startswith(f"{out} is complete: a linear model in ")
     weights = out / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     assert "weights.safetensors" in fail("verify", out)

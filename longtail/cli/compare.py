@@ -185,7 +185,7 @@ def _compare(
     """Run everything and write the report."""
     from longtail.compare.folder import RESULTS, write_whole
     from longtail.compare.machine import describe
-    from longtail.compare.report.html import write_page
+    from longtail.compare.report import write_report
     from longtail.compare.results import assemble
     from longtail.compare.run import run_all
     from longtail.compare.split import checksum_files
@@ -214,7 +214,7 @@ def _compare(
         }
     write_whole(folder.path / RESULTS, json.dumps(results, indent=1, ensure_ascii=False))
     write_whole(folder.path / "table.md", write_table(results))
-    write_whole(folder.path / "report.html", write_page(results))
+    write_whole(folder.path / "report.html", write_report(results))
     return results
 
 

@@ -50,7 +50,7 @@ def evaluate(
     and precision, recall and F1 of the labels above a threshold, `auto` unless given.
     """
     from longtail.cli.reliability import check_reliability, write_reliability
-    from longtail.cli.show import band_table, metric_table, probability_parts, show
+    from longtail.cli.show import band_table, metric_table, probability_blocks, show
     from longtail.data import load
     from longtail.evaluation.metrics import PROPENSITIES, evaluate_bands
     from longtail.models import load_model
@@ -81,7 +81,7 @@ def evaluate(
     n = int(report["n_documents"])
     show(metric_table(report, title=f"{fitted.name} on {n:,} documents, in percent"))
     show(band_table(evaluate_bands(top, test, fitted.training_counts_)))
-    show(*probability_parts(report, calibrated=fitted.calibration_ is not None))
+    show(*probability_blocks(report, calibrated=fitted.calibration_ is not None))
     show(f"{n:,} documents labelled in {report['seconds']:.2f} s")
 
 

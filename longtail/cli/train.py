@@ -118,13 +118,13 @@ def _only_first_process_prints(is_first: bool) -> Iterator[None]:
 
 def _conclude(trained: "Trained", out: Path, test_data: str) -> None:
     """Say how good the model is, where it is, and what to type next."""
-    from longtail.cli.show import metric_table, probability_parts, show
+    from longtail.cli.show import metric_table, probability_blocks, show
 
     model, report = trained.model, trained.report
     if report is not None:
         n_valid = int(report["n_documents"])
         show(metric_table(report, title=f"On {n_valid:,} held-out documents, in percent"))
-        show(*probability_parts(report, calibrated=model.calibration_ is not None))
+        show(*probability_blocks(report, calibrated=model.calibration_ is not None))
     counts = model.training_counts_
     n_labels = int((counts.label_counts > 0).sum())
     size = sum(file.stat().st_size for file in out.iterdir()) / 1e6

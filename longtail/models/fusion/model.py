@@ -325,7 +325,7 @@ class Fusion(Model):
             members=_share_out(votes),
             neighbours=self._find_similar(X, label),
             votes=votes,
-            own=self._explain_members(text, label, X),
+            member_terms=self._explain_members(text, label, X),
         )
 
     def _explain_members(

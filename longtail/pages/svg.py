@@ -1,14 +1,17 @@
-"""Small plots as SVG, written out by hand: scatter, lines, bars and intervals.
+"""Small plots as SVG text: scatter, lines, bars and intervals.
 
-Each function returns one `<svg>` element that stands alone or inside a page. Colours come from the
-page's variables `--c0`, `--c1`, … where there are some, and everything else follows the colour of
-the text, so that a plot is readable on light and on dark. Whatever a name holds is escaped.
+Each plot is one `<svg>` element, a file of its own or inside a page. Its colors are the page's
+variables `--c0`, `--c1`, … where the page has them; everything else has the color of the text, so
+that a plot is readable on light and on dark. Names are escaped here, so the result is marked as
+safe for templates.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+
+from markupsafe import Markup
 
 WIDTH, HEIGHT = 460.0, 290.0
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 12.0, 40.0
@@ -32,9 +35,9 @@ PALETTE = (
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a plot, or one colour of its bars: a value y for each x.
+    """A line of a plot, or one color of its bars: a value y for each x.
 
-    `number` says which colour and marker it has, here as in `Interval`.
+    `number` says which color and marker it has, here as in `Interval`.
     """
 
     name: str
@@ -60,7 +63,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Scale:
-    """Leads from values to places on the paper."""
+    """Maps values to positions in the plot."""
 
     low: float
     high: float
@@ -72,7 +75,7 @@ class Scale:
     def covering(
         cls, values: Iterable[float], begin: float, end: float, *, log: bool = False
     ) -> "Scale":
-        """Return the scale from `begin` to `end` that holds all values with a little room."""
+        """Return the scale from `begin` to `end` that holds all values, with a margin."""
         known = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
         low, high = (min(known), max(known)) if known else (0.1, 1.0)
         if log:
@@ -82,7 +85,7 @@ class Scale:
         return cls(low - room, high + room, begin, end)
 
     def __call__(self, value: float) -> float:
-        """Return where `value` lies."""
+        """Return the position of `value`."""
         if self.log:
             share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
         else:
@@ -110,7 +113,7 @@ class Scale:
         return self._apart(ticks[:: max(1, len(ticks) // N_TICKS)])
 
     def _apart(self, ticks: list[float]) -> list[float]:
-        """Return the ticks but for those whose numbers would overlap with the one before."""
+        """Return the ticks without those whose numbers would overlap with the one before."""
         kept: list[float] = []
         for tick in ticks:
             if not kept or abs(self(tick) - self(kept[-1])) >= TICK_ROOM:
@@ -125,8 +128,8 @@ def spell(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def colour(number: int) -> str:
-    """Return the colour of the method with this number."""
+def color(number: int) -> str:
+    """Return the color of the method with this number."""
     number %= len(PALETTE)
     return f"var(--c{number}, {PALETTE[number]})"
 
@@ -134,20 +137,24 @@ def colour(number: int) -> str:
 # ----------------------------------------------------------------------------------------- plots
 
 
-def scatter(points: Sequence[Interval], *, x_label: str, y_label: str, log_x: bool = False) -> str:
-    """Draw points with their names and, as thin lines, how sure their heights are."""
+def scatter(
+    points: Sequence[Interval], *, x_label: str, y_label: str, log_x: bool = False
+) -> Markup:
+    """Draw points with their names, and their intervals as thin lines."""
     bottom = HEIGHT - BOTTOM
     x = Scale.covering((point.x for point in points), LEFT, WIDTH - RIGHT, log=log_x)
     heights = [height for point in points for height in (point.low, point.high)]
     y = Scale.covering(heights, bottom, TOP)
-    parts = [_axes(x, y, x_label, y_label, bottom)]
+    elements = [_axes(x, y, x_label, y_label, bottom)]
     places = [(x(point.x), y(point.value)) for point in points]
     for point, (px, py) in zip(points, places, strict=True):
         tip = f"{point.name}: {y_label} {point.value:.2f}, {x_label} {point.x:.4g}"
-        parts.append(_line(px, y(point.low), px, y(point.high), colour(point.number), opacity=0.45))
-        parts.append(_marker(point.number, px, py, tip))
-    parts += _name_points(points, places, bottom)
-    return _svg(HEIGHT, parts, f"{y_label} against {x_label}")
+        elements.append(
+            _line(px, y(point.low), px, y(point.high), color(point.number), opacity=0.45)
+        )
+        elements.append(_marker(point.number, px, py, tip))
+    elements += _name_points(points, places, bottom)
+    return _svg(HEIGHT, elements, f"{y_label} against {x_label}")
 
 
 def lines(
@@ -157,86 +164,88 @@ def lines(
     y_label: str,
     log_x: bool = False,
     diagonal: bool = False,
-) -> str:
+) -> Markup:
     """Draw one line a series, with a legend; `diagonal` adds y = x, both from 0 to 1."""
     bottom = HEIGHT - BOTTOM
     x = Scale.covering((v for each in series for v in each.x), LEFT, WIDTH - RIGHT, log=log_x)
     y = Scale.covering((v for each in series for v in each.y), bottom, TOP)
     if diagonal:
         x, y = Scale(0, 1, LEFT, WIDTH - RIGHT), Scale(0, 1, bottom, TOP)
-    parts = [_axes(x, y, x_label, y_label, bottom)]
+    elements = [_axes(x, y, x_label, y_label, bottom)]
     if diagonal:
-        parts.append(_line(x(0), y(0), x(1), y(1), "currentColor", opacity=0.5, dash="4 4"))
-    parts += [_polyline(each, x, y) for each in series]
+        elements.append(_line(x(0), y(0), x(1), y(1), "currentColor", opacity=0.5, dash="4 4"))
+    elements += [_polyline(each, x, y) for each in series]
     legend, height = _legend(series, HEIGHT)
-    return _svg(height, [*parts, *legend], f"{y_label} against {x_label}")
+    return _svg(height, [*elements, *legend], f"{y_label} against {x_label}")
 
 
-def bars(groups: Sequence[str], series: Sequence[Series], *, y_label: str) -> str:
+def bars(groups: Sequence[str], series: Sequence[Series], *, y_label: str) -> Markup:
     """Draw a group of bars for each of `groups`, in each group one bar a series."""
     bottom = HEIGHT - BOTTOM
     top = max([value for each in series for value in each.y if math.isfinite(value)] or [1.0])
     y = Scale(0, (top or 1.0) * 1.06, bottom, TOP)
     room = (WIDTH - LEFT - RIGHT) / max(len(groups), 1)
     width = room * 0.8 / max(len(series), 1)
-    parts = [_grid(y), _label_axes("", y_label, bottom)]
+    elements = [_grid(y), _label_axes("", y_label, bottom)]
     for g, group in enumerate(groups):
         begin = LEFT + room * (g + 0.1)
-        parts.append(_text(begin + room * 0.4, bottom + LINE, group, "middle"))
+        elements.append(_text(begin + room * 0.4, bottom + LINE, group, "middle"))
         for i, each in enumerate(series):
             tip = f"{each.name}, {group}: {each.y[g]:.2f}"
-            parts.append(
+            elements.append(
                 _bar(begin + i * width, y(each.y[g]), width * 0.9, bottom, each.number, tip)
             )
     legend, height = _legend(series, HEIGHT - LINE)
-    return _svg(height, [*parts, *legend], y_label)
+    return _svg(height, [*elements, *legend], y_label)
 
 
-def intervals(rows: Sequence[Interval], *, x_label: str) -> str:
-    """Draw one row a method: its value as a marker on the line that says how sure it is."""
+def intervals(rows: Sequence[Interval], *, x_label: str) -> Markup:
+    """Draw one row a method: its value as a marker on its interval."""
     longest = max([len(row.name) for row in rows] or [1])
     left = min(longest, 30) * LETTER + 14
     bottom = TOP + len(rows) * 1.5 * LINE
     x = Scale.covering([v for row in rows for v in (row.low, row.high)], left, WIDTH - RIGHT)
-    parts = []
+    elements = []
     for tick in x.ticks():
-        parts.append(_line(x(tick), TOP, x(tick), bottom, "currentColor", opacity=0.15))
-        parts.append(_text(x(tick), bottom + LINE, spell(tick), "middle"))
+        elements.append(_line(x(tick), TOP, x(tick), bottom, "currentColor", opacity=0.15))
+        elements.append(_text(x(tick), bottom + LINE, spell(tick), "middle"))
     for i, row in enumerate(rows):
         height = TOP + (i + 0.5) * 1.5 * LINE
         tip = f"{row.name}: {row.value:.2f} ({row.low:.2f} to {row.high:.2f})"
-        parts.append(_line(x(row.low), height, x(row.high), height, colour(row.number), width=2.5))
-        parts.append(_marker(row.number, x(row.value), height, tip))
-        parts.append(_text(left - 8, height + 4, _shorten(row.name), "end"))
-    parts.append(_text((left + WIDTH - RIGHT) / 2, bottom + 2 * LINE, x_label, "middle"))
-    return _svg(bottom + 2.5 * LINE, parts, x_label)
+        elements.append(
+            _line(x(row.low), height, x(row.high), height, color(row.number), width=2.5)
+        )
+        elements.append(_marker(row.number, x(row.value), height, tip))
+        elements.append(_text(left - 8, height + 4, _shorten(row.name), "end"))
+    elements.append(_text((left + WIDTH - RIGHT) / 2, bottom + 2 * LINE, x_label, "middle"))
+    return _svg(bottom + 2.5 * LINE, elements, x_label)
 
 
 # ---------------------------------------------------------------------------------------- pieces
 
 
-def _svg(height: float, parts: Iterable[str], title: str) -> str:
-    return (
+def _svg(height: float, elements: Iterable[str], title: str) -> Markup:
+    return Markup(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" role="img" '
         f'aria-label="{escape(title)}" font-family="system-ui, sans-serif" font-size="12" '
-        f'fill="currentColor">{"".join(parts)}</svg>'
+        f'fill="currentColor">{"".join(elements)}</svg>'
     )
 
 
 def _axes(x: Scale, y: Scale, x_label: str, y_label: str, bottom: float) -> str:
-    parts = [_grid(y)]
+    elements = [_grid(y)]
     for tick in x.ticks():
-        parts.append(_line(x(tick), TOP, x(tick), bottom, "currentColor", opacity=0.1))
-        parts.append(_text(x(tick), bottom + LINE, spell(tick), "middle"))
-    return "".join(parts) + _label_axes(x_label, y_label, bottom)
+        elements.append(_line(x(tick), TOP, x(tick), bottom, "currentColor", opacity=0.1))
+        elements.append(_text(x(tick), bottom + LINE, spell(tick), "middle"))
+    return "".join(elements) + _label_axes(x_label, y_label, bottom)
 
 
 def _grid(y: Scale) -> str:
-    parts = []
+    elements = []
     for tick in y.ticks():
-        parts.append(_line(LEFT, y(tick), WIDTH - RIGHT, y(tick), "currentColor", opacity=0.15))
-        parts.append(_text(LEFT - 6, y(tick) + 4, spell(tick), "end"))
-    return "".join(parts)
+        elements.append(_line(LEFT, y(tick), WIDTH - RIGHT, y(tick), "currentColor", opacity=0.15))
+        elements.append(_text(LEFT - 6, y(tick) + 4, spell(tick), "end"))
+    return "".join(elements)
 
 
 def _label_axes(x_label: str, y_label: str, bottom: float) -> str:
@@ -281,7 +290,7 @@ def _polyline(each: Series, x: Scale, y: Scale) -> str:
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
     shown = points if len(points) <= 20 else points[-1:]
     return (
-        f'<polyline points="{path}" fill="none" stroke="{colour(each.number)}" stroke-width="1.8" '
+        f'<polyline points="{path}" fill="none" stroke="{color(each.number)}" stroke-width="1.8" '
         'stroke-linejoin="round"/>'
         + "".join(_marker(each.number, a, b, each.name) for a, b in shown)
     )
@@ -290,7 +299,7 @@ def _polyline(each: Series, x: Scale, y: Scale) -> str:
 def _bar(x: float, y: float, width: float, bottom: float, number: int, tip: str) -> str:
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{max(bottom - y, 0):.1f}" '
-        f'fill="{colour(number)}"><title>{escape(tip)}</title></rect>'
+        f'fill="{color(number)}"><title>{escape(tip)}</title></rect>'
     )
 
 
@@ -306,18 +315,18 @@ _SHAPES: tuple[Callable[[float, float], str], ...] = (
 def _marker(number: int, x: float, y: float, tip: str) -> str:
     shape = _SHAPES[number % len(_SHAPES)](x, y)
     name = shape[1 : shape.index(" ")]
-    return f'{shape} fill="{colour(number)}"><title>{escape(tip)}</title></{name}>'
+    return f'{shape} fill="{color(number)}"><title>{escape(tip)}</title></{name}>'
 
 
 def _name_points(
     points: Sequence[Interval], places: Sequence[tuple[float, float]], bottom: float
 ) -> list[str]:
     """Write each name beside its point, moved up or down where two would overlap."""
-    parts = []
+    elements = []
     taken = [(x - 5, x + 5, y + 4) for x, y in places]  # left, right, height: of the markers
     for i in sorted(range(len(points)), key=lambda i: places[i][1]):
         x, y = places[i]
-        name, ink = _shorten(points[i].name), colour(points[i].number)
+        name, ink = _shorten(points[i].name), color(points[i].number)
         width = len(name) * LETTER
         before = x + 8 + width > WIDTH
         left = x - 8 - width if before else x + 8
@@ -328,22 +337,22 @@ def _name_points(
         taken.append((left, left + width, height))
         edge, anchor = (left + width, "end") if before else (left, "start")
         if height - y > 12:
-            parts.append(_line(x, y, edge, height - 4, ink, opacity=0.4))
-        parts.append(_text(edge, height, name, anchor, fill=ink))
-    return parts
+            elements.append(_line(x, y, edge, height - 4, ink, opacity=0.4))
+        elements.append(_text(edge, height, name, anchor, fill=ink))
+    return elements
 
 
 def _legend(series: Sequence[Series], height: float) -> tuple[list[str], float]:
     """Return the entries of a legend below `height`, and how high the plot is with it."""
-    parts, x, y = [], LEFT, height + LINE * 0.5
+    elements, x, y = [], LEFT, height + LINE * 0.5
     for each in series:
         name = _shorten(each.name)
         width = 26 + len(name) * LETTER
         if x + width > WIDTH and x > LEFT:
             x, y = LEFT, y + LINE * 1.15
-        parts.append(_marker(each.number, x + 5, y, name) + _text(x + 15, y + 4, name))
+        elements.append(_marker(each.number, x + 5, y, name) + _text(x + 15, y + 4, name))
         x += width
-    return parts, y + LINE * 0.8
+    return elements, y + LINE * 0.8
 
 
 def _shorten(name: str, longest: int = 30) -> str:
