@@ -21,7 +21,6 @@ from longtail.evaluation.metrics import TrainingCounts, evaluate, evaluate_given
 from longtail.models.base import Model
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
 from longtail.progress import SILENT, Progress
-from longtail.runtime.settings import settings_of
 from longtail.runtime.store import check_writable
 from longtail.topk import TopK
 
@@ -123,12 +122,11 @@ class ModelMaker:
     def check(cls, model: str | type[Model], settings: dict[str, Any]) -> "ModelMaker":
         """Make sure that the settings are those of the model and lie in their ranges."""
         model_class = get_model_class(model) if isinstance(model, str) else model
-        known = settings_of(model_class)
-        if "device" not in known and settings.pop("device", "cpu") == "cuda":
+        if not model_class.has_parameter("device") and settings.pop("device", "cpu") == "cuda":
             raise ParameterError(
                 f"{model_class.name} is trained on the CPU only; leave out the device cuda"
             )
-        if "budget" not in known and "budget" in settings:
+        if "budget" in settings and not model_class.has_parameter("budget"):
             raise ParameterError(
                 f"{model_class.name} does not plan its time; leave out the budget, or train fusion"
             )

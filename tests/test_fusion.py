@@ -13,6 +13,7 @@ from longtail.models.fusion import training as fusion_training
 from longtail.models.fusion.plan import Member, Scheme
 from longtail.models.knn.model import KNN
 from longtail.models.linear.model import Linear
+from longtail.progress import DeadlineProgress, OutOfTimeError
 from longtail.runtime.store import read_folder, write_folder
 
 PARTS = "linear,knn"
@@ -162,8 +163,8 @@ def test_estimates_follow_the_parts_that_were_trained_in_the_same_place():
 
 
 def test_a_part_is_stopped_when_the_budget_is_spent():
-    limited = fusion_training.DeadlineProgress(Listener(), "glas", time.monotonic() - 1)
-    with pytest.raises(fusion_training.OutOfTimeError, match="the budget is spent"):
+    limited = DeadlineProgress(Listener(), "glas", time.monotonic() - 1)
+    with pytest.raises(OutOfTimeError, match="the budget is spent"):
         limited.advance(1)
     limited.note("still here")
     limited.say("nothing of this is shown")

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import typer
 
-from longtail.cli.ctrl_c import stop_if_pressed
+from longtail.cli.exits import stop_if_pressed
 
 KEPT_AFTER = 1.0  # seconds that a stage must take for its bar to stay when it is over
 SHOWN_AFTER = 2.0  # seconds that a stage must take to deserve a line in a log file

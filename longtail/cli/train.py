@@ -79,17 +79,18 @@ def train(
     fusion chooses its members by the data, the machine and --budget, and prints its plan first; it
     holds out documents anyway, so --valid changes nothing. Finished members are kept in DIR.run.
     """
-    from longtail import recipe
+    from longtail.recipe import RunFolder, is_first_process
+    from longtail.recipe import train as train_model
     from longtail.runtime.parallel import set_threads
 
     options = {"budget": budget, "device": device, "seed": seed}
     name, chosen = gather_settings(model, config, settings or [], options)
     held_out: dict[str, Any] = {} if valid is None else {"valid": valid}
     set_threads(threads)
-    kept = recipe.RunFolder(out).say_what_is_kept
-    with _only_first_process_prints(recipe.is_first_process()), if_interrupted(kept):
+    kept = RunFolder(out).say_what_is_kept
+    with _only_first_process_prints(is_first_process()), if_interrupted(kept):
         with show_progress() as progress:
-            trained = recipe.train(
+            trained = train_model(
                 data,
                 model=name,
                 settings=chosen,
@@ -102,7 +103,7 @@ def train(
             )
         if trained.problem is not None:
             raise TrainingError(f"{trained.problem}; the model with these weights is in {out}")
-        if recipe.is_first_process():
+        if is_first_process():
             _conclude(trained, out, "TEST_DATA" if trained.test is None else str(data))
 
 

@@ -37,7 +37,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset
-from longtail.data.describe import BAND_NAMES, UNSEEN, assign_bands, count_labels
+from longtail.data.describe import BAND_NAMES, UNSEEN, assign_bands
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.topk import NO_LABEL, TopK
 
@@ -62,7 +62,7 @@ class TrainingCounts:
     @classmethod
     def of(cls, dataset: Dataset) -> "TrainingCounts":
         """Count the labels of `dataset`."""
-        return cls(dataset.n_documents, count_labels(dataset.Y))
+        return cls(dataset.n_documents, dataset.count_labels())
 
     @cached_property
     def by_frequency(self) -> NDArray[np.int32]:

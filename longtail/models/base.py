@@ -16,14 +16,14 @@ from longtail.evaluation.calibration import AUTOMATIC, Calibration, Method, choo
 from longtail.evaluation.explanation import Explanation, Neighbour, explain_terms
 from longtail.evaluation.metrics import TrainingCounts
 from longtail.models.cost import Facts
-from longtail.models.registry import names_of_models_that, package_of
+from longtail.models.registry import names_of_models_that
 from longtail.progress import SILENT, Progress
 from longtail.runtime.settings import (
-    Range,
     check_settings,
     configurable,
     learned,
     parse_settings,
+    seeds,
     setting,
     settings_of,
 )
@@ -35,7 +35,6 @@ Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
 DocumentType = Literal["texts", "rows"]
 
 DEFAULT_K = 5  # labels for each document, if neither their number nor a threshold is given
-SEEDS = Range("between 0 and 4294967295", lambda seed: 0 <= seed < 2**32)
 
 
 class HeldOut(NamedTuple):
@@ -75,7 +74,7 @@ class Model(ABC):
     cheaper_presets: ClassVar[Sequence[str]] = ()  # in place of the defaults, the best first
     milliseconds: ClassVar[float] = 1.0  # for one document, about; only the order counts
 
-    seed: int = setting(0, "fixes everything that is random", SEEDS)
+    seed: int = setting(0, "fixes everything that is random", seeds())
     tfidf: Tfidf | None = setting(None, "how texts become rows")
 
     run_dir: Path | None = learned(default=None)  # for log and checkpoints, if it can resume
@@ -127,27 +126,34 @@ class Model(ABC):
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Learn from documents, of which at least one has a label: as rows, unless overridden."""
-        features = None
-        if dataset.X is not None:
-            X = dataset.X
-        else:
-            features = (self.tfidf or Tfidf()).copy()
-            progress.stage("reading texts", 1)
-            X = features.fit_transform(dataset.texts or [])
-            progress.advance(1)
+        features, X = self.learn_features(dataset, progress)
         self.fit_features(X, dataset.Y, features, progress)
-        self.features_ = features
-        self.n_features_ = int(X.shape[1])
+        self.features_, self.n_features_ = features, int(X.shape[1])
+
+    def learn_features(
+        self, dataset: Dataset, progress: Progress
+    ) -> tuple[Tfidf | None, sp.csr_matrix]:
+        """Return the documents as rows, and what made rows of texts; None if they were rows."""
+        if dataset.X is not None:
+            return None, dataset.X
+        features = (self.tfidf or Tfidf()).copy()
+        progress.stage("reading texts", 1)
+        X = features.fit_transform(dataset.texts or [])
+        progress.advance(1)
+        return features, X
 
     def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
         """Rank labels for documents of the right type: as rows, unless overridden."""
         X = self._as_rows(documents)
         if X.shape[0] == 0:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        top = self.predict_rows(X, k)
+        return self.fill_empty(self.predict_rows(X, k), X)
+
+    def fill_empty(self, top: TopK, X: sp.csr_matrix) -> TopK:
+        """Give rows without any feature the most frequent labels, in place."""
         empty = np.flatnonzero(np.diff(X.indptr) == 0)
         if len(empty):
-            top.labels[empty], top.scores[empty] = self.frequent_labels(k)
+            top.labels[empty], top.scores[empty] = self.frequent_labels(top.k)
         return top
 
     def fit_features(
@@ -204,6 +210,11 @@ class Model(ABC):
                 f"(known: {known})"
             )
         return cls.presets[name]
+
+    @classmethod
+    def has_parameter(cls, name: str) -> bool:
+        """Whether the constructor takes a parameter of this name."""
+        return name in settings_of(cls)
 
     def get_parameters(self) -> dict[str, Any]:
         """Return the constructor's parameters with the values given, but for `tfidf`."""
@@ -481,7 +492,7 @@ class Model(ABC):
         self._check_fitted()
         config = {
             "model": self.name,
-            "package": package_of(self.name),
+            "package": type(self).__module__.partition(".")[0],
             "trained_on": self.trained_on,
             "parameters": self.get_parameters(),
             "n_features": self.n_features_,

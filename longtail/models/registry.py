@@ -57,14 +57,6 @@ def names_of_models_that(can: str) -> str:
     return ", ".join(name for name in BUILT_IN if getattr(get_model_class(name), can))
 
 
-def package_of(name: str) -> str:
-    """Return the package that a model comes from."""
-    if name in BUILT_IN or name not in _plug_ins():
-        return OWN_PACKAGE
-    package = _plug_ins()[name].dist
-    return OWN_PACKAGE if package is None else package.name
-
-
 def load_model(path: str | Path) -> "Model":
     """Open a saved model; its files are checked first, and nothing in them is executed."""
     from longtail.runtime.store import read_folder

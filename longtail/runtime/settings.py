@@ -68,6 +68,11 @@ def between(least: float, most: float) -> Range:
     return Range(f"from {least} to {most}", lambda value: least <= value <= most)
 
 
+def seeds() -> Range:
+    """Allow what every random generator takes as a seed."""
+    return between(0, 2**32 - 1)
+
+
 def share() -> Range:
     """Allow a share that leaves something: from 0 to below 1."""
     return Range("from 0 to below 1", lambda value: 0 <= value < 1)

@@ -15,7 +15,6 @@ where the plan has time for that.
 import os
 import time
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +27,6 @@ from longtail.evaluation.calibration import choose_depth
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
 from longtail.evaluation.metrics import TrainingCounts, evaluate
 from longtail.models.base import HeldOut, Model
-from longtail.models.cost import DeviceType, Facts
 from longtail.models.fusion.explain import (
     count_votes,
     leave_out_cells,
@@ -37,15 +35,11 @@ from longtail.models.fusion.explain import (
     weigh_terms,
 )
 from longtail.models.fusion.plan import (
-    DEFAULT_BUDGET,
     Member,
-    Plan,
     format_seconds,
-    known_members,
-    make_plan,
-    measure_speed,
     parse_budget,
     parse_members,
+    plan_fusion,
 )
 from longtail.models.fusion.stacking import (
     Candidates,
@@ -58,12 +52,11 @@ from longtail.models.fusion.stacking import (
 )
 from longtail.models.fusion.training import MemberTrainer
 from longtail.models.neural import Device
-from longtail.models.registry import build_model, get_model_class
+from longtail.models.registry import build_model
 from longtail.progress import Progress
 from longtail.runtime.parallel import in_threads
 from longtail.runtime.settings import configurable, learned, setting
 from longtail.runtime.store import Files
-from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 WIDTH = 50  # labels that each member proposes
@@ -114,13 +107,17 @@ class Fusion(Model):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ParameterError("fusion is trained by one process; start it without torchrun")
         began = time.monotonic()
-        features, X = None, dataset.X
-        if X is None:
-            features = (self.tfidf or Tfidf()).copy()
-            progress.stage("reading texts", 1)
-            X = features.fit_transform(dataset.texts or [])
-            progress.advance(1)
-        plan, facts = self._make_plan(X, dataset, progress)
+        features, X = self.learn_features(dataset, progress)
+        plan, facts = plan_fusion(
+            X,
+            dataset.n_labels,
+            has_texts=dataset.X is None,
+            members=self.members,
+            budget=self.budget,
+            device=self.device,
+        )
+        for line in plan.lines(facts):
+            progress.say(line)
         trainer = MemberTrainer(
             dataset,
             X,
@@ -138,50 +135,6 @@ class Fusion(Model):
         self.shares_ = _shares(TrainingCounts.of(dataset))
         took = ", ".join(f"{name} {format_seconds(s)}" for name, s in trainer.taken.items())
         progress.say(f"Trained in {format_seconds(time.monotonic() - began)}: {took}")
-
-    def _make_plan(
-        self, X: sp.csr_matrix, dataset: Dataset, progress: Progress
-    ) -> tuple[Plan, Facts]:
-        """Choose the members and say so."""
-        has_texts = dataset.X is None
-        named = None if self.members is None else parse_members(self.members)
-        usable = self._find_usable(named or [], has_texts, progress)
-        budget = None
-        if self.budget is not None or named is None:
-            budget = parse_budget(self.budget or DEFAULT_BUDGET)
-        uses_torch = any(get_model_class(name).needs_torch for name in named or usable)
-        facts = Facts(
-            n_documents=X.shape[0],
-            n_labels=dataset.n_labels,
-            n_features=X.shape[1],
-            n_values=X.nnz,
-            has_texts=has_texts,
-            device=_find_device(self.device) if uses_torch else "cpu",
-            speed=measure_speed(),
-        )
-        plan = make_plan(facts, usable, named, budget)
-        for line in plan.lines(facts):
-            progress.say(line)
-        return plan, facts
-
-    @staticmethod
-    def _find_usable(named: Sequence[str], has_texts: bool, progress: Progress) -> list[str]:
-        """Return the models that a plan may choose from; check that the named ones can be used."""
-        readable = [n for n in known_members() if has_texts or "rows" in get_model_class(n).reads]
-        for name in named:
-            if name not in readable:
-                raise DataError(
-                    f"the member {name} cannot be trained on feature rows; "
-                    f"members that can: {', '.join(readable)}"
-                )
-        usable = [n for n in readable if get_model_class(n).member_order is not None]
-        if find_spec("torch") is None:
-            usable = [name for name in usable if not get_model_class(name).needs_torch]
-            progress.say(
-                "Note: without torch only a few members can be trained; "
-                "install it with: pip install 'longtail[deep]'"
-            )
-        return usable
 
     def _stack(
         self, trainer: MemberTrainer, dataset: Dataset
@@ -272,11 +225,7 @@ class Fusion(Model):
         X = self._as_rows(documents)
         if X.shape[0] == 0:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        top = self.stacker_.rank(self._gather(documents, X, k), k)
-        empty = np.flatnonzero(np.diff(X.indptr) == 0)
-        if len(empty):
-            top.labels[empty], top.scores[empty] = self.frequent_labels(k)
-        return top
+        return self.fill_empty(self.stacker_.rank(self._gather(documents, X, k), k), X)
 
     def _gather(self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int) -> Candidates:
         """Return all that the members propose."""
@@ -395,17 +344,6 @@ def _share_out(votes: Sequence[Vote]) -> dict[str, float]:
         given[vote.member] = given.get(vote.member, 0.0) + vote.weight
     total = sum(map(abs, given.values())) or 1.0
     return {member: weight / total for member, weight in given.items()}
-
-
-def _find_device(device: Device) -> DeviceType:
-    """Return where torch will train."""
-    if find_spec("torch") is None:
-        if device == "cuda":
-            raise ParameterError("there is no torch, hence no GPU; leave out --device cuda")
-        return "cpu"
-    from longtail.training.processes import choose_device
-
-    return "cuda" if choose_device(device).type == "cuda" else "cpu"
 
 
 def _shares(counts: TrainingCounts) -> NDArray[np.float32]:

@@ -16,12 +16,14 @@ on two cores or one GPU. On a CPU the estimates are scaled by how fast this mach
 import re
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-from longtail.errors import ParameterError, suggest
-from longtail.models.cost import Facts
+from longtail.errors import DataError, ParameterError, suggest
+from longtail.models.cost import DeviceType, Facts
 from longtail.models.registry import BUILT_IN, get_model_class, model_names
 from longtail.models.rows import hold_out
 
@@ -31,6 +33,9 @@ FEW, MANY = 20_000, 100_000  # documents
 FOLDS = 3
 HELD_OUT, SHARE = 10_000, 0.02  # of many documents, at most; more teach nothing new
 LEAST_HELD_OUT = 20  # with fewer there is nothing to learn stacking from
+WITHOUT_TORCH = (
+    "without torch only a few members can be trained; install it with: pip install 'longtail[deep]'"
+)
 CORE = 3  # members, the first in their order, that together are worth more than folds are
 
 Split = tuple[Any, Any]
@@ -133,7 +138,8 @@ class Plan(NamedTuple):
         if self.left_out and not self.scheme.folds and facts.n_documents >= LEAST_HELD_OUT:
             (only,) = self.members
             return [*lines, f"  the budget is too short for more than {only.name}, the quickest"]
-        return [*lines, f"  {self.scheme.describe(facts.n_documents)}"]
+        lines.append(f"  {self.scheme.describe(facts.n_documents)}")
+        return lines if find_spec("torch") else [*lines, f"  {WITHOUT_TORCH}"]
 
 
 # -- time -------------------------------------------------------------------------------------
@@ -184,6 +190,69 @@ def estimate(name: str, facts: Facts, preset: str | None = None) -> float:
 
 
 # -- members ----------------------------------------------------------------------------------
+
+
+def plan_fusion(
+    X: sp.csr_matrix,
+    n_labels: int,
+    *,
+    has_texts: bool,
+    members: str | None,
+    budget: str | None,
+    device: str,
+) -> tuple[Plan, Facts]:
+    """Choose the members for these documents and this machine.
+
+    Args:
+        X: the documents as rows.
+        n_labels: all of them.
+        has_texts: whether the documents are texts as well.
+        members: the members that the user wants, as "linear,glas"; None chooses.
+        budget: how long training may take; None is ten minutes, or no limit if members are given.
+        device: where torch should train: auto, cpu or cuda.
+    """
+    named = None if members is None else parse_members(members)
+    usable = _find_usable(named or [], has_texts)
+    limit = None
+    if budget is not None or named is None:
+        limit = parse_budget(budget or DEFAULT_BUDGET)
+    uses_torch = any(get_model_class(name).needs_torch for name in named or usable)
+    facts = Facts(
+        n_documents=X.shape[0],
+        n_labels=n_labels,
+        n_features=X.shape[1],
+        n_values=X.nnz,
+        has_texts=has_texts,
+        device=_find_device(device) if uses_torch else "cpu",
+        speed=measure_speed(),
+    )
+    return make_plan(facts, usable, named, limit), facts
+
+
+def _find_usable(named: Sequence[str], has_texts: bool) -> list[str]:
+    """Return the models that a plan may choose from; check that the named ones can be used."""
+    readable = [n for n in known_members() if has_texts or "rows" in get_model_class(n).reads]
+    for name in named:
+        if name not in readable:
+            raise DataError(
+                f"the member {name} cannot be trained on feature rows; "
+                f"members that can: {', '.join(readable)}"
+            )
+    usable = [n for n in readable if get_model_class(n).member_order is not None]
+    if find_spec("torch") is None:
+        usable = [name for name in usable if not get_model_class(name).needs_torch]
+    return usable
+
+
+def _find_device(device: str) -> DeviceType:
+    """Return where torch will train."""
+    if find_spec("torch") is None:
+        if device == "cuda":
+            raise ParameterError("there is no torch, hence no GPU; leave out --device cuda")
+        return "cpu"
+    from longtail.training.processes import choose_device
+
+    return "cuda" if choose_device(device).type == "cuda" else "cpu"
 
 
 def known_members() -> list[str]:

@@ -22,45 +22,12 @@ from longtail.models.cost import DeviceType, Facts
 from longtail.models.fusion.plan import Member, Plan, Split, format_seconds
 from longtail.models.registry import build_model, get_model_class
 from longtail.models.rows import fingerprint
-from longtail.progress import Progress
-from longtail.runtime.settings import settings_of
+from longtail.progress import DeadlineProgress, OutOfTimeError, Progress
 from longtail.runtime.store import read_folder, write_folder
 from longtail.topk import TopK
 
 ALL = "all"  # the name of a training on all documents, where others have the number of a fold
 OVERRUN = 1.1  # of the budget, after which a member that is being trained is given up
-
-
-class OutOfTimeError(LongtailError):
-    """The budget is spent."""
-
-
-class DeadlineProgress:
-    """A Progress that shows a member's stages under its name, and stops it when time is up."""
-
-    def __init__(self, progress: Progress, name: str, deadline: float) -> None:
-        self.progress, self.name, self.deadline = progress, name, deadline
-
-    def _check(self) -> None:
-        if time.monotonic() > self.deadline:
-            raise OutOfTimeError("the budget is spent")
-
-    def stage(self, name: str, total: float) -> None:
-        """Begin a stage of the member."""
-        self._check()
-        self.progress.stage(f"{self.name}: {name}", total)
-
-    def advance(self, amount: float) -> None:
-        """Go on, if there is time."""
-        self._check()
-        self.progress.advance(amount)
-
-    def note(self, text: str) -> None:
-        """Show where the member stands."""
-        self.progress.note(text)
-
-    def say(self, text: str) -> None:
-        """Leave out what a member says of itself: the plan has said enough."""
 
 
 class TimeEstimates:
@@ -218,7 +185,7 @@ class MemberTrainer:
         settings: dict[str, Any] = {"seed": self.seed}
         if member.preset is not None:
             settings["preset"] = member.preset
-        if "device" in settings_of(model_class):
+        if model_class.has_parameter("device"):
             settings["device"] = self.device
         return model_class.from_settings(settings)
 
