@@ -16,7 +16,7 @@ from longtail.evaluation.calibration import AUTOMATIC, Calibration, Method, choo
 from longtail.evaluation.explanation import Explanation, Neighbour, explain_terms
 from longtail.evaluation.metrics import TrainingCounts
 from longtail.models.cost import Facts
-from longtail.models.registry import names_of_models_that
+from longtail.models.registry import names_of_models
 from longtail.progress import SILENT, Progress
 from longtail.runtime.settings import (
     check_settings,
@@ -325,7 +325,7 @@ class Model(ABC):
     def check_updatable(self) -> None:
         """Raise ParameterError if this model cannot take in more documents."""
         if not self.can_update:
-            able = names_of_models_that("can_update")
+            able = names_of_models(lambda model: model.can_update)
             raise ParameterError(f"{self.name} cannot be updated; models that can: {able}")
 
     def predict(
@@ -417,7 +417,7 @@ class Model(ABC):
     def check_explains(self) -> None:
         """Raise ParameterError if this model cannot explain what it does."""
         if not self.can_explain:
-            able = names_of_models_that("can_explain")
+            able = names_of_models(lambda model: model.can_explain)
             raise ParameterError(
                 f"{self.name} cannot explain its predictions; models that can: {able}"
             )
@@ -425,12 +425,9 @@ class Model(ABC):
     def _check_reads(self, document_type: DocumentType) -> None:
         """Raise DataError if this model cannot be trained on documents of this type."""
         if document_type not in self.reads:
-            got, other = (
-                ("texts", "rows") if document_type == "texts" else ("feature rows", "texts")
-            )
-            raise DataError(
-                f"{self.name} cannot be trained on {got}; give it {other}, or choose another model"
-            )
+            got = "texts" if document_type == "texts" else "feature rows"
+            able = names_of_models(lambda model: document_type in model.reads)
+            raise DataError(f"{self.name} cannot be trained on {got}; models that can: {able}")
 
     def check_documents(self, data: Documents) -> list[str] | sp.csr_matrix:
         """Return the documents as texts or rows, after checking that this model can read them."""

@@ -5,6 +5,7 @@ its name is asked for, and a name is known only if it is ours or an installed pa
 opening a model folder never imports anything else.
 """
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -52,9 +53,9 @@ def get_model_class(name: str) -> "type[Model]":
     )
 
 
-def names_of_models_that(can: str) -> str:
-    """Return the names of our models whose class member `can` is true, separated by commas."""
-    return ", ".join(name for name in BUILT_IN if getattr(get_model_class(name), can))
+def names_of_models(where: "Callable[[type[Model]], bool]") -> str:
+    """Return the names of our models of which `where` is true, separated by commas."""
+    return ", ".join(name for name in BUILT_IN if where(get_model_class(name)))
 
 
 def load_model(path: str | Path) -> "Model":
