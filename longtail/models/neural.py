@@ -6,7 +6,7 @@ Nothing here imports torch before training does: a trained model predicts withou
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 import numpy as np
@@ -36,6 +36,9 @@ class Neural(Model):
         history_: after fit, what happened in training.
     """
 
+    needs_torch: ClassVar[bool] = True
+    can_resume: ClassVar[bool] = True
+
     run_dir: Path | None = None
     resume: bool = False
 
@@ -59,6 +62,11 @@ class Neural(Model):
         if self.history_.problem is not None:
             raise TrainingError(self.history_.problem)
         return self
+
+    @property
+    def training_seconds_(self) -> float | None:
+        """Seconds of training, with those before an interruption."""
+        return self.history_.seconds
 
     def check_training(self) -> None:
         """Raise ParameterError for the first of the common parameters that is out of range."""

@@ -109,6 +109,8 @@ class Fusion(Model):
         "you want the best labels; it fits itself to data, machine and time"
     )
 
+    can_resume: ClassVar[bool] = True
+
     run_dir: Path | None = None
     resume: bool = False
 
