@@ -11,7 +11,7 @@ from test_comparison import LINEAR, made_up_run, make_split, results_of
 from longtail.compare.machine import describe
 from longtail.compare.report import write_report
 from longtail.compare.run import Failure
-from longtail.compare.split import Split
+from longtail.compare.split import TrainTestSplit
 from longtail.data import Dataset
 from longtail.pages.svg import (
     Interval,
@@ -49,7 +49,7 @@ def hostile_split():
         names = [f"{HOSTILE}{i}" for i in range(data.n_labels)]
         return Dataset(data.Y, names, texts=[HOSTILE] * len(data))
 
-    return Split(dress(split.train), dress(split.test), HOSTILE)
+    return TrainTestSplit(dress(split.train), dress(split.test), HOSTILE)
 
 
 @pytest.fixture(scope="module")

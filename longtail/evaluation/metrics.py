@@ -285,8 +285,9 @@ def _prepare(
         raise DataError(f"{len(top)} predictions for {Y.shape[0]} documents; they must be as many")
     if not len(top):
         raise DataError("there are no documents to evaluate")
-    labels = top.labels.astype(np.int64)
-    return _first_labels(labels, None if exclude is None else _canonical(exclude)), Y
+    if exclude is not None:
+        top = top.without(_canonical(exclude), top.k)
+    return _first_labels(top.labels.astype(np.int64)), Y
 
 
 def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
@@ -299,12 +300,8 @@ def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
     return matrix
 
 
-def _first_labels(labels: NDArray[np.int64], exclude: sp.csr_matrix | None) -> NDArray[np.int64]:
-    """Cut or fill to five columns, without excluded pairs and without repetitions."""
-    if exclude is not None:
-        barred = _contains(exclude, labels)
-        order = np.argsort(barred, axis=1, kind="stable")
-        labels = np.take_along_axis(np.where(barred, NO_LABEL, labels), order, axis=1)
+def _first_labels(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Cut or fill to five columns, without repetitions."""
     labels = labels[:, :_DEPTH]
     first = np.pad(labels, ((0, 0), (0, _DEPTH - labels.shape[1])), constant_values=NO_LABEL)
     for column in range(1, _DEPTH):

@@ -29,7 +29,7 @@ from longtail.runtime.settings import (
 )
 from longtail.runtime.store import Files, write_folder
 from longtail.text.tfidf import Tfidf
-from longtail.topk import NO_LABEL, TopK
+from longtail.topk import TopK
 
 Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
 DocumentType = Literal["texts", "rows"]
@@ -381,7 +381,7 @@ class Model(ABC):
         if exclude is None:
             return self.predict_documents(documents, k)
         enough = min(k + int(np.diff(exclude.indptr).max()), len(self.label_names_))
-        return _without(self.predict_documents(documents, enough), exclude, k)
+        return self.predict_documents(documents, enough).without(exclude, k)
 
     def frequent_labels(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the `k` most frequent labels, each with its share of the training documents."""
@@ -466,6 +466,11 @@ class Model(ABC):
     def may_know_documents(self) -> bool:
         """Whether it builds on a model that may have been trained on the documents to come."""
         return False
+
+    @property
+    def training_seconds_(self) -> float | None:
+        """Seconds of training, with those before an interruption; None if not recorded."""
+        return None
 
     @property
     def is_fitted(self) -> bool:
@@ -568,15 +573,3 @@ def _excluded(data: Documents, label_names: Sequence[str]) -> sp.csr_matrix | No
     if not isinstance(data, Dataset) or data.exclude is None or data.exclude.nnz == 0:
         return None
     return data.align(label_names).exclude
-
-
-def _without(top: TopK, exclude: sp.csr_matrix, k: int) -> TopK:
-    """Drop the excluded pairs from `top` and keep the `k` best of the rest."""
-    n_labels = exclude.shape[1]
-    rows = np.arange(len(top))[:, None]
-    pairs = np.repeat(np.arange(len(top)), np.diff(exclude.indptr)) * n_labels + exclude.indices
-    kept = ~np.isin(rows * n_labels + top.labels, pairs) & (top.labels != NO_LABEL)
-    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
-    kept = kept[rows, order]
-    labels = np.where(kept, top.labels[rows, order], NO_LABEL).astype(np.int32)
-    return TopK(labels, np.where(kept, top.scores[rows, order], 0).astype(np.float32))

@@ -71,6 +71,11 @@ class Neural(Model):
             raise TrainingError(self.history_.problem)
         return self
 
+    @property
+    def training_seconds_(self) -> float | None:
+        """Seconds of training, with those before an interruption."""
+        return self.history_.seconds
+
     def make_config(self, epochs: int, batch_size: int, **more: Any) -> "TrainingConfig":
         """Return the configuration that the common parameters make; `more` are other fields."""
         from longtail.training.config import TrainingConfig
