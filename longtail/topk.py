@@ -28,6 +28,8 @@ class TopK:
     @classmethod
     def concatenate(cls, tops: Sequence["TopK"]) -> "TopK":
         """Return the predictions of several groups of documents, one group after the other."""
+        if len(tops) == 1:  # one document is answered without a copy
+            return tops[0]
         return cls(
             np.concatenate([top.labels for top in tops]),
             np.concatenate([top.scores for top in tops]),

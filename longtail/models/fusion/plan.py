@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +26,9 @@ from longtail.errors import DataError, ParameterError, suggest
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.registry import BUILT_IN, get_model_class, model_names
 from longtail.models.rows import hold_out
+
+if TYPE_CHECKING:
+    from longtail.models.base import Model
 
 DEFAULT_BUDGET = "10m"
 USABLE = 0.85  # of the budget; the rest is for reading, stacking and wrong estimates
@@ -57,6 +60,11 @@ class Member(NamedTuple):
     seconds: float
     preset: str | None = None
     reduced: bool = False
+
+    @property
+    def model_class(self) -> "type[Model]":
+        """The registered model."""
+        return get_model_class(self.name)
 
 
 class Scheme(NamedTuple):

@@ -20,7 +20,7 @@ from longtail.errors import LongtailError, ModelFileError
 from longtail.models.base import Model
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.fusion.plan import Member, Plan, Split, format_seconds
-from longtail.models.registry import build_model, get_model_class
+from longtail.models.registry import build_model
 from longtail.models.rows import fingerprint
 from longtail.progress import DeadlineProgress, OutOfTimeError, Progress
 from longtail.runtime.store import read_folder, write_folder
@@ -59,7 +59,7 @@ class TimeEstimates:
         return member.seconds * self._factors.get(self._device_of(member), 1.0)
 
     def _device_of(self, member: Member) -> DeviceType:
-        return self.device if get_model_class(member.name).needs_torch else "cpu"
+        return self.device if member.model_class.needs_torch else "cpu"
 
 
 class MemberTrainer:
@@ -181,7 +181,7 @@ class MemberTrainer:
         return model
 
     def _new_model(self, member: Member) -> Model:
-        model_class = get_model_class(member.name)
+        model_class = member.model_class
         settings: dict[str, Any] = {"seed": self.seed}
         if member.preset is not None:
             settings["preset"] = member.preset

@@ -36,7 +36,7 @@ from longtail.models.linear.beam import (
 )
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
-from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
 from longtail.runtime.settings import above, at_least, configurable, learned, setting
 from longtail.runtime.store import Files
@@ -159,13 +159,7 @@ class Linear(Model):
         n = X.shape[0]
         size = min(BATCH, max(1, -(-n // n_threads())))
         batches = [(rows, first, min(first + size, n), k) for first in range(0, n, size)]
-        if len(batches) == 1:  # one document is answered faster than a thread is started
-            return TopK(*self._search(*batches[0]))
-        found = run_tasks(self._search, batches, [1.0] * len(batches))
-        return TopK(
-            np.concatenate([labels for labels, _ in found]),
-            np.concatenate([scores for _, scores in found]),
-        )
+        return TopK.concatenate([TopK(*found) for found in in_threads(self._search, batches)])
 
     def _search(
         self, rows: Rows, first: int, last: int, k: int
