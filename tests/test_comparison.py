@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from planted import planted_dataset, planted_texts
 
+from longtail.compare import ours
 from longtail.compare.bootstrap import (
     choose_n_draws,
     correct,
@@ -44,6 +45,7 @@ from longtail.compare.table import escape, join, markdown, summarize, write_tabl
 from longtail.data import Dataset
 from longtail.errors import DataError, LongtailError, MissingExtraError, ParameterError
 from longtail.evaluation.metrics import PerDocument, evaluate
+from longtail.models import get_model_class
 from longtail.peers import OURS, PEERS, Contender
 from longtail.progress import SILENT
 from longtail.topk import TopK
@@ -605,3 +607,41 @@ def test_words_and_tables():
     assert join(["a", "b", "c"]) == "a, b and c"
     assert escape("a*b\n<i>") == "a\\*b \\<i\\>"
     assert markdown(["x"], []).splitlines() == ["| x |", "| - |"]
+
+
+# ----------------------------------------------------------------------------------- our own models
+
+
+@pytest.mark.parametrize(
+    ("model", "loads_torch", "compiled"),
+    [("linear", False, "linear"), ("glas", True, None), ("fusion", True, "linear")],
+)
+def test_what_a_model_is_warmed_up_with(tmp_path, monkeypatch, model, loads_torch, compiled):
+    pytest.importorskip("torch")
+    done = []
+
+    def build(setting):
+        done.append(setting["model"])
+        return get_model_class(setting["model"])()
+
+    monkeypatch.setattr(ours, "_load_torch", lambda: done.append("torch"))
+    monkeypatch.setattr(ours, "_build", build)
+    ours.Ours({"model": model}, 1, tmp_path, 5).warm_up()
+    assert done == ["torch"] * loads_torch + [compiled] * (compiled is not None)
+
+
+def test_progress_goes_through_the_pipe(monkeypatch):
+    events = []
+    monkeypatch.setattr(ours, "send_event", lambda **event: events.append(event))
+    progress = ours.PipeProgress()
+    progress.stage("training", 10)
+    progress.advance(2)
+    progress.advance(3)  # too soon after the last report
+    progress.note("loss 1")
+    progress.say("done")
+    assert events == [
+        {"stage": "training", "total": 10.0},
+        {"advance": 2.0},
+        {"note": "loss 1"},
+        {"say": "done"},
+    ]
