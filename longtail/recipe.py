@@ -98,10 +98,7 @@ def train(
         report, learned = _validate(maker, run, dataset, valid, calibration, progress)
     fitted, problem = _fit(run.prepare(maker.make(), TRAINING), dataset, progress)
     if fitted.held_out_ is not None:
-        held_out = dataset.take(fitted.held_out_.rows)
-        report, learned = measure(
-            fitted.held_out_.top, held_out, fitted.training_counts_, calibration, progress
-        )
+        report, learned = measure_held_out(fitted, dataset, calibration, progress)
     fitted.calibration_ = learned
     run.save(fitted, overwrite=overwrite)
     return Trained(fitted, report, time.perf_counter() - began, problem, test)
@@ -183,6 +180,19 @@ def _validate(
     precision = ", ".join(f"P@{k} {report[f'P@{k}']:.1f}" for k in (1, 3, 5))
     progress.say(f"Measured: {precision}. Now training on all documents")
     return report, learned
+
+
+def measure_held_out(
+    model: Model,
+    dataset: Dataset,
+    method: CalibrationMethod = "isotonic",
+    progress: Progress = SILENT,
+) -> tuple[Report | None, Calibration | None]:
+    """Do what `measure` does, with the predictions that training made for held-out documents."""
+    if model.held_out_ is None:
+        return None, None
+    held_out = dataset.take(model.held_out_.rows)
+    return measure(model.held_out_.top, held_out, model.training_counts_, method, progress)
 
 
 def measure(

@@ -24,6 +24,7 @@ from longtail.errors import LongtailError, TrainingError
 from longtail.models import get_model_class, load_model
 from longtail.models.base import Model
 from longtail.peers.measure import Method, count, run, send_event
+from longtail.recipe import measure_held_out
 from longtail.runtime.parallel import set_threads
 
 BATCH = 8192  # documents predicted in one go
@@ -84,6 +85,8 @@ class Ours(Method):
             if not model.is_fitted:
                 raise
             self.note = str(error)
+        if model.held_out_ is not None:
+            _, model.calibration_ = measure_held_out(model, data)
         if model.training_seconds_ is not None:
             self.seconds = model.training_seconds_
         elif interrupted and self.note is None:
