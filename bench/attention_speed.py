@@ -105,7 +105,7 @@ def measure_training(
 
 def rate_of_training(model: AttentionXML, n_documents: int) -> float:
     """Return how many documents a second of training takes, on whatever level of a tree."""
-    n_levels = sum(member.tree.depth for member in model.members_)
+    n_levels = sum(each.tree.depth for each in model.trees_)
     n_known = n_documents - round(n_documents * model.valid)
     return n_known * model.epochs * n_levels / model.history_.seconds
 

@@ -95,10 +95,10 @@ def study_trees(
 ) -> list[dict[str, Any]]:
     """Return table 5: accuracy by the number of trees, the first of one ensemble."""
     model, seconds = fit({**settings, "trees": max(numbers)}, known)
-    members, rows = model.members_, []
+    trees, rows = model.trees_, []
     for n_trees in numbers:
-        model.members_ = members[:n_trees]
-        took = round(seconds * n_trees / len(members), 1)
+        model.trees_ = trees[:n_trees]
+        took = round(seconds * n_trees / len(trees), 1)
         rows.append({"trees": n_trees, **precision(model, measured), "train s": took})
         _show(rows)
     return rows

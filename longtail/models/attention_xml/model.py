@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import torch
 
     from longtail.models.attention_xml.network import Shape
-    from longtail.models.attention_xml.search import Member
+    from longtail.models.attention_xml.search import ProbabilisticLabelTree
     from longtail.training.memory import Needs
 
 MOST_NODES = 30_000  # that a network meets all at once
@@ -198,7 +198,7 @@ class AttentionXML(Neural):
     )
 
     tokens_: Tokens = learned()
-    members_: Sequence["Member"] = learned()
+    trees_: Sequence["ProbabilisticLabelTree"] = learned()
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
@@ -220,7 +220,7 @@ class AttentionXML(Neural):
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Turn the texts into tokens, build the trees, and train their levels, top down."""
         require_torch("AttentionXML")
-        from longtail.models.attention_xml.training import Documents, Trainer
+        from longtail.models.attention_xml.training import LevelDocuments, TreeTrainer
         from longtail.training.processes import choose_device
 
         tokens = Tokens(
@@ -243,7 +243,7 @@ class AttentionXML(Neural):
         kind = choose_device(self.device).type
         batch_size = self.batch_size or _choose_batch_size(len(dataset))
         self._plan_memory(shape, label_trees, rows, batch_size, kind, progress)
-        plan = self.make_config(
+        config = self.make_config(
             self.epochs or _choose_epochs(len(dataset)),
             batch_size,
             clip=self.clip,
@@ -251,17 +251,17 @@ class AttentionXML(Neural):
             averaging_start=AVERAGING_START,
         )
         kept, held = hold_out(len(dataset), self.valid, self.seed)
-        known, held_out = (Documents.of(rows, dataset.Y, part) for part in (kept, held))
-        trainer = Trainer(self, plan, shape, vectors, known, held_out if len(held) else None)
-        members = [
-            trainer.train_member(number, tree, progress) for number, tree in enumerate(label_trees)
+        known, held_out = (LevelDocuments.of(rows, dataset.Y, part) for part in (kept, held))
+        trainer = TreeTrainer(self, config, shape, vectors, known, held_out if len(held) else None)
+        trees = [
+            trainer.train_tree(number, tree, progress) for number, tree in enumerate(label_trees)
         ]
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-        self.tokens_, self.members_, self.history_ = tokens, members, trainer.history
+        self.tokens_, self.trees_, self.history_ = tokens, trees, trainer.history
 
     def _build_trees(self, dataset: Dataset, progress: Progress) -> list[LabelTree]:
-        """Return the tree of each member; without inner levels they are all alike."""
+        """Return the label trees of the ensemble; without inner levels they are all alike."""
         levels = self._n_levels(dataset.n_labels)
         if not levels:
             return [LabelTree.flat(dataset.n_labels)] * self.trees
@@ -393,10 +393,10 @@ class AttentionXML(Neural):
         n = tokens.n_documents
         top = TopK(np.tile(labels, (n, 1)), np.tile(scores, (n, 1)))
         if len(known):
-            pool = k if len(self.members_) == 1 else min(max(k, POOL), len(self.label_names_))
+            pool = k if len(self.trees_) == 1 else min(max(k, POOL), len(self.label_names_))
             beam, device = self.beam or self.candidates, self._device()
             some = tokens.take(known)
-            found = [member.search(some, pool, beam, device) for member in self.members_]
+            found = [tree.search(some, pool, beam, device) for tree in self.trees_]
             best = mean_of(found, k)
             top.labels[known], top.scores[known] = best.labels, best.scores
         return top
@@ -439,25 +439,25 @@ class AttentionXML(Neural):
         else:
             top = self.predict_documents([text], min(EXPLAINED, len(self.label_names_)))
             chosen, shares = top.labels[0], top.scores[0] / max(top.scores[0].sum(), 1e-9)
-        found = [member.attention(tokens, chosen, self._device()) for member in self.members_]
+        found = [tree.attention(tokens, chosen, self._device()) for tree in self.trees_]
         weights: NDArray[np.float64] = np.mean(found, axis=0) @ shares.astype(np.float64)
         return weights
 
     # -- saving ---------------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
-        """Add the words, and of each member the tree and the levels' weights."""
+        """Add the words, and of each tree its nodes and the levels' weights."""
         from longtail.models.attention_xml.network import to_arrays
 
         self.tokens_.to_files(files)
-        shape = self.members_[0].levels[0].shape
+        shape = self.trees_[0].levels[0].shape
         files.config["word_dim"], files.config["hidden"] = shape.word_dim, shape.hidden
-        files.config["depths"] = [member.tree.depth for member in self.members_]
-        for number, member in enumerate(self.members_):
-            files.arrays[f"member{number}.leaves"] = member.tree.leaves
-            for level, net in enumerate(member.levels):
-                prefix = f"member{number}.level{level}"
-                files.arrays[f"{prefix}.children"] = member.tree.children[level]
+        files.config["depths"] = [plt.tree.depth for plt in self.trees_]
+        for number, plt in enumerate(self.trees_):
+            files.arrays[f"tree{number}.leaves"] = plt.tree.leaves
+            for level, net in enumerate(plt.levels):
+                prefix = f"tree{number}.level{level}"
+                files.arrays[f"{prefix}.children"] = plt.tree.children[level]
                 for name, array in to_arrays(net).items():
                     files.arrays[f"{prefix}.net.{name}"] = array
 
@@ -465,16 +465,16 @@ class AttentionXML(Neural):
         """Take back what was saved; raise ValueError for parts that do not fit together."""
         require_torch("AttentionXML")
         from longtail.models.attention_xml.network import from_arrays
-        from longtail.models.attention_xml.search import Member
+        from longtail.models.attention_xml.search import ProbabilisticLabelTree
 
         self.tokens_ = Tokens.from_files(files)
         word_dim, hidden = int(files.config["word_dim"]), int(files.config["hidden"])
-        members = []
+        trees = []
         for number, depth in enumerate(files.config["depths"]):
-            tree = _restore_tree(files, f"member{number}", depth, len(self.label_names_))
+            tree = _restore_tree(files, f"tree{number}", depth, len(self.label_names_))
             levels = []
             for level in range(depth):
-                prefix = f"member{number}.level{level}.net."
+                prefix = f"tree{number}.level{level}.net."
                 n_nodes = tree.sizes[level + 1]
                 shape = self._shape(self.tokens_.n_words_, word_dim, hidden, n_nodes)
                 arrays = {
@@ -483,10 +483,10 @@ class AttentionXML(Neural):
                     if name.startswith(prefix)
                 }
                 levels.append(from_arrays(shape, arrays))
-            members.append(Member(tree, levels))
-        if not members:
-            raise ValueError("there is no member")
-        self.members_ = members
+            trees.append(ProbabilisticLabelTree(tree, levels))
+        if not trees:
+            raise ValueError("there is no tree")
+        self.trees_ = trees
 
 
 def _choose_batch_size(n_documents: int) -> int:
@@ -522,7 +522,7 @@ def _as_terms(
 
 
 def _restore_tree(files: Files, prefix: str, depth: int, n_labels: int) -> LabelTree:
-    """Return a member's tree, checked, as compiled code will walk it."""
+    """Return a saved tree, checked, as compiled code will walk it."""
     leaves = files.arrays[f"{prefix}.leaves"].astype(np.int32)
     children = [files.arrays[f"{prefix}.level{i}.children"].astype(np.int32) for i in range(depth)]
     size = 1
