@@ -41,7 +41,7 @@ class Bars:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -99,7 +99,7 @@ class Lines:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -140,7 +140,7 @@ class Lines:
 
 
 def show_progress() -> Bars | Lines:
-    """Return the kind of progress that suits stderr, to be used in a `with` statement."""
+    """Return the progress that suits stderr, to be used in a `with` statement."""
     return Bars() if sys.stderr.isatty() else Lines()
 
 

@@ -503,7 +503,7 @@ def choose_depth(Y: sp.csr_matrix) -> int:
 
 
 def find_thresholds(top: TopK, Y: sp.csr_matrix) -> dict[str, float]:
-    """Return the probability from which on to give labels for the best F1, by its kind."""
+    """Return the probability from which on to give labels for the best F1: micro and document."""
     hits, n_true = find_hits(top, Y), np.diff(Y.indptr)
     given = np.where(top.labels == NO_LABEL, -1, top.scores)
     places = np.arange(1, 100) / 100

@@ -3,7 +3,7 @@
 Nothing here imports torch before training does: a trained model predicts without it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -113,15 +113,25 @@ class Neural(Model):
 
     def say_memory(
         self,
-        needs: "Needs",
+        needs: "Callable[[Self], Needs]",
+        others: Sequence[Mapping[str, Any]],
         device_type: str,
-        alternatives: Mapping[str, "Needs"],
         progress: Progress,
     ) -> None:
-        """Say what training will take, or stop with what to change."""
+        """Say what training will take, or stop and say which of `others` parameters would fit.
+
+        `needs` returns what a model with given parameters takes.
+        """
         from longtail.training.memory import plan_memory
 
-        progress.say(f"Memory: {plan_memory(needs, device=device_type, alternatives=alternatives)}")
+        alternatives = {
+            ", ".join(f"{name}={value}" for name, value in other.items()): needs(
+                self.with_parameters(**other)
+            )
+            for other in others
+        }
+        plan = plan_memory(needs(self), device=device_type, alternatives=alternatives)
+        progress.say(f"Memory: {plan}")
 
 
 def require_torch(model_name: str) -> None:

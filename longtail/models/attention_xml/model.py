@@ -240,9 +240,9 @@ class AttentionXML(Neural):
         if vectors is not None:
             word_dim = vectors.shape[1]
         shape = self._shape(tokens.n_words_, word_dim, hidden, dataset.n_labels)
-        kind = choose_device(self.device).type
+        device_type = choose_device(self.device).type
         batch_size = self.batch_size or _choose_batch_size(len(dataset))
-        self._plan_memory(shape, label_trees, rows, batch_size, kind, progress)
+        self._plan_memory(shape, label_trees, rows, batch_size, device_type, progress)
         config = self.make_config(
             self.epochs or _choose_epochs(len(dataset)),
             batch_size,
@@ -339,22 +339,21 @@ class AttentionXML(Neural):
         trees: Sequence[LabelTree],
         tokens: TokenRows,
         batch_size: int,
-        kind: str,
+        device_type: str,
         progress: Progress,
     ) -> None:
         """Say what the largest level will take, or stop with what to change."""
         length = int(np.percentile(tokens.lengths, 99)) if tokens.n_documents else 1
-        sizes = (shape, trees[0], length, kind)
-        fewer = max(1, batch_size // 4)
-        alternatives = {
-            f"batch_size={fewer}": self._needs(*sizes, fewer),
-            "max_length=100": self._needs(shape, trees[0], min(length, 100), kind, batch_size),
-        }
-        needs = self._needs(*sizes, batch_size)
-        self.say_memory(needs, kind, alternatives, progress)
+
+        def needs(model: AttentionXML) -> "Needs":
+            size, words = model.batch_size or batch_size, min(length, model.max_length)
+            return model._needs(shape, trees[0], words, device_type, size)
+
+        others = ({"batch_size": max(1, batch_size // 4)}, {"max_length": 100})
+        self.say_memory(needs, others, device_type, progress)
 
     def _needs(
-        self, shape: "Shape", tree: LabelTree, length: int, kind: str, batch_size: int
+        self, shape: "Shape", tree: LabelTree, length: int, device_type: str, batch_size: int
     ) -> "Needs":
         """Return the bytes that training takes, in the order of `Network`."""
         from longtail.models.attention_xml.network import count_per_piece
@@ -366,7 +365,7 @@ class AttentionXML(Neural):
         parameters = 4 * (shape.n_words * shape.word_dim + between + tree.n_labels * width)
         n_words = min(cells, shape.n_words) if self.train_vectors else 0
         first = tree.sizes[1]
-        piece = min(first, count_per_piece(kind, batch_size, length, shape))
+        piece = min(first, count_per_piece(device_type, batch_size, length, shape))
         per_label = (1 + self.direct) * length + 3 * sum(shape.head)
         scored = batch_size * (2 * first + piece * per_label) + first * width
         if tree.depth > 1:

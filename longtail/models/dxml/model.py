@@ -43,7 +43,7 @@ from longtail.models.base import Documents
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
-from longtail.models.rows import hold_out, weigh_features, weigh_rows
+from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import SILENT, Progress
 from longtail.runtime.rows import add_matrix, take_matrix, view_rows
 from longtail.runtime.settings import at_least, between, configurable, learned, setting, share
@@ -228,7 +228,7 @@ class DXML(NeuralRows):
         """Lines 3 and 4: return the trained network and which documents were held out."""
         from longtail.models.dxml.network import new_network
 
-        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        weights = self.weigh(X)
         kind: Kind = "linear" if self.linear else "residual" if self.residual else "relu"
         net = new_network(X.shape[1], self._width, self.dim, kind, self.seed)
         return self._train_network(net, weights, X, Y, vectors, self.epochs, progress)
@@ -265,14 +265,8 @@ class DXML(NeuralRows):
         n_cells = batch_size * -(-X.nnz // X.shape[0])
         sizes = (X.shape[1], n_labels, batch_size, n_cells)
         others = ({"dim": 100}, {"residual": False, "hidden": 64})
-        alternatives = {
-            ", ".join(f"{name}={value}" for name, value in other.items()): type(self)(
-                **{**self.get_parameters(), **other}
-            )._needs(*sizes)
-            for other in others
-        }
-        kind = choose_device(self.device).type
-        self.say_memory(self._needs(*sizes), kind, alternatives, progress)
+        device_type = choose_device(self.device).type
+        self.say_memory(lambda model: model._needs(*sizes), others, device_type, progress)
 
     def _needs(self, n_features: int, n_labels: int, batch_size: int, n_cells: int) -> "Needs":
         """Return the bytes that training takes."""
@@ -300,7 +294,7 @@ class DXML(NeuralRows):
         kept, held = hold_out(X.shape[0], share, self.seed)
         if not len(held):
             return USUAL_NUMBER
-        trial = type(self)(**self.get_parameters())
+        trial = self.with_parameters()
         if self.run_dir is not None:
             trial.run_dir = self.run_dir.with_name(f"{self.run_dir.name}-neighbours")
             trial.resume = self.resume

@@ -29,7 +29,7 @@ import scipy.sparse as sp
 from longtail.models.cost import Facts
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
-from longtail.models.rows import hold_out, weigh_features, weigh_rows
+from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import Progress
 from longtail.runtime.rows import view_rows
 from longtail.runtime.settings import above, at_least, configurable, learned, setting, share
@@ -153,11 +153,11 @@ class GLaS(NeuralRows):
         require_torch("GLaS")
         from longtail.training.processes import choose_device
 
-        kind = choose_device(self.device).type
+        device_type = choose_device(self.device).type
         batch_size = self.batch_size or choose_batch_size(X.shape[0])
-        self._plan_memory(X, Y, batch_size, kind, progress)
-        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
-        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, kind)
+        self._plan_memory(X, Y, batch_size, device_type, progress)
+        weights = self.weigh(X)
+        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, device_type)
         plan = self.make_config(
             self.epochs or _choose_epochs(X.shape[0]),
             batch_size,
@@ -172,7 +172,7 @@ class GLaS(NeuralRows):
         self.index_ = build_label_index(labels, queries, seed=self.seed, progress=progress)
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
-    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "GLaSTask":
+    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> "GLaSTask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
@@ -184,40 +184,39 @@ class GLaS(NeuralRows):
             held_out = (X[held], Y[held]) if len(held) else None
             X, Y = X[kept], Y[kept]
         n_labels = Y.shape[1]
-        gpus = [torch.cuda.current_device()] if kind == "cuda" else []
-        with torch.random.fork_rng(devices=gpus), torch.device(kind):
+        gpus = [torch.cuda.current_device()] if device_type == "cuda" else []
+        with torch.random.fork_rng(devices=gpus), torch.device(device_type):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
             network = Network(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
-        return GLaSTask(self, network, X, Y, held_out, self._n_sampled(n_labels, kind), kind)
+        return GLaSTask(
+            self, network, X, Y, held_out, self._n_sampled(n_labels, device_type), device_type
+        )
 
     def _map(self, n_features: int) -> Embedding:
         """Return which embedding map suits so many features."""
         return self.embedding or ("relu" if n_features <= FEW_FEATURES else "residual")
 
-    def _n_sampled(self, n_labels: int, kind: str) -> int | None:
+    def _n_sampled(self, n_labels: int, device_type: str) -> int | None:
         """Return how many labels to sample for a batch, None if it scores all."""
         if self.sampled is None:
-            return SAMPLED if n_labels > ALL_LABELS[kind] else None
+            return SAMPLED if n_labels > ALL_LABELS[device_type] else None
         return self.sampled or None
 
     def _plan_memory(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int, kind: str, progress: Progress
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        batch_size: int,
+        device_type: str,
+        progress: Progress,
     ) -> None:
         """Say what training will take, or stop with what to change."""
         n_cells = batch_size * -(-X.nnz // X.shape[0])
-        others = {
-            "dim=128": {"dim": 128},
-            f"sampled={SAMPLED}": {"sampled": SAMPLED},
-            f"dim=128, sampled={SAMPLED}": {"dim": 128, "sampled": SAMPLED},
-        }
+        others = ({"dim": 128}, {"sampled": SAMPLED}, {"dim": 128, "sampled": SAMPLED})
         n_pairs = min(int(np.square(np.diff(Y.indptr), dtype=np.int64).sum()), Y.shape[1] ** 2)
-        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, n_pairs, kind)
-        alternatives = {
-            name: type(self)(**{**self.get_parameters(), **other})._needs(*sizes)
-            for name, other in others.items()
-        }
-        self.say_memory(self._needs(*sizes), kind, alternatives, progress)
+        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, n_pairs, device_type)
+        self.say_memory(lambda model: model._needs(*sizes), others, device_type, progress)
 
     def _needs(
         self,
@@ -226,7 +225,7 @@ class GLaS(NeuralRows):
         batch_size: int,
         n_cells: int,
         n_pairs: int,
-        kind: str,
+        device_type: str,
     ) -> "Needs":
         """Return the bytes that training takes, in the order of `Network`."""
         from longtail.models.glas.network import LARGEST_TABLE
@@ -234,16 +233,16 @@ class GLaS(NeuralRows):
         from longtail.training.memory import Needs
 
         second = 0 if self._map(n_features) == "linear" else self.dim**2
-        sampled = self._n_sampled(n_labels, kind)
+        sampled = self._n_sampled(n_labels, device_type)
         n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size)
         n_scores = batch_size * n_scored
         if sampled is None and self.loss in ("bce", "softmax"):
-            n_scores = min(n_scores, max(PIECE[kind], n_labels))
+            n_scores = min(n_scores, max(PIECE[device_type], n_labels))
         parameters = 4 * (n_features * self.dim + second + n_labels * self.dim)
         gradients = 4 * (min(n_cells, n_features) * self.dim + second + n_scored * self.dim)
         activations = 4 * (6 * batch_size * self.dim + 4 * n_scored * self.dim + 3 * n_scores)
         counts = 24 * n_pairs if self.regularizer == "glas" else 0  # A, and what adds it up
-        if counts and kind == "cuda" and n_labels <= LARGEST_TABLE:
+        if counts and device_type == "cuda" and n_labels <= LARGEST_TABLE:
             activations += 2 * n_labels**2
         return Needs(
             parameters=parameters,

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
-from longtail.models.rows import hold_out, weigh_features, weigh_rows
+from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import Progress
 from longtail.runtime.rows import view_rows
 from longtail.runtime.settings import (
@@ -158,11 +158,11 @@ class MNN(NeuralRows):
         require_torch("MNN")
         from longtail.training.processes import choose_device
 
-        kind = choose_device(self.device).type
-        most = min(choose_batch_size(X.shape[0]), LARGEST_BATCH[kind])
+        device_type = choose_device(self.device).type
+        most = min(choose_batch_size(X.shape[0]), LARGEST_BATCH[device_type])
         batch_size = self.batch_size or most
-        self._plan_memory(X, Y, batch_size, kind, progress)
-        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        self._plan_memory(X, Y, batch_size, device_type, progress)
+        weights = self.weigh(X)
         rows = weigh_rows(X, weights, self.normalize)
         plan = self.make_config(self.epochs, batch_size, precision=PRECISION)
         choice = None if self.valid else self._try(rows, Y, plan, progress)
@@ -253,15 +253,16 @@ class MNN(NeuralRows):
     # -- memory -------------------------------------------------------------------------------
 
     def _plan_memory(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int, kind: str, progress: Progress
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        batch_size: int,
+        device_type: str,
+        progress: Progress,
     ) -> None:
         """Say what training will take, or stop with what to change."""
-        others: dict[str, dict[str, Any]] = {"dim=64": {"dim": 64}, "dim=32": {"dim": 32}}
-        alternatives = {
-            name: type(self)(**{**self.get_parameters(), **other})._needs(X, Y, batch_size)
-            for name, other in others.items()
-        }
-        self.say_memory(self._needs(X, Y, batch_size), kind, alternatives, progress)
+        others = ({"dim": 64}, {"dim": 32})
+        self.say_memory(lambda model: model._needs(X, Y, batch_size), others, device_type, progress)
 
     def _needs(self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int) -> "Needs":
         """Return the bytes that training takes."""

@@ -21,7 +21,7 @@ have many labels. x' has length 1, so that long documents do not fade. There is 
 column's spread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -32,7 +32,7 @@ from longtail.errors import DataError, ParameterError
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
 from longtail.models.rank_ae.reader import Options, Reader, fit_score_curve, read_rows, weigh_words
-from longtail.models.rows import hold_out, weigh_features, weigh_rows
+from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import Progress
 from longtail.runtime.rows import view_rows
 from longtail.runtime.settings import above, at_least, configurable, learned, setting
@@ -151,12 +151,14 @@ class RankAE(NeuralRows):
         from longtail.training.processes import choose_device
 
         dense = self._is_dense(X)
-        kind = choose_device(self.device).type
+        device_type = choose_device(self.device).type
         batch_size = self.batch_size or choose_batch_size(X.shape[0])
         word_dim = self.word_dim or WORD_DIM if vectors is None else vectors.shape[1]
-        self._plan_memory(X, Y, word_dim, batch_size, kind, progress)
+        self._plan_memory(X, Y, word_dim, batch_size, device_type, progress)
         weights = self._weigh(X, dense)
-        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, kind)
+        task = self._prepare(
+            weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, device_type
+        )
         plan = self.make_config(self.epochs, batch_size)
         self.train_task(task, plan, X, Y, progress)
         net = task.net.cpu().requires_grad_(False)
@@ -188,7 +190,7 @@ class RankAE(NeuralRows):
         """Return what each feature's values are multiplied by."""
         if dense:
             return _scale_columns(X)
-        return weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        return self.weigh(X)
 
     def _prepare(
         self,
@@ -196,7 +198,7 @@ class RankAE(NeuralRows):
         Y: sp.csr_matrix,
         vectors: NDArray[np.float32] | None,
         word_dim: int,
-        kind: str,
+        device_type: str,
     ) -> "RankAETask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
@@ -214,12 +216,12 @@ class RankAE(NeuralRows):
             net = Network(self, X.shape[1], Y.shape[1], signed, word_dim)
         if vectors is not None:
             net.begin_with(vectors)
-        return RankAETask(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], kind))
+        return RankAETask(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], device_type))
 
-    def _n_sampled(self, n_labels: int, kind: str) -> int | None:
+    def _n_sampled(self, n_labels: int, device_type: str) -> int | None:
         """Return how many labels to sample for a batch, None if it scores all."""
         if self.sampled is None:
-            return SAMPLED if n_labels > ALL_LABELS[kind] else None
+            return SAMPLED if n_labels > ALL_LABELS[device_type] else None
         return self.sampled or None
 
     def _plan_memory(
@@ -228,24 +230,23 @@ class RankAE(NeuralRows):
         Y: sp.csr_matrix,
         word_dim: int,
         batch_size: int,
-        kind: str,
+        device_type: str,
         progress: Progress,
     ) -> None:
         """Say what training will take, or stop with what to change."""
         n_cells = batch_size * -(-X.nnz // X.shape[0])
-        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, kind)
-        small = {"dim": 64, "sampled": SAMPLED}
-        alternatives = {
-            "word_dim=64": self._with()._needs(*sizes, word_dim=64),
-            f"sampled={SAMPLED}": self._with(sampled=SAMPLED)._needs(*sizes, word_dim=word_dim),
-            f"word_dim=64, dim=64, sampled={SAMPLED}": self._with(**small)._needs(
-                *sizes, word_dim=64
-            ),
-        }
-        self.say_memory(self._needs(*sizes, word_dim=word_dim), kind, alternatives, progress)
-
-    def _with(self, **other: Any) -> "RankAE":
-        return type(self)(**{**self.get_parameters(), **other})
+        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, device_type)
+        others: Sequence[dict[str, Any]] = (
+            {"word_dim": 64},
+            {"sampled": SAMPLED},
+            {"word_dim": 64, "dim": 64, "sampled": SAMPLED},
+        )
+        self.say_memory(
+            lambda model: model._needs(*sizes, word_dim=model.word_dim or word_dim),
+            others,
+            device_type,
+            progress,
+        )
 
     def _needs(
         self,
@@ -253,7 +254,7 @@ class RankAE(NeuralRows):
         n_labels: int,
         batch_size: int,
         n_cells: int,
-        kind: str,
+        device_type: str,
         *,
         word_dim: int,
     ) -> "Needs":
@@ -262,9 +263,13 @@ class RankAE(NeuralRows):
         from longtail.training.memory import Needs
 
         h, layers = self.dim, word_dim * (word_dim // 2 + self.dim) + 2 * self.dim**2
-        sampled = self._n_sampled(n_labels, kind)
+        sampled = self._n_sampled(n_labels, device_type)
         n_scored = n_labels if sampled is None else min(n_labels, sampled + 8 * batch_size)
-        n_rows = batch_size if sampled is not None else min(batch_size, piece_size(kind, n_labels))
+        n_rows = (
+            batch_size
+            if sampled is not None
+            else min(batch_size, piece_size(device_type, n_labels))
+        )
         parameters = 4 * (n_features * word_dim + 2 * n_labels * h + layers)
         touched = min(n_cells, n_features) * word_dim + min(8 * batch_size, n_labels) * h
         scores = 6 * n_rows * n_scored + 2 * n_scored * h
