@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format docs bench clean
 
 demo: $(READY)            ## train and evaluate on the bundled data set, label a few texts
 	$(BIN)/longtail demo
@@ -21,14 +21,18 @@ format: $(READY)          ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(READY)            ## the documentation, in docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx --fresh-env --nitpicky --fail-on-warning --keep-going --quiet \
+	    docs docs/_build/html
+
 bench: $(READY)           ## ours and the peers, same rows, one run (DATA=folder of data sets)
 	$(BIN)/python -m bench $(if $(DATA),--data $(DATA)) $(ARGS)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[deep,dev]'
+	    --constraint constraints.txt --editable '.[deep,dev,docs]'
 	touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv build dist docs/_build *.egg-info

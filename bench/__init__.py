@@ -1,1 +1,1 @@
-"""Our models and their peers on the very same rows: `python -m bench`."""
+"""Our models and the peers on the same rows: `python -m bench`; and the studies of each model."""

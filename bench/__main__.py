@@ -1,4 +1,4 @@
-"""`python -m bench`: ours and the peers on the very same rows, one table a data set."""
+"""`python -m bench`: our models and the peers on the same rows, one table a data set."""
 
 import argparse
 import json
@@ -71,7 +71,8 @@ def _as_text(report: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     lines = [
         f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads used, "
-        f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}, {packages}; "
+        f"{machine['memory_gb'] or 'unknown'} GB, {machine['system']}, Python {machine['python']}, "
+        f"{packages}; "
         f"medians of {report['repeat']} run(s); tf-idf of texts: {report['tfidf']}.",
     ]
     if isinstance(used := report.get("first_use"), dict):
@@ -81,11 +82,11 @@ def _as_text(report: dict[str, Any]) -> str:
             f"{used['compiled_seconds']:.1f} s ({used['compiled_cpu_seconds']:.1f} CPU s); "
             "the tables do not count it."
         )
-    for name, part in report["sets"].items():
-        counts = ", ".join(f"{count:,} {what}" for what, count in part["counts"].items())
-        lines += ["", f"## {name}", "", counts, "", results_table(part["results"])]
-        lines += ["", "Ours ÷ the best peer at each measure:", "", ratio_table(part["results"])]
-        lines += ["", training_table(part["results"])] if has_ours(part["results"]) else []
+    for name, found in report["sets"].items():
+        counts = ", ".join(f"{count:,} {what}" for what, count in found["counts"].items())
+        lines += ["", f"## {name}", "", counts, "", results_table(found["results"])]
+        lines += ["", "Ours ÷ the best peer at each measure:", "", ratio_table(found["results"])]
+        lines += ["", training_table(found["results"])] if has_ours(found["results"]) else []
     return "\n".join(lines) + "\n"
 
 

@@ -7,8 +7,8 @@ The second takes made-up texts (see bench.made_up), whose accuracy only shows th
 learned. The speed of training is that after loading: a small warm-up first compiles what is
 compiled on first use. Where a GPU spends its time comes from one more epoch, profiled, since
 profiling slows training down. Prediction is timed in one batch on the device, then text by text on
-two threads of the CPU. DATA's test part, if it has one, is what is predicted; how accurately, is
-not looked at.
+two threads of the CPU. DATA's test split, if it has one, is what is predicted; the accuracy is not
+measured.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--no-profile", action="store_true")
-    parser.add_argument("--documents", type=int, help="of the training part; all by default")
+    parser.add_argument("--documents", type=int, help="of the training split; all by default")
     given = parser.parse_args(arguments)
     if (given.data is None) == (given.labels is None):
         parser.error("give either DATA or --labels")
@@ -105,7 +105,7 @@ def measure_training(
 
 def rate_of_training(model: AttentionXML, n_documents: int) -> float:
     """Return how many documents a second of training takes, on whatever level of a tree."""
-    n_levels = sum(member.tree.depth for member in model.members_)
+    n_levels = sum(each.tree.depth for each in model.trees_)
     n_known = n_documents - round(n_documents * model.valid)
     return n_known * model.epochs * n_levels / model.history_.seconds
 

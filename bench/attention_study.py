@@ -1,12 +1,12 @@
 """The studies of the AttentionXML paper on any data set of texts: tables 4 and 5, and figure 2.
 
-    python -m bench.attention_study parts DATA                    # what each part is good for
+    python -m bench.attention_study components DATA               # what each component contributes
     python -m bench.attention_study trees DATA --trees 1,2,3,4    # how much an ensemble gains
     python -m bench.attention_study psp DATA --models linear,attention-xml --json psp/DATA.json
     python -m bench.attention_study draw psp/*.json --plot psp.png    # a panel for each data set
 
 All train on four fifths of DATA's training documents and measure on the rest; `--test` trains on
-all of them and measures on the test part. `--set name=value` goes to AttentionXML, and for `psp`
+all of them and measures on the test split. `--set name=value` goes to AttentionXML, and for `psp`
 `--set model.name=value` to the model named. A model with other settings than its defaults can be
 compared too: `--models attention-xml,attention-xml:trees=3`.
 """
@@ -32,7 +32,7 @@ MODEL = "attention-xml"
 CUTS = (1, 3, 5)
 
 # Table 4; each row adds to the one above it.
-PARTS: dict[str, dict[str, Any]] = {
+COMPONENTS: dict[str, dict[str, Any]] = {
     "XML-CNN": {"encoder": "cnn", "attention": False, "direct": False, "averaging": False},
     "BiLSTM, max-pooling": {"attention": False, "direct": False, "averaging": False},
     "BiLSTM, attention": {"direct": False, "averaging": False},
@@ -50,12 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         draw({path.stem: json.loads(path.read_text()) for path in args.data}, args.plot)
         return
     (data,) = args.data
-    known, measured = load_parts(data, test=args.test)
+    known, measured = load_splits(data, test=args.test)
     print(f"{data.name}: {len(known):,} documents to train on, {len(measured):,} measured\n")
     common = {} if args.device is None else {"device": args.device}
     settings = common | dict(pair.split("=", 1) for pair in args.set)
-    if args.study == "parts":
-        rows = study_parts(known, measured, settings)
+    if args.study == "components":
+        rows = study_components(known, measured, settings)
     elif args.study == "trees":
         rows = study_trees(known, measured, settings, [int(n) for n in args.trees.split(",")])
     else:
@@ -68,22 +68,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         draw({data.name: rows}, args.plot)
 
 
-def load_parts(path: Path, *, test: bool) -> tuple[Dataset, Dataset]:
+def load_splits(path: Path, *, test: bool) -> tuple[Dataset, Dataset]:
     """Return the documents to train on and those to measure on."""
-    train, test_part = longtail.load(path)
+    train, test_split = longtail.load(path)
     if train.texts is None:
         raise SystemExit(f"{path} holds rows of features; {MODEL} needs texts")
     if not test:
         return train.split(0.2)
-    if test_part is None:
-        raise SystemExit(f"{path} has no test part")
-    return train, test_part.align(train.label_names)
+    if test_split is None:
+        raise SystemExit(f"{path} has no test split")
+    return train, test_split.align(train.label_names)
 
 
-def study_parts(known: Dataset, measured: Dataset, settings: Settings) -> list[dict[str, Any]]:
+def study_components(known: Dataset, measured: Dataset, settings: Settings) -> list[dict[str, Any]]:
     """Return table 4: BiLSTM with max-pooling, with attention, with averaging; and XML-CNN."""
     rows = []
-    for name, change in PARTS.items():
+    for name, change in COMPONENTS.items():
         model, seconds = fit({**settings, **change}, known)
         rows.append({"model": name, **precision(model, measured), "train s": seconds})
         _show(rows)
@@ -95,10 +95,10 @@ def study_trees(
 ) -> list[dict[str, Any]]:
     """Return table 5: accuracy by the number of trees, the first of one ensemble."""
     model, seconds = fit({**settings, "trees": max(numbers)}, known)
-    members, rows = model.members_, []
+    trees, rows = model.trees_, []
     for n_trees in numbers:
-        model.members_ = members[:n_trees]
-        took = round(seconds * n_trees / len(members), 1)
+        model.trees_ = trees[:n_trees]
+        took = round(seconds * n_trees / len(trees), 1)
         rows.append({"trees": n_trees, **precision(model, measured), "train s": took})
         _show(rows)
     return rows
@@ -149,8 +149,8 @@ def precision(model: Model, measured: Dataset) -> dict[str, float]:
 
 def draw(results: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
     """Draw a panel for each data set, a bar for each row: PSP if the rows have it, else P."""
-    kind = "PSP" if all("PSP@1" in rows[0] for rows in results.values()) else "P"
-    groups = [f"{kind}@{k}" for k in CUTS]
+    metric = "PSP" if all("PSP@1" in rows[0] for rows in results.values()) else "P"
+    groups = [f"{metric}@{k}" for k in CUTS]
     panels = {
         title: {_name(row): [row[group] for group in groups] for row in rows}
         for title, rows in results.items()
@@ -162,8 +162,8 @@ def _name(row: Mapping[str, Any]) -> str:
     return f"{row['trees']} trees" if "trees" in row else str(row["model"])
 
 
-def _round(metrics: Mapping[str, float], *kinds: str) -> dict[str, float]:
-    return {f"{kind}@{k}": round(metrics[f"{kind}@{k}"], 2) for kind in kinds for k in CUTS}
+def _round(metrics: Mapping[str, float], *names: str) -> dict[str, float]:
+    return {f"{name}@{k}": round(metrics[f"{name}@{k}"], 2) for name in names for k in CUTS}
 
 
 def _show(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -172,11 +172,11 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("study", choices=["parts", "trees", "psp", "draw"])
+    parser.add_argument("study", choices=["components", "trees", "psp", "draw"])
     parser.add_argument("data", type=Path, metavar="DATA", nargs="+")
     parser.add_argument("--trees", default="1,2,3,4", metavar="N,N,…")
     parser.add_argument("--models", default=f"linear,glas,{MODEL}", metavar="NAME,NAME,…")
-    parser.add_argument("--test", action="store_true", help="measure on the test part")
+    parser.add_argument("--test", action="store_true", help="measure on the test split")
     parser.add_argument("--device")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--json", type=Path)

@@ -5,7 +5,7 @@
     python -m bench.dxml_study clusters DATA ...   # how many clusters there are and are searched
 
 Each variant is trained on four fifths of the training documents (seed 0) and measured on the rest,
-at most 20,000 documents; the test part is not touched. `--plot FILE` draws P@1, P@3 and P@5.
+at most 20,000 documents; the test split is not used. `--plot FILE` draws P@1, P@3 and P@5.
 """
 
 import argparse

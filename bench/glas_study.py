@@ -3,8 +3,8 @@
     python -m bench.glas_study parameters DATA     # each parameter varied from a base setting
     python -m bench.glas_study gap DATA            # accuracy on seen and on unseen documents
 
-Both train on four fifths of DATA's training documents and measure on the rest; the test part is
-not touched. Their base setting is the model's default one, or the paper's with `--set
+Both train on four fifths of DATA's training documents and measure on the rest; the test split is
+not used. Their base setting is the model's default one, or the paper's with `--set
 preset=paper`; `--set name=value` changes it further, and `--only loss,similarity` varies these
 parameters alone. What the paper says of the time that one document takes is measured by `python -m
 bench.latency --models glas --labels 25000,1000000`.
@@ -100,7 +100,7 @@ def gap_table(settings: dict[str, Any], kept: Dataset, held_out: Dataset) -> str
     }
     for name, change in variants.items():
         model = GLaS.from_settings({**settings, **change}).fit(kept)
-        seen, unseen = (evaluate(model.predict(part), part)["P@1"] for part in (kept, held_out))
+        seen, unseen = (evaluate(model.predict(split), split)["P@1"] for split in (kept, held_out))
         rows.append([name, f"{seen:.2f}", f"{unseen:.2f}", f"{seen - unseen:.2f}"])
         print(*rows[-1], file=sys.stderr, flush=True)
     return markdown(["regularisation", "seen P@1", "unseen P@1", "gap"], rows)

@@ -59,10 +59,10 @@ def make_up(n: int, dim: int, n_queries: int, spread: bool, seed: int = 0) -> tu
     topic_of = np.sort(rng.integers(n_topics, size=n))
     vectors = np.empty((n, dim), np.float32)
     for first in range(0, n, 50_000):
-        part = _unit(rng, min(50_000, n - first), dim)
+        block = _unit(rng, min(50_000, n - first), dim)
         if not spread:
-            part += topics[topic_of[first : first + len(part)]]
-        vectors[first : first + len(part)] = _scale(part)
+            block += topics[topic_of[first : first + len(block)]]
+        vectors[first : first + len(block)] = _scale(block)
     three = vectors[rng.integers(n, size=(n_queries, 3))].sum(axis=1)
     return vectors, _scale(_scale(three) + _unit(rng, n_queries, dim))
 

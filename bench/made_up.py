@@ -64,13 +64,13 @@ def _draw_words(rng: np.random.Generator, places: Floats, n_features: int, each:
     """Draw (n, each) words: the same number from the stretches of each scale and from anywhere."""
     n, n_places = places.shape
     share = each // (len(SCALES) + 1)
-    parts = [_draw_ranks(rng, n_features, (n, each - share * len(SCALES)))]
+    blocks = [_draw_ranks(rng, n_features, (n, each - share * len(SCALES)))]
     for scale in SCALES:
         words = _draw_ranks(rng, n_features, (scale, WORDS_OF_A_STRETCH), power=0.5)
         chosen = np.take_along_axis(places, rng.integers(n_places, size=(n, share)), axis=1)
         stretch = (chosen * scale).astype(np.int32)
-        parts.append(words[stretch, rng.integers(WORDS_OF_A_STRETCH, size=(n, share))])
-    return np.hstack(parts)
+        blocks.append(words[stretch, rng.integers(WORDS_OF_A_STRETCH, size=(n, share))])
+    return np.hstack(blocks)
 
 
 def _draw_ranks(

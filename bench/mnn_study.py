@@ -1,9 +1,9 @@
 """`python -m bench.mnn_study DATA`: what MNN's loss and its ways to rank labels are worth.
 
-Each variant is trained on four fifths of the training part (seed 0) and ranks the labels of the
+Each variant is trained on four fifths of the training split (seed 0) and ranks the labels of the
 other fifth, at most 20,000 documents, in each way: by single labels, and by neighbours that lie at
 their documents, half-way to their label sets, or at these. How many neighbours vote, and how much
-each counts, is the best of all choices for each cell. The test part is never looked at.
+each counts, is the best of all choices for each cell. The test split is not used.
 """
 
 import argparse
@@ -18,7 +18,8 @@ from bench.table import markdown
 from longtail import Dataset, load
 from longtail.models.mnn.model import MNN, PRECISION
 from longtail.models.mnn.network import MNNTask, choose_ranking
-from longtail.models.neural import choose_batch_size, weigh_features, weigh_rows
+from longtail.models.neural import choose_batch_size
+from longtail.models.rows import weigh_features, weigh_rows
 from longtail.text.tfidf import Tfidf
 from longtail.training.loop import train
 
@@ -70,8 +71,8 @@ def measure(split: Split, settings: dict[str, Any]) -> list[str]:
     weights = weigh_features(X)
     task = model._prepare(weigh_rows(X, weights, model.normalize), Y, 0.0)
     batch_size = model.batch_size or choose_batch_size(X.shape[0])
-    plan = model.make_plan(model.epochs, batch_size, precision=PRECISION)
-    history = train(task, plan, device=model.device, seed=model.seed)
+    config = model.make_config(model.epochs, batch_size, precision=PRECISION)
+    history = train(task, config, device=model.device, seed=model.seed)
     task.held_out = weigh_rows(held_X, weights, model.normalize), held_Y
     model.rank = "labels"
     cells = [_rank(task)]

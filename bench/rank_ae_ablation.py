@@ -1,9 +1,9 @@
-"""`python -m bench.rank_ae_ablation DATA … --out DIR`: what each part of Rank-AE is good for.
+"""`python -m bench.rank_ae_ablation DATA … --out DIR`: what each component of Rank-AE contributes.
 
 Figure 4 of the paper on any data sets: the model as it is, without attention, and with binary
 cross-entropy in place of the ranking loss; and, of our own, without the direct way past the inner
-layers. P@1, 3 and 5 are measured on the test part, with the times of training and testing. Runs are
-kept in DIR/runs.jsonl and never repeated; `--part 2/4` takes every fourth.
+layers. P@1, 3 and 5 are measured on the test split, with the times of training and testing. Runs
+are stored in DIR/runs.jsonl and never repeated; `--share 2/4` takes every fourth.
 """
 
 import argparse
@@ -30,7 +30,7 @@ HEADINGS = ["data", "variant", "P@1", "P@3", "P@5", "train s", "test s", "device
 
 
 def measure(path: Path, variant: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Train one variant and measure it on the test part."""
+    """Train one variant and measure it on the test split."""
     train, test = longtail.load(path)
     if test is None:
         train, test = train.split(0.2, seed=1)
@@ -73,17 +73,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = dict(pair.split("=", 1) for pair in args.set)
     if args.device:
         settings["device"] = args.device
-    place, n_parts = map(int, args.part.split("/"))
-    file = args.out / ("runs.jsonl" if n_parts == 1 else f"runs-{place}.jsonl")
+    place, n_shares = map(int, args.share.split("/"))
+    file = args.out / ("runs.jsonl" if n_shares == 1 else f"runs-{place}.jsonl")
     known = {(run["data"], run["variant"]) for run in read_runs(file)}
     runs = [(path, variant) for path in args.data for variant in VARIANTS]
-    for path, variant in runs[place - 1 :: n_parts]:
+    for path, variant in runs[place - 1 :: n_shares]:
         if (path.name, variant) not in known:
             result = measure(path, variant, settings)
             with file.open("a") as log:
                 log.write(json.dumps(result) + "\n")
             print(json.dumps(result), flush=True)
-    if n_parts == 1:
+    if n_shares == 1:
         show(args.out)
 
 
@@ -93,7 +93,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--device")
-    parser.add_argument("--part", default="1/1", help="such as 2/4: every fourth run")
+    parser.add_argument("--share", default="1/1", help="such as 2/4: every fourth run")
     return parser.parse_args(arguments)
 
 

@@ -20,7 +20,7 @@ from longtail.text.tfidf import Tfidf
 
 @dataclass(frozen=True)
 class Rows:
-    """One data set, its two parts with the same features and labels."""
+    """One data set, its two splits with the same features and labels."""
 
     name: str
     train: Dataset
@@ -39,8 +39,12 @@ class Rows:
     def write(self, folder: Path) -> None:
         """Store what the runners read: features and training labels, never the test labels."""
         folder.mkdir(parents=True, exist_ok=True)
-        parts: dict[str, Any] = {"train_X": self.X, "train_Y": self.train.Y, "test_X": self.test.X}
-        for name, matrix in parts.items():
+        matrices: dict[str, Any] = {
+            "train_X": self.X,
+            "train_Y": self.train.Y,
+            "test_X": self.test.X,
+        }
+        for name, matrix in matrices.items():
             sp.save_npz(folder / f"{name}.npz", matrix, compressed=False)
 
     def describe(self) -> dict[str, int]:
@@ -80,8 +84,8 @@ def _read(name: str, path: Path, tfidf: dict[str, Any]) -> Rows:
 
 
 def to_rows(name: str, train: Dataset, test: Dataset, tfidf: dict[str, Any] | None = None) -> Rows:
-    """Give both parts the same labels, and texts their tf-idf rows: our defaults but `tfidf`."""
-    # a label that only the test part has stays: nobody can predict it, yet it counts
+    """Give both splits the same labels, and texts tf-idf rows: our defaults, changed by `tfidf`."""
+    # a label that only the test split has stays: no method can predict it, but it is counted
     train = train.align(test.label_names)
     if train.texts is None or test.texts is None:
         train_X, test_X = train.X, test.X

@@ -43,8 +43,8 @@ def run_size(
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder), Path(folder), threads, timeout)
         place.rows.mkdir()
-        parts = {"train_X": made.X, "train_Y": made.Y, "test_X": made.test_X}
-        for name, matrix in parts.items():
+        matrices = {"train_X": made.X, "train_Y": made.Y, "test_X": made.test_X}
+        for name, matrix in matrices.items():
             sp.save_npz(place.rows / f"{name}.npz", matrix, compressed=False)
         try:
             result |= call(method, place)
@@ -93,7 +93,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _sizes(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    return [int(number) for number in text.split(",")]
 
 
 if __name__ == "__main__":

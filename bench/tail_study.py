@@ -5,7 +5,7 @@ is in the tail if it belongs to the rarest labels that hold the last 20 % of all
 in `longtail data info`; `--at-most N` takes the labels with at most N training documents instead.
 A test document counts as "only tail" if all its labels are in the tail, at least one of them known
 from training, and as "no head" if none of its labels is among those that hold the first 50 %. Every
-model is trained with its defaults on the training part.
+model is trained with its defaults on the training split.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def study(
     """Return the table's rows: for each group of test documents, one a model."""
     train, test = load(data)
     if test is None:
-        raise SystemExit(f"{data} has no test part")
+        raise SystemExit(f"{data} has no test split")
     test = test.align(train.label_names)
     groups = group_documents(train, test, at_most)
     classes = {name: get_model_class(name) for name in models}  # before the first one trains

@@ -23,7 +23,7 @@ from bench import gpu_time
 from longtail.evaluation.metrics import evaluate
 from longtail.models.glas.model import GLaS
 
-PARTS = ("train_X", "train_Y", "test_X", "test_Y")
+MATRICES = ("train_X", "train_Y", "test_X", "test_Y")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,8 +55,8 @@ def prepare(data: Path, folder: Path) -> None:
 
 def measure(folder: Path, settings: dict[str, Any], *, profile: bool) -> dict[str, Any]:
     """Train and evaluate; return what there is to report."""
-    parts = {name: sp.load_npz(folder / f"{name}.npz") for name in PARTS}
-    X, Y = parts["train_X"], parts["train_Y"]
+    matrices = {name: sp.load_npz(folder / f"{name}.npz") for name in MATRICES}
+    X, Y = matrices["train_X"], matrices["train_Y"]
     warm_up = np.arange(min(3 * 4096, X.shape[0]))
     _make(settings, epochs=1).fit(X[warm_up], Y[warm_up])
     results: dict[str, Any] = {"settings": settings, "documents": X.shape[0], "labels": Y.shape[1]}
@@ -71,9 +71,9 @@ def measure(folder: Path, settings: dict[str, Any], *, profile: bool) -> dict[st
         if profile:
             results |= gpu_time.profile(lambda: _make(settings, epochs=1).fit(X, Y))
     start = time.perf_counter()
-    top = model.predict(parts["test_X"])
+    top = model.predict(matrices["test_X"])
     results["documents per second"] = round(len(top) / (time.perf_counter() - start))
-    metrics = evaluate(top, parts["test_Y"])
+    metrics = evaluate(top, matrices["test_Y"])
     return results | {f"P@{k}": round(metrics[f"P@{k}"], 2) for k in (1, 3, 5)}
 
 

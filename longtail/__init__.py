@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         RankAE,
         load_model,
     )
+    from longtail.recipe import Trained, train
     from longtail.topk import TopK
 
 # Names are imported on first use, so that `import longtail` costs next to nothing.
@@ -50,6 +51,8 @@ _HOME = {
     "RankAE": "models",
     "load_model": "models",
     "TopK": "topk",
+    "Trained": "recipe",
+    "train": "recipe",
 }
 
 __all__ = [
@@ -69,10 +72,12 @@ __all__ = [
     "ParameterError",
     "RankAE",
     "TopK",
+    "Trained",
     "__version__",
     "evaluate",
     "load",
     "load_model",
+    "train",
 ]
 
 

@@ -1,6 +1,9 @@
 """How long-running work reports where it stands, without knowing who listens."""
 
+import time
 from typing import Protocol
+
+from longtail.errors import LongtailError
 
 
 class Progress(Protocol):
@@ -36,3 +39,35 @@ class Silent:
 
 
 SILENT = Silent()
+
+
+class OutOfTimeError(LongtailError):
+    """The time that the work may take is over."""
+
+
+class DeadlineProgress:
+    """A Progress that shows stages under a name, and stops the work when its time is over."""
+
+    def __init__(self, progress: Progress, name: str, deadline: float) -> None:
+        self.progress, self.name, self.deadline = progress, name, deadline
+
+    def _check(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise OutOfTimeError("the budget is spent")
+
+    def stage(self, name: str, total: float) -> None:
+        """Begin a stage, if there is time."""
+        self._check()
+        self.progress.stage(f"{self.name}: {name}", total)
+
+    def advance(self, amount: float) -> None:
+        """Go on, if there is time."""
+        self._check()
+        self.progress.advance(amount)
+
+    def note(self, text: str) -> None:
+        """Show where the stage stands."""
+        self.progress.note(text)
+
+    def say(self, text: str) -> None:
+        """Show nothing: whoever set the deadline says what matters."""

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 NO_LABEL = -1
 
@@ -21,6 +24,16 @@ class TopK:
 
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
+
+    @classmethod
+    def concatenate(cls, tops: Sequence["TopK"]) -> "TopK":
+        """Return the predictions of several groups of documents, one group after the other."""
+        if len(tops) == 1:  # one document is answered without a copy
+            return tops[0]
+        return cls(
+            np.concatenate([top.labels for top in tops]),
+            np.concatenate([top.scores for top in tops]),
+        )
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -41,6 +54,20 @@ class TopK:
         return TopK(
             np.where(kept, self.labels, NO_LABEL).astype(np.int32),
             np.where(kept, self.scores, 0).astype(np.float32),
+        )
+
+    def without(self, pairs: "sp.csr_matrix", k: int) -> "TopK":
+        """Return the `k` best labels that are left when the pairs (document, label) are removed."""
+        n_labels = pairs.shape[1]
+        rows = np.arange(len(self), dtype=np.int64)
+        removed = np.repeat(rows, np.diff(pairs.indptr)) * n_labels + pairs.indices
+        # an id outside of the matrix would be the key of another document's pair
+        inside = (self.labels >= 0) & (self.labels < n_labels)
+        gone = np.isin(rows[:, None] * n_labels + self.labels, removed) & inside
+        order = np.argsort(gone, axis=1, kind="stable")[:, :k]
+        return TopK(
+            np.take_along_axis(np.where(gone, NO_LABEL, self.labels), order, 1).astype(np.int32),
+            np.take_along_axis(np.where(gone, 0, self.scores), order, 1).astype(np.float32),
         )
 
     def named(self, label_names: Sequence[str]) -> Iterator[list[dict[str, Any]]]:

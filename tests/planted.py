@@ -1,5 +1,7 @@
 """Small planted data whose right answer is known."""
 
+import json
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -31,3 +33,14 @@ def planted_dataset(n=300, n_labels=12, seed=0):
     """Return a Dataset of rows."""
     X, Y = planted_rows(n, n_labels, seed=seed)
     return Dataset(Y=Y, label_names=[str(i) for i in range(n_labels)], X=X)
+
+
+def write_planted_texts(path, n=300, seed=0):
+    """Write planted texts as JSON lines; return the path."""
+    data = planted_texts(n, seed=seed)
+    lines = (
+        {"text": text, "labels": [data.label_names[label] for label in data.Y[i].indices]}
+        for i, text in enumerate(data.texts)
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path

@@ -11,7 +11,8 @@ from planted import planted_rows
 
 from longtail.evaluation.metrics import evaluate
 from longtail.topk import TopK
-from longtail.training.loop import TrainingConfig, train
+from longtail.training.config import TrainingConfig
+from longtail.training.loop import train
 
 
 class Module(torch.nn.Module):
@@ -76,7 +77,7 @@ class PlantedTask:
         return {name: measured[name] for name in ("P@1", "nDCG@5")}
 
 
-PLAN = TrainingConfig(
+CONFIG = TrainingConfig(
     epochs=3,
     batch_size=40,
     learning_rate=0.02,
@@ -98,8 +99,7 @@ def weights(task):
 
 def run_killed_again_and_again(folder):
     """Train in children, each resumed from the last and killed at a later write to the disk."""
-    import accelerate  # noqa: F401 - here once, and not again in every child
-    import torch._dynamo  # which the first step of an optimizer imports
+    import torch._dynamo  # which the first step of an optimizer imports: once, not in every child
 
     torch.set_num_threads(1)
     for n_syncs in range(1, 12):
@@ -128,12 +128,12 @@ def _train_until_killed(run_dir, n_syncs):
         sync(descriptor)
 
     os.fsync = count_down
-    train(PlantedTask(), PLAN, device="cpu", run_dir=run_dir, resume=True, checkpoint_seconds=0)
+    train(PlantedTask(), CONFIG, device="cpu", run_dir=run_dir, resume=True, checkpoint_seconds=0)
 
 
 def _train_into(path, run_dir, resume):
     task = PlantedTask()
-    train(task, PLAN, device="cpu", run_dir=run_dir, resume=resume)
+    train(task, CONFIG, device="cpu", run_dir=run_dir, resume=resume)
     np.savez(path, **weights(task))
 
 
@@ -141,7 +141,7 @@ def run_among_several(folder):
     """Train without noise, as one of several processes, and write what this one ends with."""
     torch.set_num_threads(1)
     task = PlantedTask(noise=0, dropout=0)
-    history = train(task, PLAN, device="cpu", run_dir=folder / "run")
+    history = train(task, CONFIG, device="cpu", run_dir=folder / "run")
     assert history.best is not None
     np.savez(folder / f"rank{os.environ.get('RANK', '0')}.npz", **weights(task))
 

@@ -29,17 +29,17 @@ def run(study, data, tmp_path, *more):
 
 
 def test_every_part_of_table_4(data, tmp_path, capsys):
-    rows = run("parts", data, tmp_path, *GIVEN)
-    assert [row["model"] for row in rows] == list(attention_study.PARTS)
+    rows = run("components", data, tmp_path, *GIVEN)
+    assert [row["model"] for row in rows] == list(attention_study.COMPONENTS)
     assert all(0 <= row["P@5"] <= 100 for row in rows)
     shown = capsys.readouterr().out
     assert shown.startswith("planted: 96 documents to train on, 24 measured\n")
     assert "| … + averaging " in shown
 
 
-def test_parts_differ_by_one_thing_each():
+def test_components_differ_by_one_thing_each():
     defaults = {"encoder": "bilstm", "attention": True, "direct": True, "averaging": True}
-    variants = [defaults | change for change in attention_study.PARTS.values()]
+    variants = [defaults | change for change in attention_study.COMPONENTS.values()]
     for before, after in pairwise(variants):
         assert sum(before[name] != after[name] for name in after) == 1
 
@@ -47,7 +47,7 @@ def test_parts_differ_by_one_thing_each():
 def test_trees_are_the_first_of_one_ensemble(data, tmp_path):
     rows = run("trees", data, tmp_path, *GIVEN, "--trees", "1,2", "--test")
     assert [row["trees"] for row in rows] == [1, 2]
-    known, measured = attention_study.load_parts(data, test=True)
+    known, measured = attention_study.load_splits(data, test=True)
     assert (len(known), len(measured)) == (120, 40)
     alone, _ = attention_study.fit({**SMALL, "device": "cpu"}, known)
     assert attention_study.precision(alone, measured)["P@5"] == rows[0]["P@5"]
@@ -96,13 +96,13 @@ def test_settings_of_a_contender():
 def test_rows_of_features_are_refused(tmp_path):
     write_dataset(planted_dataset(), tmp_path / "rows.txt")
     with pytest.raises(SystemExit, match="holds rows of features; attention-xml needs texts"):
-        attention_study.main(["parts", str(tmp_path / "rows.txt")])
+        attention_study.main(["components", str(tmp_path / "rows.txt")])
 
 
 def test_no_test_part(tmp_path):
     write_dataset(planted_texts(20), tmp_path / "texts.jsonl")
-    with pytest.raises(SystemExit, match="has no test part"):
-        attention_study.main(["parts", str(tmp_path / "texts.jsonl"), "--test"])
+    with pytest.raises(SystemExit, match="has no test split"):
+        attention_study.main(["components", str(tmp_path / "texts.jsonl"), "--test"])
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ torch = pytest.importorskip("torch")
 from longtail import evaluate, load_model  # noqa: E402
 from longtail.errors import DataError, ModelFileError, ParameterError  # noqa: E402
 from longtail.labels.tree import LabelTree  # noqa: E402
-from longtail.models import attention_xml  # noqa: E402
-from longtail.models import attention_xml_network as network  # noqa: E402
-from longtail.models import attention_xml_training as training  # noqa: E402
+from longtail.models.attention_xml import model as estimator  # noqa: E402
+from longtail.models.attention_xml import network, training  # noqa: E402
 from longtail.models.attention_xml.model import AttentionXML  # noqa: E402
 from longtail.models.attention_xml.network import (  # noqa: E402
     START,
-    Network,
+    AttentionXMLNetwork,
     Shape,
     bce,
     bce_over_nodes,
@@ -24,7 +23,7 @@ from longtail.models.attention_xml.network import (  # noqa: E402
     to_arrays,
 )
 from longtail.models.attention_xml.search import (  # noqa: E402
-    Member,
+    ProbabilisticLabelTree,
     list_children,
     mean_of,
     read_documents,
@@ -66,7 +65,7 @@ def make_network(**parts):
         "direct": True,
         "n_nodes": 7,
     }
-    net = Network(Shape(**{**shape, **parts}))
+    net = AttentionXMLNetwork(Shape(**{**shape, **parts}))
     with torch.no_grad():
         net.labels.normal_(0, 0.3)
         for parameter in net.encoder.parameters():
@@ -266,7 +265,7 @@ def test_a_label_is_as_probable_as_all_nodes_on_its_path():
     """Equation (1), the chain rule, for a beam that holds all nodes."""
     above, below = make_network(n_nodes=3), make_network(n_nodes=6)
     tokens = make_tokens(4, 3)
-    top = Member(PLANTED_TREE, [above, below]).search(tokens, 6, 3, CPU)
+    top = ProbabilisticLabelTree(PLANTED_TREE, [above, below]).search(tokens, 6, 3, CPU)
     for row in range(2):
         with torch.no_grad():
             one = above.score(read_alone(above, tokens, row), above.labels)[0].numpy()
@@ -281,14 +280,14 @@ def test_a_label_is_as_probable_as_all_nodes_on_its_path():
 
 
 def test_a_narrow_beam_leaves_labels_out_but_finds_as_many_as_wanted():
-    member = Member(PLANTED_TREE, [make_network(n_nodes=3), make_network(n_nodes=6)])
-    narrow = member.search(make_tokens(4), 1, 1, CPU)
+    tree = ProbabilisticLabelTree(PLANTED_TREE, [make_network(n_nodes=3), make_network(n_nodes=6)])
+    narrow = tree.search(make_tokens(4), 1, 1, CPU)
     assert narrow.labels.shape == (1, 1)
     # One label may be all that a node has below it, so four labels need four nodes: all there are.
-    assert (member.search(make_tokens(4), 4, 1, CPU).labels >= 0).all()
+    assert (tree.search(make_tokens(4), 4, 1, CPU).labels >= 0).all()
 
 
-def test_the_mean_of_members():
+def test_the_mean_of_trees():
     one = TopK(np.array([[1, 2, 5]], np.int32), np.array([[0.9, 0.5, 0.1]], np.float32))
     two = TopK(np.array([[2, 7, -1]], np.int32), np.array([[0.7, 0.2, 0.0]], np.float32))
     mean = mean_of([one, two], 4)
@@ -307,7 +306,7 @@ def texts():
 
 def same_weights(one, other):
     """Whether two models have the very same networks."""
-    nets = [[net for member in model.members_ for net in member.levels] for model in (one, other)]
+    nets = [[net for tree in model.trees_ for net in tree.levels] for model in (one, other)]
     return len(nets[0]) == len(nets[1]) and all(
         np.array_equal(array, to_arrays(b)[name])
         for a, b in zip(*nets, strict=True)
@@ -366,10 +365,10 @@ def test_a_stopped_run_goes_on_to_the_same_weights(n_steps, where, texts, tmp_pa
     monkeypatch.setattr(training.LevelTask, "loss", counted_loss)
     resumed.fit(texts)
     assert same_weights(whole, resumed)
-    assert len(steps) == 2 * 2 * 3 * 4 - n_steps  # members, levels, epochs, batches
+    assert len(steps) == 2 * 2 * 3 * 4 - n_steps  # trees, levels, epochs, batches
 
 
-def test_a_member_that_exists_is_not_trained_again(texts, tmp_path, monkeypatch):
+def test_a_tree_that_exists_is_not_trained_again(texts, tmp_path, monkeypatch):
     one = AttentionXML(**SMALL)
     one.run_dir = tmp_path
     one.fit(texts)
@@ -381,20 +380,17 @@ def test_a_member_that_exists_is_not_trained_again(texts, tmp_path, monkeypatch)
     )
     two.fit(texts)
     assert len(steps) == 2 * 4
-    first, second = (member.levels[0] for member in two.members_)
-    assert np.array_equal(
-        to_arrays(first)["labels"], to_arrays(one.members_[0].levels[0])["labels"]
-    )
+    first, second = (tree.levels[0] for tree in two.trees_)
+    assert np.array_equal(to_arrays(first)["labels"], to_arrays(one.trees_[0].levels[0])["labels"])
     assert not np.array_equal(to_arrays(first)["labels"], to_arrays(second)["labels"])
     assert not (tmp_path / "tokens").exists()
 
 
-def test_members_have_trees_of_their_own(texts):
+def test_trees_have_trees_of_their_own(texts):
     model = AttentionXML(**{**SMALL, **TREE, "epochs": 1}, trees=3).fit(texts)
-    assert len({tuple(member.tree.leaves) for member in model.members_}) > 1
+    assert len({tuple(each.tree.leaves) for each in model.trees_}) > 1
     tops = [
-        member.search(model.tokens_.encode(texts.texts[:5]), 12, 12, CPU)
-        for member in model.members_
+        tree.search(model.tokens_.encode(texts.texts[:5]), 12, 12, CPU) for tree in model.trees_
     ]
     mean, best = mean_of(tops, 3), model.predict(texts.texts[:5], k=3)
     assert np.array_equal(mean.labels, best.labels)
@@ -424,9 +420,9 @@ def test_word_vectors_from_a_file_are_kept_if_not_trained(texts, tmp_path):
     (tmp_path / "vectors.txt").write_text("word1 1 2 3\nword2 4 5 6\n")
     settings = {**SMALL, "word_dim": None, "vectors": str(tmp_path / "vectors.txt"), "epochs": 1}
     model = AttentionXML(**settings, train_vectors=False).fit(texts)
-    words = model.members_[0].levels[0].words.numpy()
+    words = model.trees_[0].levels[0].words.numpy()
     assert words[model.tokens_.words_.index("word2")].tolist() == [4, 5, 6]
-    trained = AttentionXML(**settings).fit(texts).members_[0].levels[0].words.numpy()
+    trained = AttentionXML(**settings).fit(texts).trees_[0].levels[0].words.numpy()
     assert not np.array_equal(trained[model.tokens_.words_.index("word2")], [4, 5, 6])
 
 
@@ -521,10 +517,10 @@ def test_files_that_do_not_fit_together(texts, tmp_path):
     assert same_weights(model, load_model(tmp_path / "model"))
     for number, (name, change) in enumerate(
         (
-            ("member0.leaves", lambda a: np.zeros_like(a)),
-            ("member0.level1.children", lambda a: a[::-1].copy()),
-            ("member0.level0.net.words", lambda a: a[1:]),
-            ("member0.level1.net.labels", lambda a: a[:-1]),
+            ("tree0.leaves", lambda a: np.zeros_like(a)),
+            ("tree0.level1.children", lambda a: a[::-1].copy()),
+            ("tree0.level0.net.words", lambda a: a[1:]),
+            ("tree0.level1.net.labels", lambda a: a[:-1]),
         )
     ):
         files = read_folder(tmp_path / "model")
@@ -546,13 +542,13 @@ def test_weights_survive_as_plain_arrays():
 
 def test_sizes_grow_with_the_documents(monkeypatch):
     def sizes(**settings):
-        net = AttentionXML(epochs=1, **settings).fit(planted_texts(60)).members_[0].levels[0]
+        net = AttentionXML(epochs=1, **settings).fit(planted_texts(60)).trees_[0].levels[0]
         return net.shape.hidden, net.shape.word_dim, net.shape.head
 
-    monkeypatch.setattr(attention_xml, "SIZES", (6, 4))
-    monkeypatch.setattr(attention_xml, "LARGE_SIZES", (12, 8))
+    monkeypatch.setattr(estimator, "SIZES", (6, 4))
+    monkeypatch.setattr(estimator, "LARGE_SIZES", (12, 8))
     assert sizes() == (6, 4, (64,))
     assert sizes(attention=False) == (6, 4, (512,))
-    monkeypatch.setattr(attention_xml, "LARGE_FROM", 60)
+    monkeypatch.setattr(estimator, "LARGE_FROM", 60)
     assert sizes() == (12, 8, (64,))
     assert sizes(hidden=5, word_dim=3, head="7,2") == (5, 3, (7, 2))

@@ -304,7 +304,10 @@ def test_train_overwrites_when_asked(files, tmp_path):
 @pytest.mark.parametrize("valid", ["1", "-0.1", "nan"])
 def test_train_checks_valid(valid):
     error = fail("train", "x", "--out", "y", "--valid", valid)
-    assert error == f"Error: --valid must be at least 0 and below 1. Got {valid} instead."
+    assert (
+        error
+        == f"Error: The 'valid' parameter of train must be at least 0 and below 1. Got {valid} instead."
+    )
 
 
 def test_train_names_the_nearest_parameter(tmp_path):
@@ -579,7 +582,7 @@ def test_models_shows_parameters_from_the_constructor():
 
     parameters = {each.name: each for each in list_parameters(Linear)}
     assert parameters["seed"].default == Linear().seed
-    assert all(each.description for each in parameters.values())
+    assert all(each.help for each in parameters.values())
     shown = succeed("models", "linear").stdout
     assert all(name in shown for name in parameters)
 
@@ -587,7 +590,7 @@ def test_models_shows_parameters_from_the_constructor():
 def test_models_as_json():
     (linear,) = json.loads(succeed("models", "linear", "--json", "-").stdout)
     assert linear["name"] == "linear"
-    assert {"name", "type", "default", "description"} == set(linear["parameters"][0])
+    assert {"name", "type", "default", "range", "description"} == set(linear["parameters"][0])
 
 
 def test_models_suggests_the_nearest():
@@ -597,7 +600,7 @@ def test_models_suggests_the_nearest():
 def test_data_info(files, tmp_path):
     shown = succeed("data", "info", files / "train.jsonl").stdout
     assert "4 labels, documents as texts" in shown
-    assert "What may surprise:" in shown  # planted texts repeat
+    assert "Problems:" in shown  # planted texts repeat
     found = json.loads(succeed("data", "info", files / "train.jsonl", "--json", "-").stdout)
     assert found["train"]["n_documents"] == 200
     assert (
@@ -624,7 +627,7 @@ def test_data_info_of_nothing(tmp_path):
 def test_verify_whole_and_damaged(files, tmp_path):
     out = tmp_path / "model"
     succeed("train", files / "train.jsonl", "--model", "linear", "--out", out, "--valid", 0)
-    assert succeed("verify", out).stdout.startswith(f"{out} is whole: a linear model in ")
+    assert succeed("verify", out).stdout.startswith(f"{out} is complete: a linear model in ")
     weights = out / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     assert "weights.safetensors" in fail("verify", out)

@@ -50,14 +50,14 @@ def test_train_gives_probabilities(files, tmp_path):
     more = ("--model", "linear", "--calibration", "none", "--out", tmp_path / "none")
     result = run("train", files / "train.jsonl", *more)
     assert load_model(tmp_path / "none").calibration_ is None
-    assert "the scores are no probabilities" in result.stdout
+    assert "the scores are not probabilities" in result.stdout
 
 
 def test_train_says_how_good_the_probabilities_are(files, tmp_path):
     more = ("--model", "linear", "--calibration", "logistic", "--out", tmp_path / "model")
     result = run("train", files / "train.jsonl", *more)
     assert "Expected calibration error of the first five labels: 0." in result.stdout
-    assert "Labels of a probability of 0." in result.stdout
+    assert "Labels with a probability of 0." in result.stdout
     assert load_model(tmp_path / "model").calibration_.method == "logistic"
 
 
@@ -135,13 +135,13 @@ def test_evaluate_reports_f1_and_calibration(files, tmp_path):
     assert "Expected calibration error of the first five labels:" in shown
 
 
-@pytest.mark.parametrize("kind", ["svg", "html"])
-def test_the_reliability_plot(files, tmp_path, kind):
-    plot = tmp_path / f"plot.{kind}"
+@pytest.mark.parametrize("suffix", ["svg", "html"])
+def test_the_reliability_plot(files, tmp_path, suffix):
+    plot = tmp_path / f"plot.{suffix}"
     run("evaluate", files / "model", files / "more.jsonl", "--reliability", plot)
     text = plot.read_text()
     assert "share that is right" in text
-    assert text.startswith("<svg" if kind == "svg" else "<!doctype html>")
+    assert text.startswith("<svg" if suffix == "svg" else "<!doctype html>")
     result = run("evaluate", files / "model", files / "more.jsonl", "--reliability", plot, code=2)
     assert f"{plot} already exists; choose another --reliability" in result.stderr
 
@@ -153,7 +153,7 @@ def test_the_reliability_plot_as_png(files, tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_plot_of_another_kind(files, tmp_path):
+def test_a_plot_with_another_suffix(files, tmp_path):
     plot = tmp_path / "plot.pdf"
     result = run("evaluate", files / "model", files / "more.jsonl", "--reliability", plot, code=2)
     assert "must be a file that ends in .svg or .html or .png" in result.stderr

@@ -67,7 +67,7 @@ def test_control_characters_do_not_reach_the_terminal(model):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nothing known"], "the model knows no word of this text, so that there is nothing"),
+        (["nothing known"], "the model knows no word of this text, so there is nothing"),
         ([""], "the model knows no word of this text"),
         (["word0", "--label", "lable 1"], "the model knows no label 'lable 1'; did you mean"),
         (["word0", "--html", "."], ". is a folder; --html must be a file"),

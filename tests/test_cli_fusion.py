@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from longtail.cli.app import app
 from longtail.models.knn.model import KNN
 
-PARTS = ("--set", "parts=linear,knn")
+PARTS = ("--set", "members=linear,knn")
 
 
 def run(*args):
@@ -45,7 +45,7 @@ def test_fusion_is_trained_unless_a_model_is_named(trained):
     assert "On 300 held-out documents, in percent" in result.stdout
     assert "Expected calibration error of the first five labels: 0.0" in result.stdout
     assert f"The fusion model of 300 documents and 12 labels is in {out}" in result.stdout
-    assert not list(out.with_name("model.run").glob("*/parts"))
+    assert not list(out.with_name("model.run").glob("*/members"))
 
 
 def test_an_explanation_shows_the_votes(trained, tmp_path):
@@ -55,7 +55,7 @@ def test_an_explanation_shows_the_votes(trained, tmp_path):
     assert result.exit_code == 0, result.stderr
     assert "linear" in result.stdout
     assert "1. " in result.stdout
-    assert "The label's place in each part's list" in result.stdout
+    assert "The label's place in each member's list" in result.stdout
     assert "word0" in result.stdout
     assert "<th>knn</th>" in page.read_text()
 
@@ -64,8 +64,11 @@ def test_an_explanation_shows_the_votes(trained, tmp_path):
     ("options", "message"),
     [
         (("--budget", "soon"), "The budget must be a time such as 90s, 10m or 2h. Got 'soon'"),
-        (("--model", "linear", "--budget", "1m"), "linear trains as long as it takes; --budget is"),
-        (("--set", "parts=linear,kn"), "fusion has no part 'kn'; did you mean 'knn'?"),
+        (
+            ("--model", "linear", "--budget", "1m"),
+            "linear does not plan its time; leave out the budget",
+        ),
+        (("--set", "members=linear,kn"), "fusion has no member 'kn'; did you mean 'knn'?"),
         (("--budget", "1m", "--set", "budget=2m"), "--budget and --set both give the budget"),
     ],
 )
@@ -92,7 +95,7 @@ def test_ctrl_c_keeps_the_parts_that_are_done(data, tmp_path, monkeypatch):
     resumed = run(*command, "--resume")
     assert resumed.exit_code == 0, resumed.stderr
     assert (tmp_path / "model" / "config.json").exists()
-    assert not list(tmp_path.glob("model.run/*/parts"))
+    assert not list(tmp_path.glob("model.run/*/members"))
 
 
 def test_probabilities_as_asked_for(data, tmp_path):

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from longtail.cli import progress
-from longtail.cli.ctrl_c import remember_ctrl_c
+from longtail.cli.exits import remember_ctrl_c
 from longtail.cli.progress import Bars, Lines
 
 

@@ -14,8 +14,8 @@ from test_cli import fail, succeed, write_texts
 
 pytest.importorskip("torch", reason="these models need torch")
 
-from longtail.cli.run_folder import RunFolder
 from longtail.models import load_model
+from longtail.recipe import RunFolder
 from longtail.runtime.store import read_folder
 
 GLAS = ["--model", "glas", "--valid", "0", "--device", "cpu", "--set", "dim=8"]
@@ -120,7 +120,7 @@ def test_a_loss_that_is_no_number_saves_the_last_good_weights(data, tmp_path, mo
 
 def test_devices(data, tmp_path):
     line = fail("train", data, "--model", "linear", "--out", tmp_path / "model", "--device", "cuda")
-    assert line == "Error: linear is trained on the CPU only; leave out --device cuda"
+    assert line == "Error: linear is trained on the CPU only; leave out the device cuda"
     succeed(
         "train",
         data,

@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from planted import planted_dataset, planted_texts
 
+from longtail.compare import ours
 from longtail.compare.bootstrap import (
     choose_n_draws,
     correct,
@@ -32,17 +35,20 @@ from longtail.compare.disagreement import (
     show_document,
 )
 from longtail.compare.folder import ReportFolder, as_file_name, read_top, write_whole
+from longtail.compare.machine import describe
 from longtail.compare.process import Job, describe_failure, run
+from longtail.compare.recipe import prepare
 from longtail.compare.results import assemble
-from longtail.compare.run import Failure, Plan, Run, drop_excluded, run_all
-from longtail.compare.split import Split, checksum, read_split, write_given
+from longtail.compare.run import Comparison, Failure, Run, run_all
+from longtail.compare.split import TrainTestSplit, checksum, read_split, write_given
 from longtail.compare.table import escape, join, markdown, summarize, write_table
 from longtail.data import Dataset
-from longtail.errors import DataError, MissingExtraError, ParameterError
+from longtail.errors import DataError, LongtailError, MissingExtraError, ParameterError
 from longtail.evaluation.metrics import PerDocument, evaluate
+from longtail.models import get_model_class
 from longtail.peers import OURS, PEERS, Contender
 from longtail.progress import SILENT
-from longtail.topk import NO_LABEL, TopK
+from longtail.topk import TopK
 
 LINEAR = {"model": "linear"}
 
@@ -126,12 +132,12 @@ def test_peers_are_found_in_an_environment_of_their_own(tmp_path):
 # ------------------------------------------------------------------------------------------ split
 
 
-def make_split(n=200, kind=planted_dataset):
-    train, test = kind(n).split(0.25)
-    return Split(train, test, "made up")
+def make_split(n=200, plant=planted_dataset):
+    train, test = plant(n).split(0.25)
+    return TrainTestSplit(train, test, "made up")
 
 
-def test_data_without_a_test_part_are_divided(tmp_path):
+def test_data_without_a_test_split_are_divided(tmp_path):
     lines = [json.dumps({"text": f"word{i % 3} x", "labels": [f"l{i % 3}"]}) for i in range(20)]
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join(lines))
@@ -145,7 +151,7 @@ def test_data_without_a_test_part_are_divided(tmp_path):
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        ([("a", ["x"])], "1 document cannot be divided into a training and a test part"),
+        ([("a", ["x"])], "1 document cannot be divided into a training and a test split"),
         ([("a", []), ("b", [])], "none of the 1 training documents carries a label"),
     ],
 )
@@ -157,7 +163,7 @@ def test_data_that_cannot_be_compared_on(tmp_path, documents, message):
 
 
 def test_methods_never_get_the_test_labels(tmp_path):
-    split = make_split(kind=planted_texts)
+    split = make_split(plant=planted_texts)
     made = write_given(split, tmp_path / "given", with_rows=True, tfidf={"ngrams": "1"})
     assert sorted(path.name for path in (tmp_path / "given").glob("**/*") if path.is_file()) == [
         "label_names.json",
@@ -174,7 +180,7 @@ def test_methods_never_get_the_test_labels(tmp_path):
     assert made.train_seconds > 0
 
 
-def test_checksum_changes_with_every_part():
+def test_checksum_changes_with_documents_labels_and_names():
     data = planted_texts(20)
     other_texts = Dataset(data.Y, data.label_names, texts=["x", *data.texts[1:]])
     other_labels = Dataset(data.Y[::-1], data.label_names, texts=data.texts)
@@ -184,18 +190,14 @@ def test_checksum_changes_with_every_part():
     assert checksum(planted_texts(20)) == checksum(data)
 
 
-def test_excluded_pairs_leave_the_predictions():
+def test_excluded_pairs_leave_the_predictions(tmp_path, unruly):
     split = make_split(8)
     exclude = sp.csr_matrix(([1.0], ([0], [3])), shape=split.test.Y.shape)
-    split = Split(
-        split.train,
-        Dataset(split.test.Y, split.test.label_names, X=split.test.X, exclude=exclude),
-        "",
-    )
-    top = TopK(np.array([[3, 1], [3, 1]], np.int32), np.array([[0.9, 0.5]] * 2, np.float32))
-    kept = drop_excluded(top, split)
-    assert kept.labels.tolist() == [[1, NO_LABEL], [3, 1]]
-    np.testing.assert_allclose(kept.scores, [[0.5, 0], [0.9, 0.5]])
+    split = replace(split, test=replace(split.test, exclude=exclude))
+    comparison = comparison_of(split, [unruly("work")])
+    (found,) = run_all(comparison, open_folder(tmp_path / "out"), SILENT)
+    assert comparison.depth == 11
+    assert found.top.labels.tolist() == [[0, 1, 2, *range(4, 11)], list(range(10))]
 
 
 # -------------------------------------------------------------------------------------- bootstrap
@@ -341,10 +343,10 @@ def unruly(tmp_path, monkeypatch):
     return make
 
 
-def plan_of(split, contenders, **more):
+def comparison_of(split, contenders, **more):
     entrants, _ = find_entrants(contenders, peers=False, environments=None)
     given = {"seeds": [0], "threads": 1, "timeout": None, "tfidf": {}} | more
-    return Plan(split=split, entrants=entrants, **given)
+    return Comparison(split=split, entrants=entrants, **given)
 
 
 class Said:
@@ -372,9 +374,9 @@ def open_folder(path, **more):
 
 def test_whatever_a_method_does_is_a_line(tmp_path, unruly):
     ways = ["work", "die", "crash", "raise", "memory"]
-    plan = plan_of(make_split(40), [unruly(way) for way in ways])
+    comparison = comparison_of(make_split(40), [unruly(way) for way in ways])
     said = Said()
-    runs = list(run_all(plan, open_folder(tmp_path / "out"), said))
+    runs = list(run_all(comparison, open_folder(tmp_path / "out"), said))
     errors = [run.error if isinstance(run, Failure) else None for run in runs]
     assert errors[:2] == [None, "killed (signal 9), most likely because memory ran out"]
     assert errors[2].startswith("crashed (SIGSEGV)")
@@ -386,26 +388,30 @@ def test_whatever_a_method_does_is_a_line(tmp_path, unruly):
 
 
 def test_a_method_that_takes_too_long_is_stopped(tmp_path, unruly):
-    plan = plan_of(make_split(40), [unruly("hang")], timeout=2)
-    (result,) = run_all(plan, open_folder(tmp_path / "out"), SILENT)
+    comparison = comparison_of(make_split(40), [unruly("hang")], timeout=2)
+    (result,) = run_all(comparison, open_folder(tmp_path / "out"), SILENT)
     assert isinstance(result, Failure)
     assert result.error == "stopped after 2 s"
 
 
 def test_finished_runs_are_kept_and_failed_ones_repeated(tmp_path, unruly):
     split = make_split(40)
-    plan = plan_of(split, [unruly("work"), unruly("raise")])
-    list(run_all(plan, open_folder(tmp_path / "out"), SILENT))
+    comparison = comparison_of(split, [unruly("work"), unruly("raise")])
+    list(run_all(comparison, open_folder(tmp_path / "out"), SILENT))
     said = Said()
-    longer = plan_of(split, [unruly("work"), unruly("raise"), unruly("memory")])
+    longer = comparison_of(split, [unruly("work"), unruly("raise"), unruly("memory")])
     list(run_all(longer, open_folder(tmp_path / "out", resume=True), said))
     assert said.lines == [
-        "1/3 work: kept from before",
+        "1/3 work: already finished",
         "2/3 raise: failed: ValueError: no good",
         "3/3 memory: failed: out of memory",
     ]
     said = Said()
-    list(run_all(plan_of(split, [unruly("work")], threads=2), ReportFolder(tmp_path / "out"), said))
+    list(
+        run_all(
+            comparison_of(split, [unruly("work")], threads=2), ReportFolder(tmp_path / "out"), said
+        )
+    )
     assert said.lines[0].startswith("1/1 work: trained in")
 
 
@@ -421,7 +427,9 @@ def test_a_peer_that_refuses_empty_rows_is_tried_without_them(tmp_path, unruly, 
         lambda folder: _copy_library(folder, tmp_path / "modules" / "unruly.py"),
     )
     (result,) = run_all(
-        plan_of(Split(train, data, ""), [peer]), open_folder(tmp_path / "out"), SILENT
+        comparison_of(TrainTestSplit(train, data, ""), [peer]),
+        open_folder(tmp_path / "out"),
+        SILENT,
     )
     assert isinstance(result, Run), result
     assert result.measured["note"] == "trained without the 1 empty rows, which it refuses"
@@ -440,8 +448,8 @@ def _copy_library(folder, module, copy=None):
 
 
 def test_models_are_kept_if_asked_for(tmp_path, unruly):
-    plan = plan_of(make_split(40), [unruly("work")], keep_models=True)
-    list(run_all(plan, open_folder(tmp_path / "out"), SILENT))
+    comparison = comparison_of(make_split(40), [unruly("work")], keep_models=True)
+    list(run_all(comparison, open_folder(tmp_path / "out"), SILENT))
     assert (tmp_path / "out" / "models" / "work" / "seed-0" / "weights").exists()
 
 
@@ -473,8 +481,26 @@ def test_failures_in_words(tmp_path):
     (tmp_path / "output.txt").write_text("thread panicked at x\nnote: more\n")
     assert describe_failure(tmp_path, -signal.SIGABRT) == "crashed (SIGABRT): thread panicked at x"
     assert describe_failure(tmp_path, 3) == "thread panicked at x"
-    (tmp_path / "failed.json").write_text('{"kind": "DataError", "message": "bad row; mend it"}')
+    (tmp_path / "failed.json").write_text('{"error": "DataError", "message": "bad row; mend it"}')
     assert describe_failure(tmp_path, 1) == "bad row; mend it"
+
+
+def test_the_memory_of_a_machine_that_does_not_tell(monkeypatch):
+    assert describe(1)["memory_gb"] > 0
+    monkeypatch.delattr(os, "sysconf")
+    assert describe(1)["memory_gb"] is None
+
+
+def test_windows_gets_one_clear_sentence(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "killpg")
+    with pytest.raises(LongtailError, match="run it on Linux, on macOS, or in the Windows"):
+        prepare(tmp_path / "nowhere", "linear")
+
+
+def test_the_recipe_can_be_imported_where_there_is_no_resource_module():
+    code = "import sys; sys.modules['resource'] = None\n"
+    code += "import longtail.compare.recipe"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # ----------------------------------------------------------------------------------------- folder
@@ -492,7 +518,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
 
 def test_a_comparison_is_gone_on_with_only_if_asked_and_on_the_same_data(tmp_path):
     open_folder(tmp_path / "out")
-    with pytest.raises(ParameterError, match="add --resume to go on with it"):
+    with pytest.raises(ParameterError, match="add --resume to continue it"):
         open_folder(tmp_path / "out")
     open_folder(tmp_path / "out", resume=True)
     with pytest.raises(ParameterError, match="holds a comparison on other documents"):
@@ -581,3 +607,41 @@ def test_words_and_tables():
     assert join(["a", "b", "c"]) == "a, b and c"
     assert escape("a*b\n<i>") == "a\\*b \\<i\\>"
     assert markdown(["x"], []).splitlines() == ["| x |", "| - |"]
+
+
+# ----------------------------------------------------------------------------------- our own models
+
+
+@pytest.mark.parametrize(
+    ("model", "loads_torch", "compiled"),
+    [("linear", False, "linear"), ("glas", True, None), ("fusion", True, "linear")],
+)
+def test_what_a_model_is_warmed_up_with(tmp_path, monkeypatch, model, loads_torch, compiled):
+    pytest.importorskip("torch")
+    done = []
+
+    def build(setting):
+        done.append(setting["model"])
+        return get_model_class(setting["model"])()
+
+    monkeypatch.setattr(ours, "_load_torch", lambda: done.append("torch"))
+    monkeypatch.setattr(ours, "_build", build)
+    ours.Ours({"model": model}, 1, tmp_path, 5).warm_up()
+    assert done == ["torch"] * loads_torch + [compiled] * (compiled is not None)
+
+
+def test_progress_goes_through_the_pipe(monkeypatch):
+    events = []
+    monkeypatch.setattr(ours, "send_event", lambda **event: events.append(event))
+    progress = ours.PipeProgress()
+    progress.stage("training", 10)
+    progress.advance(2)
+    progress.advance(3)  # too soon after the last report
+    progress.note("loss 1")
+    progress.say("done")
+    assert events == [
+        {"stage": "training", "total": 10.0},
+        {"advance": 2.0},
+        {"note": "loss 1"},
+        {"say": "done"},
+    ]

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from longtail.evaluation.explanation import Explanation, Neighbour, Term, colour, explain_terms
+from longtail.evaluation.explanation import (
+    Explanation,
+    Neighbour,
+    Term,
+    Vote,
+    explain_terms,
+    get_color,
+)
 from longtail.text.tfidf import Tfidf
 
 
@@ -83,7 +90,7 @@ def test_as_data():
         "text": "ale",
         "label": "beer",
         "terms": [{"term": "ale", "weight": 1.0, "spans": ((0, 3),)}],
-        "parts": {"linear": 0.5},
+        "members": {"linear": 0.5},
     }
     rest = {key: value for key, value in found.to_dict().items() if key not in expected}
     assert found.to_dict() == {**expected, **rest}
@@ -102,21 +109,28 @@ def test_the_page_names_the_neighbours():
 
 
 def test_the_page_is_whole_and_escapes_what_it_is_given():
-    text = "<script>alert('x')</script> & \"wine\" {0}"
-    found = Explanation(text, "<b>label</b>", [Term("<i>", 1.0, ((0, 8),))])
+    text = "<script>alert('x')</script> & \"wine\" {0} {{7*7}} {% raw %}"
+    vote = Vote("<s>", "<b>{{7*7}}", 1, 0.5, 2.0)
+    terms = [Term("<i>", 1.0, ((0, 8),))]
+    found = Explanation(text, "<b>label</b>", terms, votes=[vote], member_terms={"<s>": terms})
     page = found.to_html([{"label": "<u>", "score": 0.5}])
     assert page.startswith("<!doctype html>")
     assert "<script" not in page
     assert "<b>" not in page
     assert "<i>" not in page
     assert "<u>" not in page
+    assert "<s>" not in page
+    assert page.count("{{7*7}}") == 2
+    assert "{% raw %}" in page
+    assert "script-src 'none'" in page
     assert "&lt;u&gt; 0.50" in page
-    assert '<mark style="background:#ff8c00">&lt;script&gt;</mark>alert(&#x27;x&#x27;)' in page
-    assert "http" not in page
+    assert '<mark style="background:#ff8c00">&lt;script&gt;</mark>alert(&#39;x&#39;)' in page
+    assert "http:" not in page
+    assert "https:" not in page
 
 
-def test_darker_is_heavier_and_against_is_another_colour():
-    assert colour(0.0) == (255, 255, 255)
-    assert sum(colour(0.2)) > sum(colour(0.9))
-    assert colour(1.0) == (255, 140, 0)
-    assert colour(-1.0) == (70, 130, 200)
+def test_darker_is_heavier_and_against_is_another_color():
+    assert get_color(0.0) == (255, 255, 255)
+    assert sum(get_color(0.2)) > sum(get_color(0.9))
+    assert get_color(1.0) == (255, 140, 0)
+    assert get_color(-1.0) == (70, 130, 200)

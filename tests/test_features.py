@@ -244,18 +244,18 @@ def test_transform_before_fit() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"ngrams": 3}, "The 'ngrams' parameter of Tfidf must be 1 or 2, or None. Got 3 instead."),
+        ({"ngrams": 3}, "The 'ngrams' parameter of Tfidf must be 1 or 2, or none. Got 3 instead."),
         (
             {"accents": "x"},
             "The 'accents' parameter of Tfidf must be 'keep' or 'strip'. Got 'x' instead.",
         ),
         (
             {"min_df": 0},
-            "The 'min_df' parameter of Tfidf must be a whole number of at least 1. Got 0 instead.",
+            "The 'min_df' parameter of Tfidf must be at least 1. Got 0 instead.",
         ),
         (
             {"max_features": 0.5},
-            "The 'max_features' parameter of Tfidf must be a whole number of at least 1. "
+            "The 'max_features' parameter of Tfidf must be a whole number or none. "
             "Got 0.5 instead.",
         ),
     ],

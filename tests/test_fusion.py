@@ -7,12 +7,13 @@ import pytest
 import scipy.sparse as sp
 from planted import planted_dataset, planted_rows, planted_texts
 
-from longtail import Fusion, evaluate, load_model
+from longtail import Fusion, evaluate, load_model, train
 from longtail.errors import DataError, ModelFileError, ParameterError, TrainingError
-from longtail.models import fusion_training
-from longtail.models.fusion.plan import Part, Scheme
+from longtail.models.fusion import training as fusion_training
+from longtail.models.fusion.plan import Member, Scheme
 from longtail.models.knn.model import KNN
 from longtail.models.linear.model import Linear
+from longtail.progress import DeadlineProgress, OutOfTimeError
 from longtail.runtime.store import read_folder, write_folder
 
 PARTS = "linear,knn"
@@ -36,8 +37,8 @@ class Listener:
     def say(self, text):
         self.lines.append(text)
 
-    def said(self, part):
-        return any(part in line for line in self.lines)
+    def said(self, member):
+        return any(member in line for line in self.lines)
 
 
 def spoil(monkeypatch, model_class, error):
@@ -51,42 +52,50 @@ def spoil(monkeypatch, model_class, error):
 
 def test_the_plan_comes_first_then_what_each_part_took():
     heard = Listener()
-    Fusion(parts=PARTS).fit(planted_dataset(), progress=heard)
+    Fusion(members=PARTS).fit(planted_dataset(), progress=heard)
     assert heard.lines[0].startswith("Plan for 300 documents and 12 labels on the CPU, about ")
     assert heard.said("linear  about ")
     assert heard.said(
-        "each part is trained 3 times to predict a third of the documents, then on all"
+        "each member is trained 3 times, each time without another third of the documents, "
+        "then once on all"
     )
     assert heard.said("On 300 held-out documents:")
     assert heard.said("  knn alone: P@1/3/5 ")
-    assert heard.said("  combined (logistic): P@1/3/5 ")
+    assert heard.said("  stacked (logistic): P@1/3/5 ")
     assert heard.lines[-1].startswith("Trained in ")
     assert heard.stages[:2] == ["linear 1/3: classifiers", "linear 2/3: classifiers"]
     assert "linear: classifiers" in heard.stages
 
 
 def test_every_document_is_judged_by_parts_that_had_not_seen_it():
-    model = Fusion(parts=PARTS).fit(planted_dataset())
+    model = Fusion(members=PARTS).fit(planted_dataset())
     assert sorted(model.held_out_.rows) == list(range(300))
     Y = planted_dataset().Y[model.held_out_.rows]
     assert evaluate(model.held_out_.top, Y)["P@1"] > 95
-    assert model.calibration_ is not None
-    assert model.calibration_.error < 0.02
+    assert model.calibration_ is None  # that is the recipe's part
+
+
+def test_the_recipe_calibrates_on_what_the_fusion_held_out():
+    trained = train(planted_dataset(), settings={"members": PARTS})
+    assert trained.report["n_documents"] == 300
+    assert trained.report["P@1"] > 95
+    assert trained.model.calibration_.n_documents == 300
+    assert trained.model.calibration_.error < 0.02
 
 
 def test_texts_become_rows_once_for_all_parts():
-    model = Fusion(parts=PARTS).fit(planted_texts())
+    model = Fusion(members=PARTS).fit(planted_texts())
     assert model.features_ is not None
-    assert all(part.features_ is None for part in model.parts_.values())
-    assert all(part.trained_on == "rows" for part in model.parts_.values())
+    assert all(member.features_ is None for member in model.members_.values())
+    assert all(member.trained_on == "rows" for member in model.members_.values())
 
 
 def test_a_part_that_fails_is_left_out_and_the_rest_goes_on(monkeypatch):
     spoil(monkeypatch, KNN, RuntimeError("no luck"))
     heard = Listener()
-    model = Fusion(parts=PARTS).fit(planted_dataset(), progress=heard)
+    model = Fusion(members=PARTS).fit(planted_dataset(), progress=heard)
     assert heard.said("knn is left out: RuntimeError: no luck")
-    assert list(model.parts_) == ["linear"]
+    assert list(model.members_) == ["linear"]
     assert evaluate(model.predict(planted_dataset(seed=1)), planted_dataset(seed=1))["P@1"] > 95
 
 
@@ -101,17 +110,19 @@ def test_a_part_that_fails_on_all_documents_stays_as_it_was(monkeypatch):
 
     monkeypatch.setattr(KNN, "fit_rows", fail_at_last)
     heard = Listener()
-    model = Fusion(parts=PARTS).fit(planted_dataset(), progress=heard)
+    model = Fusion(members=PARTS).fit(planted_dataset(), progress=heard)
     assert calls == [200, 200, 200, 300]
-    assert heard.said("knn stays as trained on a part of the documents: MemoryError: too much")
-    assert list(model.parts_) == ["linear", "knn"]
+    assert heard.said(
+        "knn stays as it is, trained on a part of the documents: MemoryError: too much"
+    )
+    assert list(model.members_) == ["linear", "knn"]
 
 
 def test_no_part_works(monkeypatch):
     for model_class in (KNN, Linear):
         spoil(monkeypatch, model_class, RuntimeError("no luck"))
-    with pytest.raises(TrainingError, match="no part of the fusion could be trained"):
-        Fusion(parts=PARTS).fit(planted_dataset())
+    with pytest.raises(TrainingError, match="no member of the fusion could be trained"):
+        Fusion(members=PARTS).fit(planted_dataset())
 
 
 def test_a_budget_that_runs_out_drops_what_is_left(monkeypatch):
@@ -123,15 +134,15 @@ def test_a_budget_that_runs_out_drops_what_is_left(monkeypatch):
 
     monkeypatch.setattr(Linear, "fit_rows", take_long)
     heard = Listener()
-    model = Fusion(parts=PARTS, budget="1s").fit(planted_dataset(), progress=heard)
+    model = Fusion(members=PARTS, budget="1s").fit(planted_dataset(), progress=heard)
     assert heard.said("knn is left out: it would take about ")
-    assert list(model.parts_) == ["linear"]
+    assert list(model.members_) == ["linear"]
 
 
 def test_estimates_follow_the_parts_that_were_trained_in_the_same_place():
-    paces = fusion_training.Paces("cuda")
+    estimates = fusion_training.TimeEstimates("cuda")
     linear, knn, glas, mnn, reader = (
-        Part(name, "", seconds)
+        Member(name, "", seconds)
         for name, seconds in (
             ("linear", 80),
             ("knn", 10),
@@ -140,20 +151,20 @@ def test_estimates_follow_the_parts_that_were_trained_in_the_same_place():
             ("attention-xml", 60),
         )
     )
-    paces.record(linear, seconds=380, trainings=2)  # 400 s with starting, not 180
-    assert paces.expect(linear) == 190
-    assert paces.expect(knn) == pytest.approx(10 * 400 / 180)
-    assert paces.expect(reader) == 60
-    paces.record(glas, seconds=10, trainings=1)  # hardly more than starting
-    assert paces.expect(reader) == pytest.approx(60 * 30 / 25)
-    paces.record(mnn, seconds=200, trainings=1)  # a wrong estimate, not a slow machine
-    assert paces.expect(reader) == pytest.approx(60 * 30 / 25)
-    assert paces.expect(mnn) == 200
+    estimates.record(linear, seconds=380, trainings=2)  # 400 s with starting, not 180
+    assert estimates.expect(linear) == 190
+    assert estimates.expect(knn) == pytest.approx(10 * 400 / 180)
+    assert estimates.expect(reader) == 60
+    estimates.record(glas, seconds=10, trainings=1)  # hardly more than starting
+    assert estimates.expect(reader) == pytest.approx(60 * 30 / 25)
+    estimates.record(mnn, seconds=200, trainings=1)  # a wrong estimate, not a slow machine
+    assert estimates.expect(reader) == pytest.approx(60 * 30 / 25)
+    assert estimates.expect(mnn) == 200
 
 
 def test_a_part_is_stopped_when_the_budget_is_spent():
-    limited = fusion_training.Limited(Listener(), "glas", time.monotonic() - 1)
-    with pytest.raises(fusion_training.OutOfTimeError, match="the budget is spent"):
+    limited = DeadlineProgress(Listener(), "glas", time.monotonic() - 1)
+    with pytest.raises(OutOfTimeError, match="the budget is spent"):
         limited.advance(1)
     limited.note("still here")
     limited.say("nothing of this is shown")
@@ -168,9 +179,9 @@ def test_held_out_documents_without_labels_make_all_parts_count_alike(monkeypatc
     ((_, held),) = scheme.split(60, seed=0)
     Y[held] = 0
     heard = Listener()
-    model = Fusion(parts=PARTS).fit(X, Y.tocsr(), progress=heard)
-    assert heard.said("The held-out documents carry no label: all parts count alike")
-    assert model.combiner_.kind == "mean"
+    model = Fusion(members=PARTS).fit(X, Y.tocsr(), progress=heard)
+    assert heard.said("The held-out documents carry no label: all members get the same weight")
+    assert model.stacker_.name == "mean"
     assert model.held_out_ is None
     assert model.calibration_ is None
 
@@ -178,8 +189,10 @@ def test_held_out_documents_without_labels_make_all_parts_count_alike(monkeypatc
 def test_a_few_documents_are_enough():
     X, Y = planted_rows(n=10)
     heard = Listener()
-    model = Fusion(parts=PARTS).fit(X, Y, progress=heard)
-    assert heard.said("no documents are held out: 10 are too few, so all parts count alike")
+    model = Fusion(members=PARTS).fit(X, Y, progress=heard)
+    assert heard.said(
+        "no documents are held out, as 10 are too few; all members get the same weight"
+    )
     assert model.predict(X).k == 5
     assert model.calibration_ is None
 
@@ -189,31 +202,31 @@ def test_a_single_labelled_document_cannot_be_held_out():
     Y = Y.tolil()
     Y[1:] = 0
     heard = Listener()
-    model = Fusion(parts=PARTS).fit(X, Y.tocsr(), progress=heard)
+    model = Fusion(members=PARTS).fit(X, Y.tocsr(), progress=heard)
     assert heard.said("linear is left out: none of the 2")
-    assert heard.said("Nothing could be held out: all parts count alike")
-    assert list(model.parts_) == ["linear", "knn"]
+    assert heard.said("Nothing could be held out: all members get the same weight")
+    assert list(model.members_) == ["linear", "knn"]
     assert model.predict(X[:1]).labels[0, 0] in Y[0].nonzero()[1]
 
 
 def test_what_is_done_is_kept_for_a_run_that_goes_on(monkeypatch, tmp_path):
     data = planted_dataset()
-    whole = Fusion(parts=PARTS).fit(data)
+    whole = Fusion(members=PARTS).fit(data)
     learn = KNN.fit_rows
 
     def interrupt(self, X, Y, progress):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(KNN, "fit_rows", interrupt)
-    stopped = Fusion(parts=PARTS)
+    stopped = Fusion(members=PARTS)
     stopped.run_dir = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         stopped.fit(data)
-    kept = sorted(folder.name for folder in (tmp_path / "run" / "parts").iterdir())
+    kept = sorted(folder.name for folder in (tmp_path / "run" / "members").iterdir())
     assert kept == ["linear-1", "linear-2", "linear-3"]
 
     monkeypatch.setattr(KNN, "fit_rows", learn)
-    heard, resumed = Listener(), Fusion(parts=PARTS)
+    heard, resumed = Listener(), Fusion(members=PARTS)
     resumed.run_dir, resumed.resume = tmp_path / "run", True
     resumed.fit(data, progress=heard)
     assert not any(stage.startswith("linear 1/3") for stage in heard.stages)
@@ -223,17 +236,17 @@ def test_what_is_done_is_kept_for_a_run_that_goes_on(monkeypatch, tmp_path):
 
 def test_kept_parts_of_other_data_are_trained_again(tmp_path):
     for seed in (0, 1):
-        heard, model = Listener(), Fusion(parts="linear")
+        heard, model = Listener(), Fusion(members="linear")
         model.run_dir, model.resume = tmp_path / "run", True
         model.fit(planted_dataset(seed=seed), progress=heard)
         assert "linear 1/3: classifiers" in heard.stages
 
 
 def test_a_damaged_part_is_trained_again(tmp_path):
-    model = Fusion(parts="linear")
+    model = Fusion(members="linear")
     model.run_dir, model.resume = tmp_path / "run", True
     model.fit(planted_dataset())
-    (tmp_path / "run" / "parts" / "linear-1" / "weights.safetensors").write_bytes(b"x")
+    (tmp_path / "run" / "members" / "linear-1" / "weights.safetensors").write_bytes(b"x")
     heard = Listener()
     model.fit(planted_dataset(), progress=heard)
     assert [s for s in heard.stages if "classifiers" in s] == ["linear 1/3: classifiers"]
@@ -242,22 +255,27 @@ def test_a_damaged_part_is_trained_again(tmp_path):
 def test_several_processes_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ParameterError, match="one process; start it without torchrun"):
-        Fusion(parts=PARTS).fit(planted_dataset())
+        Fusion(members=PARTS).fit(planted_dataset())
 
 
 def test_parts_that_read_texts_only_need_texts():
-    with pytest.raises(DataError, match="the part attention-xml cannot be trained on feature rows"):
-        Fusion(parts="linear,attention-xml").fit(planted_dataset())
+    with pytest.raises(
+        DataError, match="the member attention-xml cannot be trained on feature rows"
+    ):
+        Fusion(members="linear,attention-xml").fit(planted_dataset())
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"parts": "linear,glass"}, "fusion has no part 'glass'; did you mean 'glas'"),
-        ({"parts": "fusion"}, "fusion has no part 'fusion'"),
+        ({"members": "linear,glass"}, "fusion has no member 'glass'; did you mean 'glas'"),
+        ({"members": "fusion"}, "fusion has no member 'fusion'"),
         ({"budget": "ten minutes"}, "must be a time such as 90s, 10m or 2h"),
-        ({"combiner": "magic"}, "must be mean, logistic, boosted or none. Got 'magic' instead"),
-        ({"device": "tpu"}, "The 'device' parameter of Fusion must be 'auto', 'cpu' or 'cuda'"),
+        (
+            {"stacker": "magic"},
+            "must be 'mean' or 'logistic' or 'boosted' or none. Got 'magic' instead",
+        ),
+        ({"device": "tpu"}, "The 'device' parameter of Fusion must be 'auto' or 'cpu' or 'cuda'"),
     ],
 )
 def test_parameters_out_of_range(parameters, message):
@@ -266,39 +284,42 @@ def test_parameters_out_of_range(parameters, message):
 
 
 def test_parts_of_other_labels_are_not_opened(tmp_path):
-    model = Fusion(parts=PARTS).fit(planted_texts())
+    model = Fusion(members=PARTS).fit(planted_texts())
     model.save(tmp_path / "model")
     files = read_folder(tmp_path / "model")
     files.texts["inner.knn.label_names"] = [f"other {i}" for i in range(12)]
     write_folder(tmp_path / "broken", files)
-    with pytest.raises(ModelFileError, match="the part knn was trained on other labels"):
+    with pytest.raises(ModelFileError, match="the member knn was trained on other labels"):
         load_model(tmp_path / "broken")
 
 
-@pytest.mark.parametrize("kind", ["rows", "texts"])
-def test_an_explanation_names_the_votes_and_the_words(kind):
-    data = planted_texts() if kind == "texts" else planted_dataset()
-    model = Fusion(parts=PARTS).fit(data)
-    document = data.texts[0] if kind == "texts" else data.X[0]
+@pytest.mark.parametrize("document_type", ["rows", "texts"])
+def test_an_explanation_names_the_votes_and_the_words(document_type):
+    data = planted_texts() if document_type == "texts" else planted_dataset()
+    model = Fusion(members=PARTS).fit(data)
+    document = data.texts[0] if document_type == "texts" else data.X[0]
     label = data.label_names[data.Y[0].indices[0]]
     found = model.explain(document, label)
-    assert {(vote.part, vote.label) for vote in found.votes} == {("linear", label), ("knn", label)}
+    assert {(vote.member, vote.label) for vote in found.votes} == {
+        ("linear", label),
+        ("knn", label),
+    }
     assert all(vote.rank is not None and vote.rank <= 3 for vote in found.votes)
     assert all(vote.weight > 0 for vote in found.votes)
-    assert sum(map(abs, found.parts.values())) == pytest.approx(1)
+    assert sum(map(abs, found.members.values())) == pytest.approx(1)
     own = {3 * data.Y[0].indices[0] + i for i in range(3)}
     first = found.terms[0].name
     assert first in {f"word{i}" for i in own} | {f"feature {i}" for i in own}
     assert found.neighbours
     assert len({vote.label for vote in model.explain(document).votes}) == 5
-    assert list(found.own) == ["knn"]
-    assert found.to_dict()["votes"][0]["part"] == "linear"
-    assert found.to_dict()["own"]["knn"][0]["term"] == found.own["knn"][0].name
+    assert list(found.member_terms) == ["knn"]
+    assert found.to_dict()["votes"][0]["member"] == "linear"
+    assert found.to_dict()["member_terms"]["knn"][0]["term"] == found.member_terms["knn"][0].name
     assert "<th>linear</th>" in found.to_html()
 
 
 def test_explaining_two_documents_or_an_unknown_label():
-    model = Fusion(parts="linear").fit(planted_dataset())
+    model = Fusion(members="linear").fit(planted_dataset())
     with pytest.raises(DataError, match="one document can be explained at a time; got 2"):
         model.explain(planted_dataset().X[:2])
     with pytest.raises(ParameterError, match="the model knows no label 'x'"):
@@ -307,7 +328,7 @@ def test_explaining_two_documents_or_an_unknown_label():
 
 def test_nearest_documents_are_shown_with_their_texts():
     data = planted_texts()
-    near = Fusion(parts=PARTS).fit(data).explain(data.texts[0]).neighbours
+    near = Fusion(members=PARTS).fit(data).explain(data.texts[0]).neighbours
     assert near[0].text == data.texts[0][: len(near[0].text)]
 
 
@@ -319,15 +340,15 @@ def test_a_neural_part_keeps_its_checkpoints_below_the_run_folder(monkeypatch, t
     monkeypatch.setattr(
         GLaS, "fit_rows", lambda self, X, Y, progress: folders.append(self.run_dir) or 1 / 0
     )
-    model, heard = Fusion(parts="linear,glas", device="cpu"), Listener()
+    model, heard = Fusion(members="linear,glas", device="cpu"), Listener()
     model.run_dir = Path(tmp_path / "run")
     model.fit(planted_dataset(), progress=heard)
-    assert folders == [tmp_path / "run" / "parts" / "glas-1.run"]
+    assert folders == [tmp_path / "run" / "members" / "glas-1.run"]
     assert heard.said("glas is left out: ZeroDivisionError")
 
 
 def test_an_empty_row_gets_frequent_labels_with_their_shares():
-    model = Fusion(parts=PARTS).fit(planted_dataset())
+    model = Fusion(members=PARTS).fit(planted_dataset())
     top = model.predict(sp.csr_matrix((1, model.n_features_), dtype=np.float32), k=2)
     counts = np.sort(model.training_counts_.label_counts)[::-1]
     np.testing.assert_allclose(top.scores[0], counts[:2] / 300, rtol=1e-6)

@@ -12,13 +12,14 @@ torch = pytest.importorskip("torch")
 
 from longtail import evaluate  # noqa: E402
 from longtail.errors import ParameterError  # noqa: E402
-from longtail.models import glas_training as module  # noqa: E402
+from longtail.models.glas import network as module  # noqa: E402
 from longtail.models.glas.model import GLaS  # noqa: E402
 from longtail.models.glas.network import (  # noqa: E402
     count_together,
     glas,
     gravity,
-    laplacian,
+    margin_loss,
+    mined_margin_loss,
     similarity,
     spread_out,
 )
@@ -44,7 +45,62 @@ def V():
     return V / np.linalg.norm(V, axis=1, keepdims=True)
 
 
-def literal_similarity(Y, kind):
+@pytest.fixture
+def scored():
+    """Scores of 6 documents for 9 labels, which they carry, and one of these or −1."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(6, 9))
+    relevant = rng.random((6, 9)) < 0.3
+    relevant[2] = False
+    relevant[4, 5] = True
+    own = np.array([row.argmax() if row.any() else -1 for row in relevant])
+    return scores, own, relevant
+
+
+def as_tensors(*arrays):
+    return [torch.from_numpy(array) for array in arrays]
+
+
+def literal_margin(scores, relevant, c):
+    total = 0.0
+    for h, carried in zip(scores, relevant, strict=True):
+        for y in np.flatnonzero(carried):
+            for other in np.flatnonzero(~carried):
+                total += max(0.0, h[other] - h[y] + c)
+    return total / len(scores)
+
+
+def literal_violations(scores, relevant, own, c):
+    return [
+        [max(0.0, h[other] - h[y] + c) for other in np.flatnonzero(~carried)] if y >= 0 else []
+        for h, carried, y in zip(scores, relevant, own, strict=True)
+    ]
+
+
+def test_margin_of_one_label_is_equation_1_for_that_label(scored):
+    scores, own, relevant = scored
+    expected = sum(map(sum, literal_violations(scores, relevant, own, 0.7))) / 6
+    np.testing.assert_allclose(margin_loss(*as_tensors(*scored), 0.7), expected)
+
+
+def test_margins_of_all_labels_add_up_to_equation_1(scored):
+    scores, _, relevant = scored
+    total = 0.0
+    for y in range(9):
+        own = np.where(relevant[:, y], y, -1)
+        total += margin_loss(*as_tensors(scores, own, relevant), 0.7)
+    np.testing.assert_allclose(total, literal_margin(scores, relevant, 0.7))
+
+
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_mining_counts_the_hardest_labels(scored, k):
+    scores, own, relevant = scored
+    violations = literal_violations(scores, relevant, own, 0.7)
+    expected = sum(sum(sorted(row, reverse=True)[:k]) for row in violations) / 6
+    np.testing.assert_allclose(mined_margin_loss(*as_tensors(*scored), 0.7, k), expected)
+
+
+def literal_similarity(Y, measure):
     """Straight from the counts of documents, pair by pair."""
     n, K = Y.shape
     U = np.zeros((K, K))
@@ -59,24 +115,24 @@ def literal_similarity(Y, kind):
                 "geometric": np.sqrt(both / two * both / one),
                 "jaccard": both / (one + two - both),
                 "pmi": max(0, np.log((both / n) / (one / n * two / n)) / -np.log(both / n)),
-            }[kind]
+            }[measure]
     return U
 
 
-@pytest.mark.parametrize("kind", ["arithmetic", "geometric", "jaccard", "pmi"])
-def test_similarities_of_labels(Y, kind):
+@pytest.mark.parametrize("measure", ["arithmetic", "geometric", "jaccard", "pmi"])
+def test_similarities_of_labels(Y, measure):
     A = count_together(sp.csr_matrix(Y)).toarray()
     np.testing.assert_array_equal(A, Y.T @ Y)
-    U = similarity(torch.from_numpy(A), len(Y), kind)
-    np.testing.assert_allclose(U, literal_similarity(Y, kind), rtol=1e-5, atol=1e-7)
+    U = similarity(torch.from_numpy(A), len(Y), measure)
+    np.testing.assert_allclose(U, literal_similarity(Y, measure), rtol=1e-5, atol=1e-7)
     assert (U[3] == 0).all()  # Z is singular: a label without documents is like no other
     assert U.max() <= 1.00001
 
 
 def test_labels_that_every_document_carries():
     A = torch.full((2, 2), 5.0)
-    for kind in ("arithmetic", "geometric", "jaccard", "pmi"):
-        assert torch.equal(similarity(A, 5, kind), torch.ones(2, 2))
+    for measure in ("arithmetic", "geometric", "jaccard", "pmi"):
+        assert torch.equal(similarity(A, 5, measure), torch.ones(2, 2))
 
 
 def test_spread_out_is_equation_2(V):
@@ -94,13 +150,10 @@ def test_glas_is_equation_3(V, Y):
     np.testing.assert_allclose(glas(torch.from_numpy(V @ V.T), U), expected, rtol=1e-6)
 
 
-def test_laplacian_is_equation_4(V, Y):
-    U = literal_similarity(Y, "arithmetic")
-    expected = sum(
-        ((V[y] - V[other]) ** 2).sum() * U[y, other] for y in range(7) for other in range(7)
-    )
-    found = laplacian(torch.from_numpy(V), torch.from_numpy(U))
-    np.testing.assert_allclose(found, expected / 49)
+def literal_laplacian(V, U):
+    """Equation (4), an analysis of (3): near embeddings for labels that co-occur."""
+    distances = [[(a - b).square().sum() for b in V] for a in V]
+    return (torch.tensor(distances) * U).mean()
 
 
 def test_glas_is_laplacian_plus_spread_out_plus_a_constant(V, Y):
@@ -111,7 +164,7 @@ def test_glas_is_laplacian_plus_spread_out_plus_a_constant(V, Y):
         other = np.random.default_rng(seed).normal(size=V.shape)
         other = torch.from_numpy(other / np.linalg.norm(other, axis=1, keepdims=True))
         gram = other @ other.T
-        total = laplacian(other, U) + spread_out(gram)
+        total = literal_laplacian(other, U) + spread_out(gram)
         torch.testing.assert_close(glas(gram, U), total + constant)
 
 
@@ -180,10 +233,10 @@ def test_a_batch_of_sampled_labels(Y):
 
 
 @pytest.mark.parametrize("sampled", [0, 2])
-@pytest.mark.parametrize("kind", ["arithmetic", "geometric", "jaccard", "pmi"])
-def test_the_table_of_a_gpu_holds_what_the_blocks_hold(Y, kind, sampled):
+@pytest.mark.parametrize("measure", ["arithmetic", "geometric", "jaccard", "pmi"])
+def test_the_table_of_a_gpu_holds_what_the_blocks_hold(Y, measure, sampled):
     """A GPU keeps all similarities; the code runs on a CPU as well."""
-    task = make_task(Y, similarity=kind, sampled=sampled)
+    task = make_task(Y, similarity=measure, sampled=sampled)
     batch = task.batch(np.arange(40), np.random.default_rng(0))
     from_block = task._similarity_of(batch)
     task.has_table = True
@@ -208,9 +261,9 @@ def test_labels_are_drawn_evenly(Y):
         for loss in ("bce", "softmax", "margin", "mining")
         for sampled in (0, 5)
     ]
-    + [{"regularizer": kind} for kind in ("spread-out", "none")]
+    + [{"regularizer": name} for name in ("spread-out", "none")]
     + [{"regularizer": "gravity", "strength": 1.0}]
-    + [{"similarity": kind} for kind in ("geometric", "pmi", "jaccard")]
+    + [{"similarity": name} for name in ("geometric", "pmi", "jaccard")]
     + [
         {"embedding": "linear"},
         {"embedding": "residual"},

@@ -16,28 +16,11 @@ def planted():
     relevant = rng.random((6, 9)) < 0.3
     relevant[2] = False
     relevant[4, 5] = True
-    own = np.array([row.argmax() if row.any() else -1 for row in relevant])
-    return scores, relevant, own
+    return scores, relevant
 
 
 def as_tensors(*arrays):
     return [torch.from_numpy(array) for array in arrays]
-
-
-def literal_margin(scores, relevant, c):
-    total = 0.0
-    for h, carried in zip(scores, relevant, strict=True):
-        for y in np.flatnonzero(carried):
-            for other in np.flatnonzero(~carried):
-                total += max(0.0, h[other] - h[y] + c)
-    return total / len(scores)
-
-
-def literal_violations(scores, relevant, own, c):
-    return [
-        [max(0.0, h[other] - h[y] + c) for other in np.flatnonzero(~carried)] if y >= 0 else []
-        for h, carried, y in zip(scores, relevant, own, strict=True)
-    ]
 
 
 def literal_softmax(scores, relevant):
@@ -53,39 +36,8 @@ def literal_bce(scores, relevant):
     return -np.where(relevant, np.log(p), np.log(1 - p)).sum() / len(scores)
 
 
-def test_margin_is_equation_1(planted):
-    scores, relevant, _ = planted
-    found = losses.margin(*as_tensors(scores, relevant), 0.7)
-    np.testing.assert_allclose(found, literal_margin(scores, relevant, 0.7))
-
-
-def test_margin_of_one_label_is_equation_1_for_that_label(planted):
-    scores, relevant, own = planted
-    expected = sum(map(sum, literal_violations(scores, relevant, own, 0.7))) / 6
-    found = losses.margin_of_own(*as_tensors(scores, own, relevant), 0.7)
-    np.testing.assert_allclose(found, expected)
-
-
-def test_margins_of_all_labels_add_up_to_equation_1(planted):
-    scores, relevant, _ = planted
-    total = 0.0
-    for y in range(9):
-        own = np.where(relevant[:, y], y, -1)
-        total += losses.margin_of_own(*as_tensors(scores, own, relevant), 0.7)
-    np.testing.assert_allclose(total, literal_margin(scores, relevant, 0.7))
-
-
-@pytest.mark.parametrize("k", [1, 3, 100])
-def test_mining_counts_the_hardest_labels(planted, k):
-    scores, relevant, own = planted
-    violations = literal_violations(scores, relevant, own, 0.7)
-    expected = sum(sum(sorted(row, reverse=True)[:k]) for row in violations) / 6
-    found = losses.mined_margin(*as_tensors(scores, own, relevant), 0.7, k)
-    np.testing.assert_allclose(found, expected)
-
-
 def test_softmax_and_bce(planted):
-    scores, relevant, _ = planted
+    scores, relevant = planted
     tensors = as_tensors(scores, relevant)
     np.testing.assert_allclose(losses.softmax(*tensors), literal_softmax(scores, relevant))
     np.testing.assert_allclose(losses.bce(*tensors), literal_bce(scores, relevant))
@@ -101,7 +53,7 @@ def test_losses_over_all_labels_equal_the_plain_ones(
     """Value and all gradients, in one piece and in pieces of one or two documents."""
     monkeypatch.setitem(losses.PIECE, "cpu", piece)
     monkeypatch.setitem(losses.ALIGN, "cpu", align)
-    _, relevant, _ = planted
+    _, relevant = planted
     rng = np.random.default_rng(1)
     start = [rng.normal(size=shape) for shape in ((6, 4), (9, 4), (n_biases,))]
     pairs = [torch.from_numpy(part) for part in np.nonzero(relevant)]
@@ -119,7 +71,7 @@ def test_losses_over_all_labels_equal_the_plain_ones(
 
 
 def test_losses_over_all_labels_in_bf16_are_near(planted):
-    _, relevant, _ = planted
+    _, relevant = planted
     rng = np.random.default_rng(1)
     phi, V = (torch.tensor(rng.normal(size=(n, 8)), dtype=torch.float32) for n in (6, 9))
     phi.requires_grad_()

@@ -38,12 +38,14 @@ QUICK: dict[str, dict[str, object]] = {
         "learning_rate": 0.02,
         "device": DEVICE,
     },
-    "fusion": {"parts": "linear,knn"},
+    "fusion": {"members": "linear,knn"},
 }
-NEEDS_TORCH = {"attention-xml", "dxml", "glas", "mnn", "rank-ae"}
+
 WITHOUT_CHANCE = {"knn"}  # few documents leave nothing to a seed
 PREDICTS_THERE = {"attention-xml"} if DEVICE == "cuda" else set()  # where sums have no fixed order
-MODELS = [name for name in model_names() if name not in NEEDS_TORCH or find_spec("torch")]
+MODELS = [
+    name for name in model_names() if find_spec("torch") or not get_model_class(name).needs_torch
+]
 
 pytestmark = pytest.mark.parametrize("name", MODELS)
 
@@ -66,12 +68,12 @@ def assert_same(name, one, other):
     assert np.array_equal(one.labels, other.labels)
 
 
-def reads(name, kind):
-    return kind in get_model_class(name).reads
+def reads(name, document_type):
+    return document_type in get_model_class(name).reads
 
 
 def planted(name, **parameters):
-    """Return planted data of the kind that the model reads, rows if it can."""
+    """Return planted data of the type that the model reads, rows if it can."""
     return (planted_dataset if reads(name, "rows") else planted_texts)(**parameters)
 
 
@@ -83,13 +85,13 @@ def documents(name, X):
 
 
 class Fitted(dict):
-    """Models by name and kind, trained on planted data when first asked for."""
+    """Models by name and document type, trained on planted data when first asked for."""
 
     def __missing__(self, key):
-        name, kind = key
-        if kind == "any":
+        name, document_type = key
+        if document_type == "any":
             return self[name, "rows" if reads(name, "rows") else "texts"]
-        data = planted_dataset() if kind == "rows" else planted_texts()
+        data = planted_dataset() if document_type == "rows" else planted_texts()
         return self.setdefault(key, make(name).fit(data))
 
 
@@ -101,15 +103,15 @@ def fitted():
 
 @pytest.fixture(autouse=True)
 def _only_what_it_reads(name, request):
-    kind = request.node.callspec.params.get("kind")
-    if kind is not None and not reads(name, kind):
-        pytest.skip(f"{name} does not read {kind}")
+    document_type = request.node.callspec.params.get("document_type")
+    if document_type is not None and not reads(name, document_type):
+        pytest.skip(f"{name} does not read {document_type}")
 
 
-@pytest.mark.parametrize("kind", ["rows", "texts"])
-def test_it_learns_what_was_planted(name, kind, fitted):
-    test = planted_dataset(seed=1) if kind == "rows" else planted_texts(seed=1)
-    top = fitted[name, kind].predict(test, k=5)
+@pytest.mark.parametrize("document_type", ["rows", "texts"])
+def test_it_learns_what_was_planted(name, document_type, fitted):
+    test = planted_dataset(seed=1) if document_type == "rows" else planted_texts(seed=1)
+    top = fitted[name, document_type].predict(test, k=5)
     assert evaluate(top, test)["P@1"] > 95
     assert evaluate(top, test)["recall@5"] > 95
 
@@ -134,10 +136,10 @@ def test_the_same_seed_gives_the_same_scores(name):
     assert np.array_equal(first.scores, other.scores) == (name in WITHOUT_CHANCE)
 
 
-@pytest.mark.parametrize("kind", ["rows", "texts"])
-def test_a_saved_model_gives_identical_scores(name, kind, fitted, tmp_path):
-    test = planted_dataset(seed=1) if kind == "rows" else planted_texts(seed=1)
-    model = fitted[name, kind]
+@pytest.mark.parametrize("document_type", ["rows", "texts"])
+def test_a_saved_model_gives_identical_scores(name, document_type, fitted, tmp_path):
+    test = planted_dataset(seed=1) if document_type == "rows" else planted_texts(seed=1)
+    model = fitted[name, document_type]
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     before, after = model.predict(test), loaded.predict(test)
@@ -148,10 +150,10 @@ def test_a_saved_model_gives_identical_scores(name, kind, fitted, tmp_path):
     assert load_model(tmp_path / "again").get_parameters() == model.get_parameters()
 
 
-@pytest.mark.parametrize("kind", ["rows", "texts"])
-def test_one_document_at_a_time_gives_what_a_batch_gives(name, kind, fitted):
-    test = planted_dataset(seed=1) if kind == "rows" else planted_texts(seed=1)
-    model = fitted[name, kind]
+@pytest.mark.parametrize("document_type", ["rows", "texts"])
+def test_one_document_at_a_time_gives_what_a_batch_gives(name, document_type, fitted):
+    test = planted_dataset(seed=1) if document_type == "rows" else planted_texts(seed=1)
+    model = fitted[name, document_type]
     batch = model.predict(test)
     for i in range(0, 300, 37):
         one = model.predict(test.take(np.array([i])))
@@ -254,8 +256,8 @@ def test_k_must_be_at_least_one(name, fitted):
         fitted[name, "any"].predict(planted(name), k=0)
 
 
-@pytest.mark.parametrize("kind", ["rows"])
-def test_texts_for_a_model_of_rows(name, kind, fitted):
+@pytest.mark.parametrize("document_type", ["rows"])
+def test_texts_for_a_model_of_rows(name, document_type, fitted):
     with pytest.raises(DataError, match="trained on feature rows with 56 columns and cannot read"):
         fitted[name, "rows"].predict(["a text"])
 
@@ -265,8 +267,8 @@ def test_rows_for_a_model_of_texts(name, fitted):
         fitted[name, "texts"].predict(planted_rows()[0])
 
 
-@pytest.mark.parametrize("kind", ["rows"])
-def test_another_number_of_features(name, kind, fitted):
+@pytest.mark.parametrize("document_type", ["rows"])
+def test_another_number_of_features(name, document_type, fitted):
     with pytest.raises(DataError, match="the rows have 7 features, but the model was trained on"):
         fitted[name, "rows"].predict(sp.csr_matrix((2, 7), dtype=np.float32))
 
@@ -278,8 +280,8 @@ def test_rows_and_labels_of_different_length(name):
         make(name).fit(documents(name, X), Y[:299])
 
 
-@pytest.mark.parametrize("kind", ["rows"])
-def test_values_that_are_not_finite(name, kind, fitted):
+@pytest.mark.parametrize("document_type", ["rows"])
+def test_values_that_are_not_finite(name, document_type, fitted):
     X, Y = planted_rows()
     for value in (np.nan, np.inf):
         broken = X.copy()

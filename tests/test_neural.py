@@ -8,7 +8,7 @@ from planted import planted_dataset
 pytest.importorskip("torch", reason="training needs torch")
 
 from longtail.errors import MissingExtraError, TrainingError
-from longtail.models import neural
+from longtail.models import neural, rows
 from longtail.models.glas.model import GLaS
 from longtail.runtime.rows import view_rows
 
@@ -29,15 +29,15 @@ def test_batches_grow_with_the_documents(n_documents, size):
 
 
 def test_held_out_documents_are_the_others():
-    kept, held = neural.hold_out(10, 0.3, seed=5)
+    kept, held = rows.hold_out(10, 0.3, seed=5)
     assert len(held) == 3
     assert sorted([*kept, *held]) == list(range(10))
-    assert len(neural.hold_out(1, 0.9, seed=0)[0]) == 1, "something is left to train on"
+    assert len(rows.hold_out(1, 0.9, seed=0)[0]) == 1, "something is left to train on"
 
 
 def test_pairs_of_a_batch():
     Y = sp.csr_matrix(np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]], np.float32))
-    documents, labels = neural.pairs_of(view_rows(Y), np.array([2, 1, 0]))
+    documents, labels = rows.pairs_of(view_rows(Y), np.array([2, 1, 0]))
     assert documents.tolist() == [0, 2, 2]
     assert labels.tolist() == [1, 0, 2]
 

@@ -55,15 +55,15 @@ def test_documents_that_carry_all_labels_cannot_get_wrong_ones():
 
 def test_the_clean_fifth_chooses_the_setting():
     runs = [
-        {"model": "a", "kind": "missing", "rate": 0.2, "valid": {"P@5": score}, "test": test}
+        {"model": "a", "noise": "missing", "rate": 0.2, "valid": {"P@5": score}, "test": test}
         for score, test in ((10, "worse"), (20, "better"))
     ]
     assert [run["test"] for run in choose(runs)] == ["better"]
 
 
-def test_without_noise_one_kind_is_enough():
+def test_without_noise_one_noise_is_enough():
     runs = list_runs(["linear"], ["missing", "both"], [0.0, 0.5])
-    assert [(run["kind"], run["rate"]) for run in runs] == [
+    assert [(run["noise"], run["rate"]) for run in runs] == [
         ("missing", 0.0),
         ("missing", 0.5),
         ("both", 0.5),
@@ -75,7 +75,7 @@ def test_the_noise_study_from_end_to_end(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(noise_study.MODELS, "Rank-AE", ("rank-ae", [quick]))
     out = tmp_path / "out"
     command = [str(folder), "--out", str(out), "--models", "Rank-AE,linear", "--rates", "0,0.5"]
-    noise_study.main([*command, "--device", "cpu", "--part", "2/2"])
+    noise_study.main([*command, "--device", "cpu", "--share", "2/2"])
     noise_study.main([*command, "--device", "cpu"])
     assert len(noise_study.read_runs(out / "runs.jsonl")) == 6
     assert (out / "noise.png").stat().st_size > 10_000

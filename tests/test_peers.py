@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from planted import planted_texts
-from test_comparison import open_folder, plan_of
+from test_comparison import comparison_of, open_folder
 
 from longtail.compare.contenders import Home, find_home
 from longtail.compare.run import Run, run_all
-from longtail.compare.split import Split
+from longtail.compare.split import TrainTestSplit
 from longtail.evaluation.metrics import evaluate
 from longtail.peers import PEERS, SLOW_PEERS
 from longtail.peers.measure import count, pad
@@ -33,9 +33,9 @@ def test_a_peer_learns_planted_texts(peer, tmp_path, monkeypatch):
     if not isinstance(home, Home):
         pytest.skip(f"{peer.package} is not installed; make bench installs it")
     train, test = planted_texts(400).split(0.25)
-    split = Split(train, test, "made up")
+    split = TrainTestSplit(train, test, "made up")
     monkeypatch.setattr("longtail.compare.contenders.find_home", lambda *_: home)
-    (run,) = run_all(plan_of(split, [peer]), open_folder(tmp_path / "out"), SILENT)
+    (run,) = run_all(comparison_of(split, [peer]), open_folder(tmp_path / "out"), SILENT)
     assert isinstance(run, Run), run
     assert run.version == home.version
     assert run.top.k == 10

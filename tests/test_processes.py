@@ -6,7 +6,8 @@ torch = pytest.importorskip("torch", reason="processes exchange torch's tensors"
 
 from torch import multiprocessing  # noqa: E402
 
-from longtail.training.processes import Processes  # noqa: E402
+from longtail.errors import ParameterError  # noqa: E402
+from longtail.training.processes import Processes, join_processes  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -45,7 +46,8 @@ def average(rank, port, results):
     module = torch.nn.Linear(2, 2)
     processes.share_weights(module)
     results[f"weights {rank}"] = module.weight.tolist()
-    results[f"shared {rank}"] = processes.share({"P@1": 1.5} if rank == 0 else None)
+    results[f"shared {rank}"] = processes.share({"P@1": 1 / 3, "n": 7} if rank == 0 else None)
+    results[f"nothing {rank}"] = processes.share(None)
     torch.distributed.destroy_process_group()
 
 
@@ -62,4 +64,34 @@ def test_two_processes_agree_on_the_mean():
     expected = [[0.5] * 4, [0.5] * 4, [1, 0, 3, 3], [0, 4, 0, 0]]
     assert results[0] == results[1] == expected
     assert results["weights 0"] == results["weights 1"]
-    assert results["shared 1"] == {"P@1": 1.5}
+    assert results["shared 0"] == results["shared 1"] == {"P@1": 1 / 3, "n": 7}
+    assert results["nothing 0"] is results["nothing 1"] is None
+
+
+def test_one_process_needs_no_launcher(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert join_processes("cpu") == Processes(CPU, rank=0, count=1)
+    monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun with one process
+    assert join_processes("cpu") == Processes(CPU)
+
+
+def test_several_processes_that_cannot_find_each_other(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ParameterError) as caught:
+        join_processes("cpu")
+    assert str(caught.value) == (
+        "WORLD_SIZE says that 2 processes train together, but these variables are not set: "
+        "MASTER_ADDR, MASTER_PORT; start the processes with torchrun, or unset WORLD_SIZE to "
+        "train in one process"
+    )
+
+
+def test_processes_joined_on_gpus_do_not_train_on_cpus(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
+    with pytest.raises(ParameterError, match="were joined on cuda and cannot train on cpu"):
+        join_processes("cpu")

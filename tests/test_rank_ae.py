@@ -17,7 +17,7 @@ from longtail.models.rank_ae.model import RankAE  # noqa: E402
 from longtail.models.rank_ae.network import ranking, ranking_over_all  # noqa: E402
 from longtail.models.rank_ae.reader import (  # noqa: E402
     Options,
-    fit_curve,
+    fit_score_curve,
     read_rows,
     weigh_words,
 )
@@ -381,14 +381,14 @@ def test_scores_say_how_often_a_label_is_right():
     rng = np.random.default_rng(0)
     scores = rng.normal(3, 2, size=20_000)
     relevant = rng.random(20_000) < 1 / (1 + np.exp(-(1.5 * scores - 6)))
-    slope, shift = fit_curve(scores, relevant)
+    slope, shift = fit_score_curve(scores, relevant)
     assert slope == pytest.approx(1.5, rel=0.05)
     assert shift == pytest.approx(-6, rel=0.05)
 
 
 @pytest.mark.parametrize("relevant", [[True, True], [False, False], [True, False]])
 def test_the_curve_rises_whatever_it_is_given(relevant):
-    slope, shift = fit_curve(np.array([1.0, 2.0]), np.array(relevant))
+    slope, shift = fit_score_curve(np.array([1.0, 2.0]), np.array(relevant))
     assert 0 < slope < 100
     assert np.isfinite(shift)
 

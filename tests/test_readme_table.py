@@ -1,42 +1,52 @@
 """README's results table, from the results of comparisons."""
 
 import json
+from dataclasses import replace
 
 from test_comparison import LINEAR, made_up_run, make_split, results_of
 
-from bench.readme_table import main, readme_tables
+from bench.readme_table import main, readme_table
 from longtail.compare.run import Failure
 from longtail.peers import OURS, Contender
 
 
 def results(name):
+    """Return results in which linear is best, a peer second, and fusion has failed."""
     split = make_split(300)
-    failed = Failure(Contender("text only", OURS, "x", LINEAR), "1", 0, "cannot read rows")
-    found = results_of(
-        made_up_run("good", split, 0.1), made_up_run("bad", split, 0.7), failed, split=split
-    )
+    failed = Failure(Contender("fusion", OURS, "x", LINEAR), "1", 0, "out of memory")
+    peers = [
+        replace(made_up_run(name, split, wrong), contender=Contender(name, "omikuji", "x"))
+        for name, wrong in (("omikuji parabel", 0.7), ("omikuji bonsai", 0.4))
+    ]
+    knn = made_up_run("knn", split, 0.0)
+    found = results_of(failed, made_up_run("linear", split, 0.1), knn, *peers, split=split)
     found["data"]["name"] = name
     return found
 
 
-def test_the_best_is_bold_and_a_failure_has_a_note():
-    table = readme_tables([results("one"), results("two")])
+def read_cells(table):
     rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in row] for row in rows]
-    assert cells[0] == ["method", "one (12 labels)", "two (12 labels)"]
-    assert [row[0] for row in cells[2:5]] == ["`good`", "`bad`", "`text only`"]
-    assert cells[2][1].startswith("**")
-    assert "**" not in cells[3][1]
-    assert cells[2][1].endswith("1.0 s · 10/s · 1.00 ms")
-    assert cells[4][1:] == ["–", "–"]
-    assert "- one: text only: cannot read rows" in table
-    assert "ms" not in readme_tables([results("one")], times=False).partition("PSP")[0]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_a_row_a_data_set_and_the_best_of_each_cut_in_bold():
+    table = readme_table([results("one"), results("two")])
+    headings, _, one, two = read_cells(table)
+    assert headings == ["data set", "documents", "labels", "`fusion`", "`linear`", "best peer"]
+    assert one[:4] == ["one", "225 / 75", "12", "–"]
+    assert two[0] == "two"
+    first = results("one")["methods"][1]["metrics"]["P@1"]["value"]
+    assert one[4].startswith(f"**{first:.1f}** / **")  # knn is better, but has no column
+    assert one[5].endswith("(omikuji bonsai)")
+    assert "**" not in one[5]
+    assert "- one: fusion: out of memory" in table
+    assert "- one: `c`" in table
 
 
 def test_what_is_there_is_printed_without_running(tmp_path, capsys):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "results.json").write_text(json.dumps(results("one")))
     main([str(tmp_path / "x" / "one"), "--out", str(tmp_path), "--print", "--leave-out", "debian"])
-    assert "one (12 labels)" in capsys.readouterr().out
+    assert "| one " in capsys.readouterr().out
     main(["--out", str(tmp_path), "--print", "--", "--budget", "1m"])
     assert capsys.readouterr().out == "There are no results yet.\n"

@@ -59,7 +59,7 @@ def test_every_model_gets_a_row_for_each_group(tmp_path, capsys) -> None:
 
 def test_data_without_a_test_part(tmp_path) -> None:
     write_dataset(planted_dataset(), tmp_path / "data.txt")
-    with pytest.raises(SystemExit, match="has no test part"):
+    with pytest.raises(SystemExit, match="has no test split"):
         main([str(tmp_path / "data.txt")])
 
 

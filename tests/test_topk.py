@@ -1,4 +1,5 @@
 import numpy as np
+import scipy.sparse as sp
 
 from longtail.topk import NO_LABEL, TopK
 
@@ -49,3 +50,17 @@ def test_above_drops_labels_below_the_threshold():
     assert kept.labels.tolist() == [[2, 0, NO_LABEL], [1, NO_LABEL, NO_LABEL]]
     np.testing.assert_allclose(kept.scores, [[0.9, 0.25, 0], [0.5, 0, 0]])
     assert list(make_top().above(0.95).named(["beer", "wine", "tea"])) == [[], []]
+
+
+def test_without_removes_pairs_and_the_labels_below_move_up():
+    pairs = sp.csr_matrix(np.array([[0, 0, 1], [0, 0, 1]], dtype=np.float32))
+    left = make_top().without(pairs, 3)
+    assert left.labels.tolist() == [[0, 1, NO_LABEL], [1, NO_LABEL, NO_LABEL]]
+    np.testing.assert_allclose(left.scores, [[0.25, 0.1234567, 0], [0.5, 0, 0]])
+    assert (left.labels.dtype, left.scores.dtype) == (np.int32, np.float32)
+    assert make_top().without(pairs, 1).labels.tolist() == [[0], [1]]
+
+
+def test_without_leaves_labels_alone_that_the_pairs_do_not_cover():
+    pairs = sp.csr_matrix(np.array([[0, 0], [1, 0]], dtype=np.float32))  # key of (0, 2) is (1, 0)
+    assert make_top().without(pairs, 3).labels.tolist() == make_top().labels.tolist()

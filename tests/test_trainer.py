@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs torch")
-pytest.importorskip("accelerate", reason="the trainer needs accelerate")
 
-from planted_task import PLAN, PlantedTask, weights  # noqa: E402
+from planted_task import CONFIG, PlantedTask, weights  # noqa: E402
 
 from longtail.errors import ParameterError, TrainingError  # noqa: E402
-from longtail.training.loop import TrainingConfig, choose_device, limit_gradients, train  # noqa: E402
+from longtail.training.config import TrainingConfig  # noqa: E402
+from longtail.training.loop import limit_gradients, train  # noqa: E402
+from longtail.training.processes import choose_device  # noqa: E402
 
 SCRIPT = Path(__file__).parent / "planted_task.py"
 
 
-def train_on_cpu(task, plan=PLAN, **options):
-    return train(task, plan, device="cpu", **options)
+def train_on_cpu(task, config=CONFIG, **options):
+    return train(task, config, device="cpu", **options)
 
 
 def assert_same(first, second):
@@ -48,7 +49,7 @@ class Recorder:
 
 def test_it_learns_what_is_planted():
     task = PlantedTask(n=400)
-    history = train_on_cpu(task, replace(PLAN, epochs=20, learning_rate=0.05))
+    history = train_on_cpu(task, replace(CONFIG, epochs=20, learning_rate=0.05))
     assert history.best["P@1"] > 90
     assert history.n_steps == 20 * 10
     assert not task.module.training
@@ -76,7 +77,7 @@ def test_every_document_comes_once_an_epoch():
     task, seen = PlantedTask(n=101), []
     build = task.batch
     task.batch = lambda rows, rng: seen.extend(rows) or build(rows, rng)
-    train_on_cpu(task, replace(PLAN, epochs=2))
+    train_on_cpu(task, replace(CONFIG, epochs=2))
     assert sorted(seen[:101]) == sorted(seen[101:]) == list(range(101))
     assert seen[:101] != seen[101:]
 
@@ -105,7 +106,7 @@ def test_the_learning_rate_reaches_every_group():
     task.on_loss = lambda step, loss: (
         rates.append([each.param_groups[0]["lr"] for each in optimizers]) or loss
     )
-    train_on_cpu(task, replace(PLAN, epochs=1, warmup=0.0, schedule="linear"))
+    train_on_cpu(task, replace(CONFIG, epochs=1, warmup=0.0, schedule="linear"))
     np.testing.assert_allclose(rates, [[0.02 * (1 - i / 6), 0.01 * (1 - i / 6)] for i in range(6)])
 
 
@@ -141,22 +142,22 @@ def scripted(values):
 
 def test_the_best_weights_come_back():
     task, seen = scripted([10, 30, 20])
-    history = train_on_cpu(task, replace(PLAN, metric="P@1", validate_every=None))
+    history = train_on_cpu(task, replace(CONFIG, metric="P@1", validate_every=None))
     assert (history.best, history.best_step) == ({"P@1": 30, "nDCG@5": -30}, 12)
     assert_same(weights(task), seen[1])
 
 
 def test_the_metric_decides_what_is_best():
     task, seen = scripted([10, 30, 20])
-    history = train_on_cpu(task, replace(PLAN, metric="nDCG@5", validate_every=None))
+    history = train_on_cpu(task, replace(CONFIG, metric="nDCG@5", validate_every=None))
     assert history.best_step == 6
     assert_same(weights(task), seen[0])
 
 
 def test_patience_ends_training():
     task, seen = scripted([10, 30, 20, 30, 40])
-    plan = replace(PLAN, metric="P@1", patience=2, validate_every=1)
-    history = train_on_cpu(task, plan)
+    config = replace(CONFIG, metric="P@1", patience=2, validate_every=1)
+    history = train_on_cpu(task, config)
     assert history.stopped_early
     assert history.n_steps == 4
     assert_same(weights(task), seen[1])
@@ -167,7 +168,7 @@ def test_without_validation_the_last_weights_stay():
     task.validate = lambda: last.update(
         {name: array.copy() for name, array in weights(task).items()}
     )
-    history = train_on_cpu(task, replace(PLAN, averaging=None, patience=1))
+    history = train_on_cpu(task, replace(CONFIG, averaging=None, patience=1))
     assert history.best is None
     assert history.n_steps == 18
     assert_same(weights(task), last)
@@ -177,9 +178,9 @@ def test_the_mean_of_the_late_weights():
     plain, averaged, passed = PlantedTask(), PlantedTask(), []
     plain.validate = lambda: passed.append(weights(plain)["output.weight"].copy())
     averaged.validate = lambda: None
-    plan = replace(PLAN, averaging=None, validate_every=1)
-    train_on_cpu(plain, plan)
-    train_on_cpu(averaged, replace(PLAN, averaging="mean", averaging_start=0.5))
+    config = replace(CONFIG, averaging=None, validate_every=1)
+    train_on_cpu(plain, config)
+    train_on_cpu(averaged, replace(CONFIG, averaging="mean", averaging_start=0.5))
     # 18 steps: the mean begins at step 9 and takes every second one
     expected = np.mean([passed[step - 1] for step in (10, 12, 14, 16, 18)], axis=0)
     np.testing.assert_allclose(weights(averaged)["output.weight"], expected, rtol=1e-5, atol=1e-7)
@@ -191,7 +192,7 @@ def test_bf16_on_a_cpu_trains_too():
     task.on_loss = lambda step, loss: (
         dtypes.add(task.module.output(torch.ones(1, 16)).dtype) or loss
     )
-    history = train_on_cpu(task, replace(PLAN, precision="bf16"))
+    history = train_on_cpu(task, replace(CONFIG, precision="bf16"))
     assert dtypes == {torch.bfloat16}
     assert weights(task)["output.weight"].dtype == np.float32
     assert history.best["P@1"] > 0
@@ -282,11 +283,11 @@ def test_resuming_a_finished_run_returns_its_weights(tmp_path):
 
 
 def test_resuming_a_run_that_was_out_of_patience(tmp_path):
-    plan = replace(PLAN, metric="P@1", patience=1, validate_every=1)
+    config = replace(CONFIG, metric="P@1", patience=1, validate_every=1)
     task, _ = scripted([10, 5])
-    train_on_cpu(task, plan, run_dir=tmp_path)
+    train_on_cpu(task, config, run_dir=tmp_path)
     again, _ = scripted([])
-    history = train_on_cpu(again, plan, run_dir=tmp_path, resume=True)
+    history = train_on_cpu(again, config, run_dir=tmp_path, resume=True)
     assert history.stopped_early
     assert_same(weights(task), weights(again))
 
@@ -311,7 +312,7 @@ def test_resuming_another_run_says_what_differs(tmp_path):
     with pytest.raises(ParameterError) as error:
         train_on_cpu(
             PlantedTask(),
-            replace(PLAN, learning_rate=0.5),
+            replace(CONFIG, learning_rate=0.5),
             run_dir=tmp_path,
             resume=True,
             fingerprint={"data": "b2", "dim": 8},
@@ -367,7 +368,7 @@ def test_a_loss_that_is_no_number_stops_before_it_does_harm():
     task, good = PlantedTask(), PlantedTask()
     task.on_loss = spoil_at(8)
     good.validate = task.validate = lambda: None
-    history = train_on_cpu(task, replace(PLAN, averaging=None))
+    history = train_on_cpu(task, replace(CONFIG, averaging=None))
     assert history.problem == (
         "the loss became nan at step 8 of 18 (epoch 2); the weights from before that step are "
         "kept; try a smaller learning rate"
@@ -375,14 +376,14 @@ def test_a_loss_that_is_no_number_stops_before_it_does_harm():
     assert history.n_steps == 7
     good.on_loss = lambda step, loss: loss if step < 8 else 1 / 0
     with pytest.raises(ZeroDivisionError):
-        train_on_cpu(good, replace(PLAN, averaging=None))
+        train_on_cpu(good, replace(CONFIG, averaging=None))
     assert_same(weights(task), weights(good))
 
 
 def test_the_best_weights_are_those_kept_when_the_loss_breaks():
     task = PlantedTask()
     task.on_loss = spoil_at(8)
-    history = train_on_cpu(task, replace(PLAN, averaging=None))
+    history = train_on_cpu(task, replace(CONFIG, averaging=None))
     assert "at step 8 of 18 (epoch 2); the best weights, those of step 4, are kept" in (
         history.problem
     )
@@ -400,7 +401,7 @@ def test_weights_that_give_no_loss_are_left_for_the_checkpoint_before(tmp_path):
 
     task.on_loss = explode
     history = train_on_cpu(
-        task, replace(PLAN, averaging=None), run_dir=tmp_path, checkpoint_seconds=0
+        task, replace(CONFIG, averaging=None), run_dir=tmp_path, checkpoint_seconds=0
     )
     assert "the weights of step 4 are kept" in history.problem
     assert all(np.isfinite(array).all() for array in weights(task).values())
@@ -449,7 +450,7 @@ def test_a_plan_out_of_range(name, value, message):
 
 def test_a_metric_that_validation_lacks():
     with pytest.raises(ParameterError) as error:
-        train_on_cpu(PlantedTask(), replace(PLAN, metric="P@7"))
+        train_on_cpu(PlantedTask(), replace(CONFIG, metric="P@7"))
     assert str(error.value) == (
         "The 'metric' parameter of training must be one of P@1, nDCG@5. Got 'P@7' instead."
     )
@@ -465,4 +466,4 @@ def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto") == torch.device("cpu")
     with pytest.raises(ParameterError, match=r"^there is no GPU to train on: .*--device cpu"):
-        train(PlantedTask(), PLAN, device="cuda")
+        train(PlantedTask(), CONFIG, device="cuda")

@@ -1,9 +1,6 @@
-"""`longtail compare`: train several methods on the same documents, and write one report of them."""
+"""`longtail compare`: train several methods on the same documents and write one report."""
 
-import json
 import sys
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,18 +10,18 @@ import typer
 from longtail.cli.exits import if_interrupted
 from longtail.cli.progress import Bars, Lines
 from longtail.cli.settings import parse_pairs
-from longtail.errors import LongtailError, ParameterError, suggest
+from longtail.errors import LongtailError, ParameterError
 
 if TYPE_CHECKING:
-    from longtail.compare.contenders import Missing
     from longtail.compare.folder import ReportFolder
-    from longtail.compare.run import Plan
 
 Device = Literal["auto", "cpu", "cuda"]
 
 
 def compare(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A file or folder; both its parts.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A file or folder; both its splits.")
+    ],
     models: Annotated[
         str,
         typer.Option(
@@ -38,8 +35,8 @@ def compare(
         float | None,
         typer.Option(
             metavar="FRACTION",
-            help="Measure on so many of the training documents instead of the test part; "
-            "0.2 if there is none.",
+            help="Measure on this share of the training documents, not on the test split; "
+            "0.2 if there is no test split.",
         ),
     ] = None,
     seeds: Annotated[
@@ -61,7 +58,7 @@ def compare(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="For models that plan their time, such as 10m."),
+        typer.Option(metavar="TIME", help="Training time for models that plan it, such as 10m."),
     ] = None,
     timeout: Annotated[
         float | None,
@@ -69,7 +66,7 @@ def compare(
     ] = None,
     device: Annotated[
         Device | None,
-        typer.Option(help="Where to train models that torch trains; a GPU if there is one."),
+        typer.Option(help="Where torch trains; a GPU if there is one."),
     ] = None,
     propensity: Annotated[
         str,
@@ -84,7 +81,7 @@ def compare(
         bool, typer.Option("--keep-models", help="Keep the trained models in REPORT/models.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a comparison, or add methods to it.")
+        bool, typer.Option("--resume", help="Continue a comparison, or add methods to it.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the comparison that is in --out.")
@@ -92,44 +89,46 @@ def compare(
 ) -> None:
     """Compare models, and peers, on the same documents.
 
-    Every method is trained in a process of its own on the training part of DATA and measured on its
-    test part. REPORT gets report.html (one page that works offline), table.md, results.json and
-    the predictions of every method. A method that fails is a line in the report. What was
-    interrupted goes on with --resume, which also takes further models.
+    Every method is trained in its own process on the training split of DATA and measured on the
+    test split. REPORT gets report.html (one page that works offline), table.md, results.json and
+    the predictions of every method. A method that fails is reported, and the others go on.
+    --resume continues after an interruption; it also accepts more models.
     """
-    from longtail.compare.contenders import find_entrants, parse_models, text_settings
-    from longtail.compare.folder import ReportFolder
-    from longtail.compare.run import Plan
-    from longtail.compare.split import read_split
-    from longtail.evaluation.metrics import PROPENSITIES
-    from longtail.runtime.parallel import n_threads, set_threads
+    from longtail.compare.recipe import compare, open_folder, prepare
 
-    _check_options(valid, timeout, propensity, PROPENSITIES)
-    all_seeds, pairs = _parse_seeds(seeds), parse_pairs(settings or [])
-    contenders = parse_models(models, pairs, {"device": device, "budget": budget})
-    entrants, missing = find_entrants(contenders, peers=peers, environments=peers_from)
-    for each in missing:
-        typer.echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
-    set_threads(threads)
-    split = read_split(data, valid)
-    folder = ReportFolder(out)
-    folder.open(_identity(split), resume=resume, overwrite=overwrite)
-    plan = Plan(
-        split=split,
-        entrants=entrants,
-        seeds=all_seeds,
-        threads=n_threads(),
+    comparison = prepare(
+        data,
+        models,
+        valid=valid,
+        seeds=_parse_seeds(seeds),
+        peers=peers,
+        peers_from=peers_from,
+        settings=parse_pairs(settings or []),
+        budget=budget,
         timeout=timeout,
-        tfidf=text_settings(pairs),
+        device=device,
+        propensity=propensity,
+        threads=threads,
         keep_models=keep_models,
     )
-    with if_interrupted(lambda: _say_what_is_kept(folder)):
-        results = _compare(plan, folder, data, missing, propensity)
+    for each in comparison.missing:
+        typer.echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
+    folder = open_folder(out, comparison, resume=resume, overwrite=overwrite)
+    bars = ComparisonBars(comparison.n_runs) if sys.stderr.isatty() else None
+    with if_interrupted(lambda: _say_what_is_kept(folder)), bars or Lines() as progress:
+        results = compare(
+            comparison,
+            folder,
+            data,
+            command=join(["longtail", *sys.argv[1:]]),
+            progress=progress,
+            after_run=bars.finish_run if bars else lambda: None,
+        )
     _conclude(results, out)
 
 
-class Whole(Bars):
-    """The bar of the comparison as a whole, and below it that of the stage at hand."""
+class ComparisonBars(Bars):
+    """A bar for the whole comparison, and below it one for the current stage."""
 
     def __init__(self, n_runs: int) -> None:
         super().__init__()
@@ -140,29 +139,15 @@ class Whole(Bars):
         self._bars.advance(self._whole)
 
     def _finish(self) -> None:
-        """Remove the bar of a stage that is over: there are too many for all to stay."""
+        """Remove the bar of a finished stage: there are too many to keep them all."""
         if self._task is not None:
             self._bars.remove_task(self._task)
         self._task = None
 
 
-def _check_options(
-    valid: float | None, timeout: float | None, propensity: str, propensities: Any
-) -> None:
-    if valid is not None and not 0 < valid < 1:
-        raise ParameterError(f"--valid must be above 0 and below 1. Got {valid:g} instead.")
-    if timeout is not None and timeout <= 0:
-        raise ParameterError(f"--timeout must be above 0. Got {timeout:g} instead.")
-    if propensity not in propensities:
-        raise ParameterError(
-            f"--propensity must be one of {', '.join(propensities)}. "
-            f"Got '{propensity}' instead{suggest(propensity, propensities)}"
-        )
-
-
 def _parse_seeds(text: str) -> list[int]:
     try:
-        seeds = [int(part) for part in text.split(",")]
+        seeds = [int(seed) for seed in text.split(",")]
     except ValueError:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**32 for seed in seeds):
@@ -173,66 +158,19 @@ def _parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _identity(split: Any) -> dict[str, Any]:
-    """Return what must be the same for a comparison to be gone on with."""
-    described = split.describe()
-    return {"format": 1, "origin": described["origin"], "sha256": described["sha256"]}
-
-
-def _compare(
-    plan: "Plan", folder: "ReportFolder", data: Path, missing: "list[Missing]", propensity: str
-) -> dict[str, Any]:
-    """Run everything and write the report."""
-    from longtail.compare.folder import RESULTS, write_whole
-    from longtail.compare.machine import describe
-    from longtail.compare.report.html import write_page
-    from longtail.compare.results import assemble
-    from longtail.compare.run import run_all
-    from longtail.compare.split import checksum_files
-    from longtail.compare.table import write_table
-
-    began, started = time.perf_counter(), datetime.now(UTC)
-    n_runs = len(plan.entrants) * len(plan.seeds)
-    with Whole(n_runs) if sys.stderr.isatty() else Lines() as progress:
-        runs = []
-        for run in run_all(plan, folder, progress):
-            runs.append(run)
-            if isinstance(progress, Whole):
-                progress.finish_run()
-        progress.stage("comparing", 0)
-        results = assemble(runs, plan.split, propensity)
-        results |= {
-            "command": join(["longtail", *sys.argv[1:]]),
-            "date": started.strftime("%Y-%m-%d %H:%M UTC"),
-            "seconds": round(time.perf_counter() - began, 1),
-            "seeds": list(plan.seeds),
-            "depth": plan.depth,
-            "data": {"name": data.resolve().name, **plan.split.describe()},
-            "files": checksum_files(data),
-            "machine": describe(plan.threads),
-            "missing": [each._asdict() for each in missing],
-        }
-    write_whole(folder.path / RESULTS, json.dumps(results, indent=1, ensure_ascii=False))
-    write_whole(folder.path / "table.md", write_table(results))
-    write_whole(folder.path / "report.html", write_page(results))
-    return results
-
-
 def _say_what_is_kept(folder: "ReportFolder") -> str:
     n = len(list(folder.path.glob("runs/*/*/run.json")))
     runs = "no run is" if not n else "1 run is" if n == 1 else f"{n} runs are"
-    return f"{runs} finished in {folder.path}; the same command with --resume goes on from there."
+    return f"{runs} finished in {folder.path}; the same command with --resume continues there."
 
 
 def _conclude(results: dict[str, Any], out: Path) -> None:
-    """Show the table, say what can be said of it, and where the report is."""
+    """Show the tables, who is ahead, and where the report is."""
     from longtail.cli.show import comparison_tables, show
     from longtail.compare.table import finished, summarize
 
     if not finished(results):
-        raise LongtailError(
-            f"no method has finished; what is known of each is in {out}/report.html"
-        )
+        raise LongtailError(f"no method has finished; {out}/report.html says why")
     show(*comparison_tables(results))
     for metric in ("P@1", "P@5", "PSP@5"):
         for sentence in summarize(results, metric):

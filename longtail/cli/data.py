@@ -30,7 +30,7 @@ def info(
     ] = None,
 ) -> None:
     """Show counts, frequency bands and problems."""
-    from longtail.cli.show import description_parts, show
+    from longtail.cli.show import description_blocks, show
     from longtail.data import load
     from longtail.data.describe import describe
 
@@ -38,7 +38,7 @@ def info(
     description = describe(load(data))
     write_json(description.as_dict(), json)
     if json != "-":
-        show(*description_parts(description))
+        show(*description_blocks(description))
 
 
 @app.command()

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from longtail.cli.evaluate import measure
 from longtail.cli.exits import if_interrupted
-from longtail.cli.train import fit_with_progress
+from longtail.cli.progress import show_progress
 from longtail.errors import DataError
 
 DEMO_MODEL = "linear"  # done in seconds; what `train` takes by itself needs minutes
@@ -27,6 +26,7 @@ def demo(
     from longtail.cli.show import example_lines, metric_table, show
     from longtail.data.debian import load_debian
     from longtail.models import get_model_class
+    from longtail.recipe import evaluate_model
     from longtail.runtime.store import check_writable
 
     check_writable(out, overwrite=True)
@@ -39,10 +39,12 @@ def demo(
     )
     began = time.perf_counter()
     with if_interrupted(f"no model was saved and {out} is as it was before."):
-        model = fit_with_progress(get_model_class(DEMO_MODEL)(), train)
+        with show_progress() as progress:
+            model = get_model_class(DEMO_MODEL)().fit(train, progress=progress)
         seconds = time.perf_counter() - began
         model.save(out, overwrite=True)
-    report, top = measure(model, test)
+    with show_progress() as progress:
+        report, top = evaluate_model(model, test, progress=progress)
     show(f"Trained the {model.name} model in {seconds:.1f} s.", "")
     show(metric_table(report, title=f"On the {len(test):,} test documents, in percent"))
     show(*example_lines(test, top, _choose_examples(len(test))))

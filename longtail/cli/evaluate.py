@@ -1,8 +1,7 @@
 """`longtail evaluate`: how good a saved model is on documents whose labels are known."""
 
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,13 +10,7 @@ from longtail.cli.progress import show_progress
 from longtail.errors import DataError, ParameterError, suggest
 
 if TYPE_CHECKING:
-    from longtail.data import Dataset
-    from longtail.evaluation.metrics import TrainingCounts
     from longtail.models.base import Model
-    from longtail.topk import TopK
-
-K = 5  # the metrics go up to @5, and the calibration error is about as many
-BATCH = 4096  # documents predicted between two moves of the progress bar
 
 
 def evaluate(
@@ -57,10 +50,11 @@ def evaluate(
     and precision, recall and F1 of the labels above a threshold, `auto` unless given.
     """
     from longtail.cli.reliability import check_reliability, write_reliability
-    from longtail.cli.show import band_table, metric_table, probability_parts, show
+    from longtail.cli.show import band_table, metric_table, probability_blocks, show
     from longtail.data import load
     from longtail.evaluation.metrics import PROPENSITIES, evaluate_bands
     from longtail.models import load_model
+    from longtail.recipe import evaluate_model
     from longtail.runtime.parallel import set_threads
 
     if propensity not in PROPENSITIES:
@@ -78,7 +72,8 @@ def evaluate(
     test = (parts.train if parts.test is None else parts.test).align(fitted.label_names_)
     if not len(test):
         raise DataError("there is no document to evaluate on", path=data)
-    report, top = measure(fitted, test, propensity, least)
+    with show_progress() as progress:
+        report, top = evaluate_model(fitted, test, propensity, least, progress)
     write_reliability(reliability, top, test.Y, f"{fitted.name} on {len(test):,} documents")
     write_json(report, json)
     if json == "-":
@@ -86,7 +81,7 @@ def evaluate(
     n = int(report["n_documents"])
     show(metric_table(report, title=f"{fitted.name} on {n:,} documents, in percent"))
     show(band_table(evaluate_bands(top, test, fitted.training_counts_)))
-    show(*probability_parts(report, calibrated=fitted.calibration_ is not None))
+    show(*probability_blocks(report, calibrated=fitted.calibration_ is not None))
     show(f"{n:,} documents labelled in {report['seconds']:.2f} s")
 
 
@@ -105,57 +100,3 @@ def parse_threshold(given: str) -> float | str:
         return float(given)
     except ValueError:
         return given
-
-
-def measure(
-    model: "Model", test: "Dataset", propensity: Any = "default", threshold: float | None = None
-) -> tuple[dict[str, float], "TopK"]:
-    """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
-    began = time.perf_counter()
-    calibration = model.calibration_
-    k = K if calibration is None else max(K, calibration.depth)
-    top = predict_with_progress(model, test, k)
-    seconds = time.perf_counter() - began
-    report = report_on(top, test, model.training_counts_, propensity, threshold)
-    return {**report, "seconds": round(seconds, 3)}, top
-
-
-def report_on(
-    top: "TopK",
-    test: "Dataset",
-    counts: "TrainingCounts",
-    propensity: Any = "default",
-    threshold: float | None = None,
-) -> dict[str, float]:
-    """Return all metrics; those of a threshold only with one."""
-    from longtail.evaluation.calibration import error_of_first
-    from longtail.evaluation.metrics import evaluate, evaluate_given
-
-    report = evaluate(top, test, train=counts, propensity=propensity)
-    report["ECE"] = round(error_of_first(top, test.Y), 5)
-    if threshold is not None:
-        report["threshold"] = threshold
-        report |= evaluate_given(top.above(threshold), test.Y)
-    return report
-
-
-def predict_with_progress(
-    model: "Model", documents: "Dataset", k: int = K, *, calibrated: bool = True
-) -> "TopK":
-    """Predict the labels of `documents` in batches, under a progress bar."""
-    import numpy as np
-
-    from longtail.topk import TopK
-
-    n = len(documents)
-    batches = []
-    with show_progress() as progress:
-        progress.stage("labelling", n)
-        for start in range(0, n, BATCH):
-            rows = np.arange(start, min(start + BATCH, n))
-            batches.append(model.predict(documents.take(rows), k, calibrated=calibrated))
-            progress.advance(len(rows))
-    return TopK(
-        np.concatenate([top.labels for top in batches]),
-        np.concatenate([top.scores for top in batches]),
-    )

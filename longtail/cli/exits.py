@@ -8,16 +8,18 @@
 """
 
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
 
-from longtail.cli.ctrl_c import remember_ctrl_c
 from longtail.errors import LongtailError, ParameterError, suggest
 
 BUG, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
@@ -140,3 +142,37 @@ def quit_now(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+# -- Ctrl-C that is not lost ------------------------------------------------------------------
+
+# Python raises KeyboardInterrupt wherever it happens to be, and has to drop it inside a finalizer
+# or a callback. So a press is also remembered, and the next step of the progress stops the work.
+
+_presses: list[int] = []
+
+
+@contextmanager
+def remember_ctrl_c() -> Iterator[None]:
+    """Remember presses inside, unless Ctrl-C means something else than usual."""
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, _press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _presses.clear()
+
+
+def _press(number: int, frame: FrameType | None) -> None:
+    _presses.append(number)
+    raise KeyboardInterrupt
+
+
+def stop_if_pressed() -> None:
+    """Raise KeyboardInterrupt if there was one that has been lost."""
+    if _presses:
+        raise KeyboardInterrupt

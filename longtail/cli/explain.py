@@ -1,4 +1,4 @@
-"""`longtail explain`: which words of a text weigh how much, in general or for one label."""
+"""`longtail explain`: the weight of each word of a text, in general or for one label."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from longtail.evaluation.explanation import Explanation
 
 SHOWN = 10  # words in the table
-VOTES = "The label's place in each part's list, its score there, and what asking that part adds."
 
 
 def explain(
@@ -35,11 +34,11 @@ def explain(
         bool, typer.Option("--overwrite", help="Replace the file --html if it exists.")
     ] = False,
 ) -> None:
-    """Show which words of a text a model looks at; the darker, the heavier.
+    """Show which words of a text matter to a model; darker words have a larger weight.
 
-    With --label: orange words speak for the label, blue ones against it. knn also shows the
-    training documents that are nearest, or the nearest that carry the label; fusion shows which
-    part voted for what.
+    With --label: orange words speak for the label, blue words against it. knn also shows the
+    nearest training documents, or with --label the nearest that have the label. fusion shows what
+    each member predicts.
     """
     check_output(html, "--html", overwrite=overwrite)
     check_json(json)
@@ -51,7 +50,7 @@ def explain(
         text = sys.stdin.read()
     found = fitted.explain(text, label)
     if not found.terms and not found.neighbours:
-        raise DataError("the model knows no word of this text, so that there is nothing to explain")
+        raise DataError("the model knows no word of this text, so there is nothing to explain")
     labels = next(fitted.predict([text]).named(fitted.label_names_))
     if html is not None:
         with open_output(html) as file:
@@ -62,34 +61,35 @@ def explain(
 
 
 def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
-    """Print the predicted labels, the marked text, its heaviest words and what it is near to."""
+    """Print the predicted labels, the marked text, its heaviest words and its neighbours."""
     from rich.console import Console
 
     from longtail.cli.show import clean, neighbour_table, show, term_table, vote_table
+    from longtail.evaluation.explanation import VOTE_NOTE
 
     show("Labels: " + ", ".join(f"{clean(each['label'])} {each['score']:.2f}" for each in labels))
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
     console.print(_mark(found))
     if found.votes:
-        show("", vote_table(found.votes), VOTES)
+        show("", vote_table(found.votes), VOTE_NOTE)
     if found.terms:
         show("", term_table(found.terms[:SHOWN], found.label))
-    if found.own:
-        show(*map(clean, found.own_lines()))
+    if found.member_terms:
+        show(*map(clean, found.member_lines()))
     if found.neighbours:
         show("", neighbour_table(found.neighbours))
 
 
 def _mark(found: "Explanation") -> "Text":
-    """Return the text, black on white whatever the terminal, heavy words on a darker ground."""
+    """Return the text in black on white, on any terminal; heavy words have a darker background."""
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text
 
-    from longtail.evaluation.explanation import colour
+    from longtail.evaluation.explanation import get_color
 
     marked = Text()
     for piece, shade in found.shades():
         printable = "".join(char if char.isprintable() else " " for char in piece)
-        marked.append(printable, Style(color="#000000", bgcolor=Color.from_rgb(*colour(shade))))
+        marked.append(printable, Style(color="#000000", bgcolor=Color.from_rgb(*get_color(shade))))
     return marked

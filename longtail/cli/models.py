@@ -1,10 +1,7 @@
 """`longtail models`: every model, when to choose it, and its parameters with their defaults."""
 
 import inspect
-import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,16 +9,7 @@ from longtail.cli.output import check_json, write_json
 
 if TYPE_CHECKING:
     from longtail.models.base import Model
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One keyword of a model's constructor."""
-
-    name: str
-    type: str
-    default: Any
-    description: str
+    from longtail.runtime.settings import Setting
 
 
 def models(
@@ -52,31 +40,14 @@ def models(
         show(preset_table(model.presets))
 
 
-def list_parameters(model: "type[Model]") -> list[Parameter]:
-    """Return the parameters of a model, and of its features, as the constructors have them."""
+def list_parameters(model: "type[Model]") -> "list[Setting]":
+    """Return the parameters of a model, then those of its features as `tfidf.NAME`."""
+    from longtail.runtime.settings import settings_of
     from longtail.text.tfidf import Tfidf
 
-    own = [each for each in _read_signature(model, "") if each.name != "tfidf"]
-    return own + _read_signature(Tfidf, "tfidf.")
-
-
-def _read_signature(source: type, prefix: str) -> list[Parameter]:
-    described = dict(_read_args(inspect.getdoc(source) or ""))
-    return [
-        Parameter(
-            name=prefix + each.name,
-            type=inspect.formatannotation(each.annotation).replace("typing.", ""),
-            default=each.default,
-            description=described.get(each.name, "") + _name_choices(each.annotation),
-        )
-        for each in inspect.signature(source).parameters.values()
-    ]
-
-
-def _name_choices(annotation: Any) -> str:
-    if get_origin(annotation) is not Literal:
-        return ""
-    return f" One of {', '.join(map(str, get_args(annotation)))}."
+    own = [each for each in settings_of(model).values() if each.name != "tfidf"]
+    text = settings_of(Tfidf).values()
+    return own + [each._replace(name=f"tfidf.{each.name}") for each in text]
 
 
 def _as_json(model: "type[Model]") -> dict[str, Any]:
@@ -84,25 +55,15 @@ def _as_json(model: "type[Model]") -> dict[str, Any]:
         "name": model.name,
         "summary": model.summary,
         "choose_when": model.choose_when,
-        "parameters": [asdict(each) for each in list_parameters(model)],
+        "parameters": [
+            {
+                "name": each.name,
+                "type": inspect.formatannotation(each.type).replace("typing.", ""),
+                "default": each.default,
+                "range": None if each.allowed is None else each.allowed.text,
+                "description": each.describe(),
+            }
+            for each in list_parameters(model)
+        ],
         "presets": {name: dict(values) for name, values in model.presets.items()},
     }
-
-
-def _read_args(docstring: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, description) from the Args or Attributes section of a docstring."""
-    _, *section = re.split(r"^(?:Args|Attributes):\n", docstring, maxsplit=1, flags=re.MULTILINE)
-    name = ""
-    words: list[str] = []
-    for line in "".join(section).splitlines():
-        if line.strip() and not line.startswith(" "):
-            break  # the section has ended
-        if line.startswith(" " * 4) and not line.startswith(" " * 5):
-            if name:
-                yield name, " ".join(words)
-            name, _, rest = line.strip().partition(":")
-            words = rest.split()
-        else:
-            words += line.split()
-    if name:
-        yield name, " ".join(words)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import typer
 
-from longtail.cli.ctrl_c import stop_if_pressed
+from longtail.cli.exits import stop_if_pressed
 
 KEPT_AFTER = 1.0  # seconds that a stage must take for its bar to stay when it is over
 SHOWN_AFTER = 2.0  # seconds that a stage must take to deserve a line in a log file
@@ -41,7 +41,7 @@ class Bars:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -99,7 +99,7 @@ class Lines:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -140,7 +140,7 @@ class Lines:
 
 
 def show_progress() -> Bars | Lines:
-    """Return the kind of progress that suits stderr, to be used in a `with` statement."""
+    """Return the progress that suits stderr, to be used in a `with` statement."""
     return Bars() if sys.stderr.isatty() else Lines()
 
 

@@ -1,6 +1,5 @@
-"""The reliability plot: of the labels given a probability, how many are right."""
+"""The reliability plot: the share of right labels by the probability they were given."""
 
-from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,21 +9,23 @@ from longtail.errors import MissingExtraError, ParameterError
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
+    from markupsafe import Markup
 
     from longtail.evaluation.calibration import Reliability
     from longtail.topk import TopK
 
-KINDS = (".svg", ".html", ".png")
+SUFFIXES = (".svg", ".html", ".png")
 X_LABEL, Y_LABEL = "probability given", "share that is right"
 
 
 def check_reliability(path: Path | None) -> None:
-    """Raise an error if a plot cannot be written as `path`, before work goes into it."""
+    """Raise an error if a plot cannot be written as `path`, before any work is done."""
     if path is None:
         return
-    if path.suffix.lower() not in KINDS:
+    if path.suffix.lower() not in SUFFIXES:
         raise ParameterError(
-            f"--reliability must be a file that ends in {' or '.join(KINDS)}. Got '{path}' instead."
+            f"--reliability must be a file that ends in {' or '.join(SUFFIXES)}. "
+            f"Got '{path}' instead."
         )
     if path.suffix.lower() == ".png" and find_spec("matplotlib") is None:
         raise MissingExtraError(
@@ -33,7 +34,7 @@ def check_reliability(path: Path | None) -> None:
         )
 
 
-def write_reliability(path: Path | None, top: "TopK", Y: "sp.csr_matrix", title: str) -> None:
+def write_reliability(path: Path | None, top: "TopK", Y: "sp.csr_matrix", subject: str) -> None:
     """Plot the first five labels of each document into `path`; nowhere for None."""
     if path is None:
         return
@@ -41,15 +42,15 @@ def write_reliability(path: Path | None, top: "TopK", Y: "sp.csr_matrix", title:
 
     found = reliability_of_first(top, Y)
     if path.suffix.lower() == ".png":
-        _draw_png(path, found, title)
+        _draw_png(path, found, subject)
         return
     svg = _draw_svg(found)
     with open_output(path) as file:
-        file.write(svg if path.suffix.lower() == ".svg" else _page(found, svg, title))
+        file.write(svg if path.suffix.lower() == ".svg" else _page(found, svg, subject))
 
 
-def _draw_svg(found: "Reliability") -> str:
-    from longtail.compare.report.svg import Series, lines
+def _draw_svg(found: "Reliability") -> "Markup":
+    from longtail.pages.svg import Series, lines
 
     some = found.counts > 0
     name = f"calibration error {found.error:.3f}"
@@ -57,7 +58,7 @@ def _draw_svg(found: "Reliability") -> str:
     return lines([series], x_label=X_LABEL, y_label=Y_LABEL, diagonal=True)
 
 
-def _draw_png(path: Path, found: "Reliability", title: str) -> None:
+def _draw_png(path: Path, found: "Reliability", subject: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 5), layout="constrained")
@@ -65,39 +66,30 @@ def _draw_png(path: Path, found: "Reliability", title: str) -> None:
     some = found.counts > 0
     axes.plot([0, 1], [0, 1], color="grey", linestyle="--", linewidth=1)
     axes.plot(found.means[some], found.shares[some], marker="o")
-    axes.set_title(f"{title}\nexpected calibration error {found.error:.3f}", fontsize=10)
+    axes.set_title(f"{subject}\nexpected calibration error {found.error:.3f}", fontsize=10)
     figure.savefig(path, dpi=150)
 
 
-def _page(found: "Reliability", svg: str, title: str) -> str:
-    """Return a page that needs nothing else: the plot, and its numbers as a table."""
-    rows = "".join(
-        f"<tr><td>{i / len(found.counts):.2f}–{(i + 1) / len(found.counts):.2f}</td>"
-        f"<td>{int(n):,}</td><td>{mean:.3f}</td><td>{share:.3f}</td></tr>"
+def _page(found: "Reliability", svg: "Markup", subject: str) -> str:
+    """Return a page that needs no other file: the plot, and its numbers as a table."""
+    from longtail.pages.content import Cell, Figure, Table
+    from longtail.pages.render import render
+
+    width = 1 / len(found.counts)
+    rows = [
+        [
+            Cell(f"{i * width:.2f}–{(i + 1) * width:.2f}"),
+            Cell(f"{int(n):,}"),
+            Cell(f"{mean:.3f}"),
+            Cell(f"{share:.3f}"),
+        ]
         for i, (n, mean, share) in enumerate(zip(*found, strict=True))
         if n
+    ]
+    return render(
+        "reliability.html",
+        subject=subject,
+        error=found.error,
+        figure=Figure(svg, "One point for each range of probabilities"),
+        bins=Table(["probability", "labels", "mean probability", Y_LABEL], rows),
     )
-    return _PAGE.format(title=escape(title), svg=svg, rows=rows, error=f"{found.error:.3f}")
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>Calibration: {title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.6 system-ui, sans-serif; max-width: 40em; margin: 2em auto; padding: 0 1em; }}
-h1 {{ font-size: 1.2em; }}
-svg {{ width: 100%; max-width: 36em; }}
-table {{ border-collapse: collapse; font-size: .85em; margin-top: 1.5em; }}
-td, th {{ padding: .1em 1.2em .1em 0; text-align: right; font-variant-numeric: tabular-nums; }}
-</style>
-<h1>Calibration: {title}</h1>
-<p>Of the labels that are given a probability, how many are right? On the dashed line, as many as
-the probability says. The first five labels of each document count; their expected calibration
-error is {error}.</p>
-{svg}
-<table><tr><th>probability</th><th>labels</th><th>mean</th><th>right</th></tr>{rows}</table>
-</html>
-"""

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longtail.errors import ParameterError
-
-DEFAULT_MODEL = "fusion"
+from longtail.models.registry import DEFAULT_MODEL
 
 
 def gather_settings(

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from longtail.cli.models import Parameter
     from longtail.data import Dataset
     from longtail.data.describe import Description, PartDescription
     from longtail.evaluation.explanation import Neighbour, Term, Vote
     from longtail.evaluation.metrics import Band
     from longtail.models.base import Model
+    from longtail.runtime.settings import Setting
     from longtail.runtime.store import Verified
     from longtail.topk import TopK
 
@@ -26,18 +26,18 @@ CUTS = (1, 3, 5)
 LONGEST_TEXT = 300  # characters of a document that an example shows
 
 
-def show(*parts: Table | str) -> None:
-    """Print tables and lines on stdout; colours only on a terminal."""
-    # Labels such as `role::program` or `[x]` are no markup and no emoji.
+def show(*blocks: Table | str) -> None:
+    """Print tables and lines on stdout; colors only on a terminal."""
+    # Labels such as `role::program` or `[x]` are not markup and not emoji.
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
-    for part in parts:
-        if isinstance(part, str):
-            typer.echo(part)
+    for block in blocks:
+        if isinstance(block, str):
+            typer.echo(block)
             continue
-        title, part.title = part.title, None  # rich would break it at the width of the table
+        title, block.title = block.title, None  # rich would break it at the width of the table
         if title:
             console.print(title, style="bold", soft_wrap=True)
-        console.print(part, "")
+        console.print(block, "")
 
 
 def metric_table(report: Mapping[str, float], title: str) -> Table:
@@ -51,7 +51,7 @@ def metric_table(report: Mapping[str, float], title: str) -> Table:
 
 def band_table(bands: "Iterable[Band]") -> Table:
     """Show how well frequent and rare labels are found."""
-    title = "By how frequent a label was in training; the P of all bands add up"
+    title = "By label frequency in training; the P@k of all bands add up to P@k"
     headers = ["labels", "documents each", "% of pairs", *(f"P@{k}" for k in CUTS), "recall@5"]
     table = _table(title, "", *headers, right_from=1)
     for band in bands:
@@ -66,15 +66,17 @@ def band_table(bands: "Iterable[Band]") -> Table:
     return table
 
 
-def probability_parts(report: Mapping[str, float], *, calibrated: bool) -> list[Table | str]:
-    """Show how true the probabilities are, and how good the labels above the threshold."""
+def probability_blocks(report: Mapping[str, float], *, calibrated: bool) -> list[Table | str]:
+    """Show the calibration error, and the quality of the labels above the threshold."""
     error = f"Expected calibration error of the first five labels: {report['ECE']:.3f}"
     if not calibrated:
-        return [f"{error} (the scores are no probabilities; see longtail calibrate --help)."]
+        return [f"{error} (the scores are not probabilities; see longtail calibrate --help)."]
     if "threshold" not in report:
         return [f"{error}."]
     n_given = report["labels-per-document"]
-    title = f"Labels of a probability of {report['threshold']:g} or more: {n_given:.1f} a document"
+    title = (
+        f"Labels with a probability of {report['threshold']:g} or more: {n_given:.1f} per document"
+    )
     table = _table(title, "in percent", "precision", "recall", "F1", right_from=1)
     for row in ("micro", "macro", "document"):
         values = (report[f"{metric}-{row}"] for metric in ("precision", "recall", "F1"))
@@ -83,28 +85,28 @@ def probability_parts(report: Mapping[str, float], *, calibrated: bool) -> list[
 
 
 def comparison_tables(results: Mapping[str, Any]) -> list[Table]:
-    """Show what each method of a comparison reaches, and what it takes."""
+    """Show the accuracy of each method of a comparison, and its costs."""
     from longtail.compare.table import COSTS, finished
 
     metrics = [f"{metric}@{k}" for metric in ("P", "PSP") for k in CUTS]
     costs = [each for each in COSTS if each.key != "train_cpu_seconds" and "p99" not in each.key]
     reached = _table("In percent", "", *metrics, right_from=1)
-    taken = _table("What it takes", "", *(each.heading for each in costs), right_from=1)
+    spent = _table("Time and memory", "", *(each.heading for each in costs), right_from=1)
     for method in finished(results):
         name, measured = clean(method["name"]), method["measured"]
         reached.add_row(name, *(f"{method['metrics'][each]['value']:.2f}" for each in metrics))
-        taken.add_row(name, *(f"{measured[each.key]:,.{each.digits}f}" for each in costs))
-    return [reached, taken]
+        spent.add_row(name, *(f"{measured[each.key]:,.{each.digits}f}" for each in costs))
+    return [reached, spent]
 
 
-def description_parts(found: "Description") -> list[Table | str]:
-    """Show a data set: its parts side by side, its frequency bands, its problems."""
-    parts = [found.train] if found.test is None else [found.train, found.test]
+def description_blocks(found: "Description") -> list[Table | str]:
+    """Show a data set: its splits side by side, its frequency bands, its problems."""
+    splits = [found.train] if found.test is None else [found.train, found.test]
     width = "" if found.n_features is None else f", {found.n_features:,} features"
     title = f"{found.n_labels:,} labels, documents as {found.kind}{width}"
     names = ["documents"] if found.test is None else ["training", "test"]
     table = _table(title, "", *names, right_from=1)
-    for row in zip(*(_part_rows(part) for part in parts), strict=True):
+    for row in zip(*(_split_rows(split) for split in splits), strict=True):
         table.add_row(row[0][0], *(value for _, value in row))
     headers = ("", "labels", "documents each", "% of pairs")
     bands = _table("Labels by frequency in training", *headers, right_from=1)
@@ -112,23 +114,23 @@ def description_parts(found: "Description") -> list[Table | str]:
         span = _span(band.min_documents, band.max_documents)
         bands.add_row(band.name, f"{band.n_labels:,}", span, f"{band.share:.1f}")
     problems = [f"- {problem}" for problem in found.problems]
-    return [table, bands, *(["What may surprise:", *problems] if problems else ["No problems."])]
+    return [table, bands, *(["Problems:", *problems] if problems else ["No problems."])]
 
 
-def _part_rows(part: "PartDescription") -> list[tuple[str, str]]:
-    labels, documents = part.labels_per_document, part.documents_per_label
+def _split_rows(split: "PartDescription") -> list[tuple[str, str]]:
+    labels, documents = split.labels_per_document, split.documents_per_label
     return [
-        ("documents", f"{part.n_documents:,}"),
-        ("labels used", f"{part.n_labels_used:,}"),
+        ("documents", f"{split.n_documents:,}"),
+        ("labels used", f"{split.n_labels_used:,}"),
         ("labels per document: mean", f"{labels.mean:.2f}"),
         ("labels per document: median", f"{labels.median:g}"),
         ("labels per document: most", f"{labels.max:,}"),
         ("documents per label: mean", f"{documents.mean:.1f}"),
         ("documents per label: median", f"{documents.median:g}"),
         ("documents per label: most", f"{documents.max:,}"),
-        ("empty documents", f"{part.n_empty:,}"),
-        ("documents without labels", f"{part.n_without_labels:,}"),
-        ("repeated documents", f"{part.n_duplicates:,}"),
+        ("empty documents", f"{split.n_empty:,}"),
+        ("documents without labels", f"{split.n_without_labels:,}"),
+        ("repeated documents", f"{split.n_duplicates:,}"),
     ]
 
 
@@ -137,9 +139,9 @@ def _span(least: int, most: int) -> str:
 
 
 def verified_line(path: Path, found: "Verified") -> str:
-    """Say that a model folder is whole and what it holds."""
+    """Say that a model folder is complete and what it holds."""
     return (
-        f"{path} is whole: a {found.model_name} model in {len(found.files)} files, "
+        f"{path} is complete: a {found.model_name} model in {len(found.files)} files, "
         f"{found.n_bytes / 1e6:.1f} MB, written by longtail {found.longtail_version}"
     )
 
@@ -182,7 +184,7 @@ def term_table(terms: "Iterable[Term]", label: str | None) -> Table:
 
 def neighbour_table(neighbours: "Iterable[Neighbour]") -> Table:
     """Show training documents with their labels."""
-    table = _table(None, "near", "its labels", "training document")
+    table = _table(None, "similarity", "labels", "training document")
     for each in neighbours:
         labels = clean(", ".join(each.labels))
         table.add_row(f"{each.similarity:.2f}", labels, clean(shorten(each.named())))
@@ -190,12 +192,13 @@ def neighbour_table(neighbours: "Iterable[Neighbour]") -> Table:
 
 
 def vote_table(votes: "Sequence[Vote]") -> Table:
-    """Show for each label its place and score in the list of each part, and what that is worth."""
-    parts = list(dict.fromkeys(vote.part for vote in votes))
-    table = _table(None, "label", *parts)
-    for label in dict.fromkeys(vote.label for vote in votes):
-        said = {vote.part: vote for vote in votes if vote.label == label}
-        table.add_row(clean(label), *(said[part].describe() for part in parts))
+    """Show for each label its rank and score in each member's list, and the member's weight."""
+    from longtail.evaluation.explanation import group_votes
+
+    members, rows = group_votes(votes)
+    table = _table(None, "label", *members)
+    for label, said in rows.items():
+        table.add_row(clean(label), *said)
     return table
 
 
@@ -207,11 +210,11 @@ def model_table(models: "Iterable[type[Model]]") -> Table:
     return table
 
 
-def parameter_table(parameters: "Iterable[Parameter]", title: str) -> Table:
+def parameter_table(parameters: "Iterable[Setting]", title: str) -> Table:
     """Show the parameters of a model with their defaults."""
     table = _table(title, "key", "default", "meaning")
     for each in parameters:
-        table.add_row(each.name, spell(each.default), each.description)
+        table.add_row(each.name, spell(each.default), each.describe())
     return table
 
 
@@ -230,7 +233,7 @@ def spell(value: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """Return `text` in one line, without what could steer a terminal."""
+    """Return `text` in one line, without characters that control a terminal."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
@@ -240,7 +243,7 @@ def shorten(text: str) -> str:
 
 
 def _table(title: str | None, *headers: str, right_from: int | None = None) -> Table:
-    """Return an empty table; the columns from `right_from` on are flush right."""
+    """Return an empty table; the columns from `right_from` on are aligned right."""
     table = Table(
         title=title,
         box=SIMPLE_HEAD,

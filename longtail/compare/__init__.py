@@ -1,1 +1,1 @@
-"""Methods side by side on the same documents: run, measured, and told apart from chance."""
+"""Methods compared on the same documents: run, measured, and tested for significance."""

@@ -1,14 +1,14 @@
-"""How sure a difference is: documents drawn again and again, the same draws for every method.
+"""Paired bootstrap: confidence intervals and p-values, with the same samples for every method.
 
-A metric over n documents is 100 · Σ reached / Σ possible. A draw takes n of the documents with
-repetition and computes it anew. The middle 95 % of the draws are the interval of a metric, and of
-the difference of two methods on the same draws. The difference counts as chance as often as draws
-stray from it as far as it lies from 0 (both sides); these shares p are corrected for the number of
-pairs by Holm's method: the i-th smallest of m is multiplied by m − i + 1, and none falls below an
-earlier one.
+A metric over n documents is 100 · Σ reached / Σ possible. A sample draws n of the documents with
+replacement and computes the metric again. The middle 95 % of the samples are the interval of a
+metric, and of the difference of two methods on the same samples. The p-value of a difference is the
+share of samples that lie at least as far from the difference as 0 does (two-sided). The p-values
+are corrected for the number of pairs by Holm's method: the i-th smallest of m is multiplied by
+m − i + 1, and none is smaller than an earlier one.
 
-Only the choice of test documents is drawn, not the training: what another training set or another
-seed would change is not in the interval.
+Only test documents are sampled. The interval does not show what another training set or another
+seed would change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.05
 FEWEST, MOST = 2_000, 10_000  # draws
-CELLS = 100_000_000  # documents drawn in all, about, within these bounds
+CELLS = 100_000_000  # documents drawn in all samples together, about, within these bounds
 BLOCK_CELLS = 8_000_000  # documents drawn at a time
 
 
@@ -39,7 +39,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two methods lie apart in one metric, one minus other.
+    """The difference of two methods in one metric, one minus other.
 
     Attributes:
         one: the number of the first method.
@@ -47,8 +47,8 @@ class Difference:
         value: the difference, in points.
         low: where its 95 % interval begins.
         high: where its 95 % interval ends.
-        p: how often chance alone would give as much.
-        p_corrected: the same, corrected for the number of pairs.
+        p: the p-value.
+        p_corrected: the p-value, corrected for the number of pairs.
     """
 
     one: int
@@ -61,7 +61,7 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether chance is an unlikely explanation."""
+        """Whether the difference is significant at LEVEL."""
         return self.p_corrected < LEVEL
 
 
@@ -96,7 +96,7 @@ class Draws:
 
 
 def choose_n_draws(n_documents: int, n_methods: int) -> int:
-    """Return fewer draws the more documents, but enough for the correction to leave a chance."""
+    """Return fewer draws for more documents, but enough to be significant after correction."""
     n_pairs = n_methods * (n_methods - 1) // 2
     n = int(np.clip(CELLS // max(n_documents, 1), FEWEST, MOST))
     return max(n, round(2 * n_pairs / LEVEL))

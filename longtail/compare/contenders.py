@@ -1,4 +1,4 @@
-"""Who takes part: our models as `--models` and `--set` spell them, and the peers that are there."""
+"""The methods of a comparison: our models, as `--models` and `--set` name them, and peers."""
 
 import inspect
 import subprocess
@@ -14,19 +14,19 @@ from longtail.peers import OURS, PEERS, SLOW_PEERS, Contender
 from longtail.version import __version__
 
 MODULE = "longtail.compare.ours"
-TEXT_SETTINGS = "tfidf"  # `--set tfidf.x=…` is for all who make rows of texts
+TEXT_SETTINGS = "tfidf"  # `--set tfidf.x=…` is for all that make rows of texts
 _PEERS_BY_NAME = {peer.name: peer for peer in (*PEERS, *SLOW_PEERS)}
 
 
 class Home(NamedTuple):
-    """Where a package is installed: the interpreter that can import it, and its version."""
+    """Where a package is installed: the interpreter that can import it, and the version."""
 
     python: Path
     version: str
 
 
 class Missing(NamedTuple):
-    """A peer that is not installed, and what installs it."""
+    """A peer that is not installed, and the command that installs it."""
 
     package: str
     command: str
@@ -50,7 +50,7 @@ def parse_models(
     Args:
         text: names, each with settings behind a colon; a peer's name stands for that peer.
         pairs: settings by "MODEL.key", which hold for every contender of that model.
-        options: settings such as the device, for every model that has them.
+        options: settings such as the device, for every model that has that parameter.
     """
     written = _divide(text)
     _check_pairs(pairs, {name for name, _ in written})
@@ -64,7 +64,7 @@ def parse_models(
 
 
 def _divide(text: str) -> list[tuple[str, dict[str, str]]]:
-    """Return names and their settings; a piece with "=" but no ":" goes with the name before."""
+    """Return names and their settings; a piece with "=" but no ":" belongs to the name before."""
     written: list[tuple[str, dict[str, str]]] = []
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
         name, colon, setting = piece.partition(":")
@@ -82,7 +82,7 @@ def _divide(text: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def _add_setting(name: str, settings: dict[str, str], setting: str) -> None:
-    key, equals, value = (part.strip() for part in setting.partition("="))
+    key, equals, value = (text.strip() for text in setting.partition("="))
     if not equals or not key:
         raise ParameterError(
             f"--models needs key=value behind '{name}:', such as {name}:preset=fast. "
@@ -128,7 +128,7 @@ def _check_options(options: Mapping[str, Any], names: Sequence[str]) -> None:
     taken = {key for model_class in classes for key in inspect.signature(model_class).parameters}
     for key, value in options.items():
         if value is not None and key not in taken and classes:
-            raise ParameterError(f"--{key} means nothing to any of the models: {', '.join(names)}")
+            raise ParameterError(f"none of the models has the option --{key}: {', '.join(names)}")
 
 
 def _check_pairs(pairs: Mapping[str, str], names: set[str]) -> None:
@@ -142,7 +142,7 @@ def _check_pairs(pairs: Mapping[str, str], names: set[str]) -> None:
 
 
 def text_settings(pairs: Mapping[str, str]) -> dict[str, str]:
-    """Return what `--set tfidf.x=…` says about the rows that peers get."""
+    """Return the settings `--set tfidf.x=…` for the rows that peers get."""
     prefix = TEXT_SETTINGS + "."
     return {key[len(prefix) :]: value for key, value in pairs.items() if key.startswith(prefix)}
 
@@ -151,7 +151,7 @@ def text_settings(pairs: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_home(contender: Contender, environments: Path | None) -> Home | Missing:
-    """Return where a contender is installed: here, or in the environment of its name."""
+    """Return where a contender is installed: here, or in the environment with its name."""
     if contender.ours:
         return Home(Path(sys.executable), __version__)
     package = contender.package
@@ -176,7 +176,7 @@ def _ask_version(python: Path, package: str) -> str:
 def find_entrants(
     contenders: Sequence[Contender], *, peers: bool, environments: Path | None
 ) -> tuple[list[Entrant], list[Missing]]:
-    """Return all contenders with their homes, with `peers` also every peer; and what is missing.
+    """Return the contenders, and with `peers` every installed peer; and the missing peers.
 
     Raises:
         MissingExtraError: a peer that was asked for by name is not installed.

@@ -1,4 +1,4 @@
-"""Where methods part: how often they agree, and the documents on which they differ most."""
+"""How often methods agree, and the documents on which they differ most."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -21,7 +21,7 @@ MOST_LABELS = 25  # true labels of a document that are shown
 
 
 def count_agreement(tops: Sequence[TopK], test: Dataset) -> dict[str, Any]:
-    """Return in percent how often first labels agree, and what each or any method finds."""
+    """Return in percent how often first labels agree, and how often they are right."""
     first = np.stack([top.labels[:, 0] for top in tops])
     right = np.stack([find_hits(top.first(1), test.Y)[:, 0] for top in tops])
     n_right = right.sum(axis=0)
@@ -43,8 +43,8 @@ def find_disagreements(tops: Sequence[TopK], reached: Sequence[Floats]) -> list[
 
     Args:
         tops: the predictions of each method.
-        reached: how well each method did on each document, such as its nDCG@5; that counts first,
-            then how few labels the lists share.
+        reached: a metric of each method on each document, such as nDCG@5; its differences come
+            first, then the share of labels that only one of two lists has.
     """
     pairs = list(combinations(range(len(tops)), 2))
     if not pairs:

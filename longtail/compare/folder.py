@@ -1,9 +1,9 @@
-"""The folder of a comparison: which runs are finished in it, and whether it may be gone on with.
+"""The folder of a comparison: which runs are finished, and whether it can be continued.
 
 REPORT/
-    plan.json               the data that are compared on
+    comparison.json         identifies the data
     runs/NAME/seed-0/       job.json, run.json, top.npz, output.txt
-    models/NAME/seed-0/     the trained models, if they are kept
+    models/NAME/seed-0/     the trained models, with --keep-models
     results.json  table.md  report.html
     scratch/                only while it runs
 """
@@ -22,61 +22,61 @@ from longtail.compare.process import Job
 from longtail.errors import LongtailError, ParameterError
 from longtail.topk import TopK
 
-PLAN = "plan.json"
+IDENTITY = "comparison.json"
 RESULTS = "results.json"
-FINISHED = "run.json"  # what a run measured, once everything is done
+FINISHED = "run.json"  # what a run measured; written last
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=,-]+")
 
 
 class ReportFolder:
-    """Where a comparison keeps what it has done so far."""
+    """Where a comparison keeps its finished runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def scratch(self) -> Path:
-        """Where the documents lie that methods read."""
+        """Where the documents are that methods read."""
         return self.path / "scratch"
 
-    def open(self, plan: dict[str, Any], *, resume: bool, overwrite: bool) -> None:
-        """Make the folder, or go on with the one that is there.
+    def open(self, identity: dict[str, Any], *, resume: bool, overwrite: bool) -> None:
+        """Make the folder, or continue the comparison that is there.
 
         Raises:
-            ParameterError: there is something else, or the comparison of other data.
+            ParameterError: the path holds something else, or a comparison on other data.
         """
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             raise ParameterError(f"{self.path} is not a folder; choose another --out")
         holds = self.path.is_dir() and any(self.path.iterdir())
-        if holds and not (self.path / PLAN).is_file():
+        if holds and not (self.path / IDENTITY).is_file():
             raise ParameterError(
                 f"{self.path} already exists and holds no comparison; choose another --out"
             )
         if holds and overwrite:
             shutil.rmtree(self.path)
         elif holds:
-            self._check_same(plan, resume)
+            self._check_same(identity, resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path / PLAN, json.dumps(plan, indent=1))
+            write_whole(self.path / IDENTITY, json.dumps(identity, indent=1))
             shutil.rmtree(self.scratch, ignore_errors=True)
         except OSError as error:
             raise LongtailError(f"{self.path}: cannot write here: {error.strerror}") from error
 
-    def _check_same(self, plan: dict[str, Any], resume: bool) -> None:
+    def _check_same(self, identity: dict[str, Any], resume: bool) -> None:
         if not resume:
             raise ParameterError(
-                f"{self.path} already holds a comparison; add --resume to go on with it, "
-                "--overwrite to begin again, or choose another --out"
+                f"{self.path} already holds a comparison; add --resume to continue it, "
+                "--overwrite to start again, or choose another --out"
             )
         try:
-            earlier = json.loads((self.path / PLAN).read_text())
+            earlier = json.loads((self.path / IDENTITY).read_text())
         except ValueError:
             earlier = None
-        if earlier != plan:
+        if earlier != identity:
             raise ParameterError(
-                f"{self.path} holds a comparison on other documents, which cannot be gone on "
-                "with; choose another --out, or add --overwrite to begin again"
+                f"{self.path} holds a comparison on other documents, so it cannot be "
+                "continued; choose another --out, or add --overwrite to start again"
             )
 
     def run_folder(self, name: str, seed: int) -> Path:
@@ -84,25 +84,25 @@ class ReportFolder:
         return self.path / "runs" / as_file_name(name) / f"seed-{seed}"
 
     def begin(self, job: Job, contents: dict[str, Any]) -> None:
-        """Note what a run is about to do; what an earlier attempt at the same has left stays."""
+        """Record what a run will do; the files of an earlier attempt at the same run stay."""
         if _read(job.out / "job.json") != contents:
             shutil.rmtree(job.out, ignore_errors=True)
         job.out.mkdir(parents=True, exist_ok=True)
         write_whole(job.out / "job.json", json.dumps(contents, indent=1))
 
     def finish(self, job: Job, measured: dict[str, Any], *, keep_model: bool) -> None:
-        """Note that a run is done; checkpoints go, and the model unless it is kept."""
+        """Record that a run is finished; remove its checkpoints, and its model unless kept."""
         if keep_model:
             kept = self.path / "models" / job.out.relative_to(self.path / "runs")
             shutil.rmtree(kept, ignore_errors=True)
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(job.out / "model", kept)
         write_whole(job.out / FINISHED, json.dumps(measured, indent=1))
-        for of_no_use in ("model", "training", "measured.json"):
-            _remove(job.out / of_no_use)
+        for name in ("model", "training", "measured.json"):
+            _remove(job.out / name)
 
     def find_finished(self, out: Path, contents: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what a run of exactly this has measured, None if it has to be done."""
+        """Return what a finished run with these contents measured, None if there is none."""
         measured = _read(out / FINISHED)
         if measured is None or _read(out / "job.json") != contents or read_top(out) is None:
             return None
@@ -126,7 +126,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def as_file_name(name: str) -> str:
-    """Return a method's name as that of a folder."""
+    """Return the name of a method as the name of a folder."""
     return _UNSAFE.sub("-", name).strip(".-") or "method"
 
 

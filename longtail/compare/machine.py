@@ -1,4 +1,4 @@
-"""What the numbers were measured on, without naming the machine."""
+"""The machine that the numbers were measured on, without its name."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from longtail.version import __version__
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch", "accelerate")
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch")
 
 
 def describe(threads: int) -> dict[str, object]:
@@ -18,7 +18,7 @@ def describe(threads: int) -> dict[str, object]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": threads,
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "memory_gb": _memory_gb(),
         "system": platform.system(),
         "python": platform.python_version(),
         "packages": dict(_versions()),
@@ -30,6 +30,14 @@ def _versions() -> Iterator[tuple[str, str]]:
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             yield name, version(name)
+
+
+def _memory_gb() -> int | None:
+    """Return the memory of the machine, None where the system does not tell."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9)
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf, macOS not every name
+        return None
 
 
 def _processor() -> str:

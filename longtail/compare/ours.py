@@ -1,8 +1,8 @@
-"""Our own models under the protocol of `longtail.peers.measure`, used as a program would use them.
+"""Our own models under the protocol of `longtail.peers.measure`, used as any program uses them.
 
 The setting's "model" is the model's name, the rest goes to `from_settings`. Documents are rows
-(`train_X.npz`) or texts (`train_texts.json`): our models make their own features of texts, as part
-of training and of prediction.
+(`train_X.npz`) or texts (`train_texts.json`): our models make features of texts themselves, and
+that time counts as training and prediction.
 """
 
 import csv
@@ -23,46 +23,46 @@ from longtail.data import Dataset
 from longtail.errors import LongtailError, TrainingError
 from longtail.models import get_model_class, load_model
 from longtail.models.base import Model
-from longtail.models.fusion.model import Fusion
-from longtail.models.neural import Neural
-from longtail.peers.measure import Method, count, run, tell
+from longtail.peers.measure import Method, count, run, send_event
+from longtail.recipe import measure_held_out
 from longtail.runtime.parallel import set_threads
 
 BATCH = 8192  # documents predicted in one go
-WITHOUT_TORCH = ("linear", "knn")
-TOLD_EVERY = 0.1  # seconds between two reports of progress
+REPORT_SECONDS = 0.1  # between two reports of progress
 
 
 class Ours(Method):
-    """A model of ours."""
+    """One of our models."""
 
     model: Model
     given: Path
     note: str | None = None
-    seconds: float = 0.0  # of training, with those before it was interrupted
+    seconds: float = 0.0  # of training, with those before an interruption
 
     @property
     def training(self) -> Path:
-        """Where a model that trains for long keeps its log and checkpoints."""
+        """Where a model that can resume keeps its log and checkpoints."""
         return self.folder.parent / "training"
 
     def warm_up(self) -> None:
         """Load and compile what training will need, on a few made-up rows."""
         set_threads(self.threads)
-        name = self.setting["model"]
-        if name not in WITHOUT_TORCH and find_spec("torch") is not None:
+        model_class = get_model_class(self.setting["model"])
+        may_use_torch = model_class.needs_torch or model_class.can_resume
+        if may_use_torch and find_spec("torch") is not None:
             _load_torch()
-        if name in (*WITHOUT_TORCH, "fusion"):
-            setting = {"model": "linear"} if name == "fusion" else self.setting
+        if not model_class.needs_torch:
+            # What can resume trains for minutes whatever the data: compile what its members use.
+            setting = {"model": "linear"} if model_class.can_resume else self.setting
             with suppress(LongtailError):  # settings may not suit so few rows
                 X, Y = _few_rows()
                 _build(setting).fit(X, Y).predict(X, k=5)
 
-    def read(self, given: Path, part: str) -> Any:
+    def read(self, given: Path, split: str) -> Any:
         """Return texts where there are some, else rows."""
         self.given = given
-        texts = given / f"{part}_texts.json"
-        return json.loads(texts.read_text()) if texts.exists() else super().read(given, part)
+        texts = given / f"{split}_texts.json"
+        return json.loads(texts.read_text()) if texts.exists() else super().read(given, split)
 
     def take_data(self, documents: Any, Y: sp.csr_matrix) -> Dataset:
         """Return a Dataset with the names of the labels, if they are given."""
@@ -74,20 +74,23 @@ class Ours(Method):
         return Dataset(Y, names, X=documents)
 
     def train(self, data: Dataset) -> None:
-        """Fit, with checkpoints if it is a model that keeps them."""
+        """Fit, with checkpoints if the model can resume."""
         self.model = model = _build(self.setting)
-        if isinstance(model, Neural | Fusion):
-            if isinstance(model, Fusion) and self.training.exists():
-                self.note = "training was interrupted; its time is that after the last stop"
+        interrupted = self.training.exists()
+        if model.can_resume:
             model.run_dir, model.resume = self.training, True
         try:
-            model.fit(data, progress=Told())
+            model.fit(data, progress=PipeProgress())
         except TrainingError as error:
             if not model.is_fitted:
                 raise
             self.note = str(error)
-        if isinstance(model, Neural):
-            self.seconds = model.history_.seconds
+        if model.held_out_ is not None:
+            _, model.calibration_ = measure_held_out(model, data)
+        if model.training_seconds_ is not None:
+            self.seconds = model.training_seconds_
+        elif interrupted and self.note is None:
+            self.note = "training was interrupted; its time is that since the last start"
 
     def save(self) -> None:
         """Write the model."""
@@ -135,7 +138,7 @@ def _load_torch() -> None:
 
 
 def _read_curves(folder: Path) -> dict[str, list[dict[str, float]]]:
-    """Return the logs of training by the name of the part that was trained, "" if there is one."""
+    """Return the training logs by member of a fusion; by "" if there is only one."""
     curves = {}
     for log in sorted(folder.glob("**/log.csv")):
         with log.open(newline="") as file:
@@ -149,31 +152,31 @@ def _numbers(record: Mapping[str, str | None]) -> dict[str, float]:
     return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
-class Told:
+class PipeProgress:
     """A `longtail.progress.Progress` that reports to the process that started this one."""
 
     def __init__(self) -> None:
-        self._done, self._told = 0.0, 0.0
+        self._done, self._reported = 0.0, 0.0
 
     def stage(self, name: str, total: float) -> None:
         """Report a stage."""
         self._done = 0.0
-        tell(stage=name, total=float(total))
+        send_event(stage=name, total=float(total))
 
     def advance(self, amount: float) -> None:
         """Report progress, a few times a second."""
         self._done += amount
-        if time.monotonic() - self._told > TOLD_EVERY:
-            tell(advance=float(self._done))
-            self._done, self._told = 0.0, time.monotonic()
+        if time.monotonic() - self._reported > REPORT_SECONDS:
+            send_event(advance=float(self._done))
+            self._done, self._reported = 0.0, time.monotonic()
 
     def note(self, text: str) -> None:
         """Report a note."""
-        tell(note=text)
+        send_event(note=text)
 
     def say(self, text: str) -> None:
         """Report a line that stays."""
-        tell(say=text)
+        send_event(say=text)
 
 
 def _few_rows() -> tuple[sp.csr_matrix, sp.csr_matrix]:

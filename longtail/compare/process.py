@@ -1,4 +1,4 @@
-"""One run in a process of its own: started, listened to, stopped, and its failure put in words."""
+"""One run in its own process: start it, show its progress, stop it, describe its failure."""
 
 import json
 import os
@@ -15,14 +15,14 @@ from typing import Any
 
 import longtail.errors
 from longtail import peers
-from longtail.peers import Contender
-from longtail.peers.measure import EVENTS
+from longtail.errors import LongtailError
+from longtail.peers import EVENTS, Contender
 from longtail.progress import Progress
 
 ROOT = Path(peers.__file__).parent.parent.parent
 OUTPUT = "output.txt"
-PATIENCE = 0.2  # seconds between two looks at a silent process
-# Each thread of a numeric library beyond these would only be in the others' way.
+POLL_SECONDS = 0.2  # between two checks of a process that reports nothing
+# More threads of a numeric library than these would only slow each other down.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -38,17 +38,17 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """A contender and what its process is to do.
+    """A contender and what its process has to do.
 
     Attributes:
-        contender: who.
+        contender: the method.
         python: the interpreter that can import it.
         given: the folder of documents that it reads.
         out: the folder that it writes.
-        seed: fixes what is random.
+        seed: the seed of its random numbers.
         k: how many labels it predicts for each document.
         threads: how many it may use.
-        timeout: seconds after which it is stopped, None for never.
+        timeout: seconds after which it is stopped; None for never.
         drop_empty: whether training documents without features are left out.
     """
 
@@ -70,11 +70,21 @@ class Job:
         return [*command, "--drop-empty"] if self.drop_empty else command
 
 
+def check_platform() -> None:
+    """Raise LongtailError on a system that cannot run methods as processes the way we do."""
+    # pipes that select can wait for and child processes inherit, and process groups that stop whole
+    if not hasattr(os, "killpg"):
+        raise LongtailError(
+            "compare needs process groups, which this system (Windows) does not have; "
+            "run it on Linux, on macOS, or in the Windows Subsystem for Linux"
+        )
+
+
 def run(job: Job, progress: Progress, prefix: str, library: Path) -> dict[str, Any]:
-    """Run a job to its end and return what it measured; its stages are shown behind `prefix`.
+    """Run a job to its end and return what it measured; `prefix` precedes its stages.
 
     Raises:
-        RunFailed: it failed, was killed, or took longer than it may.
+        RunFailed: it failed, was killed, or reached the timeout.
     """
     job.out.mkdir(parents=True, exist_ok=True)
     for name in ("failed.json", "measured.json"):
@@ -95,7 +105,7 @@ def run(job: Job, progress: Progress, prefix: str, library: Path) -> dict[str, A
 
 @contextmanager
 def _started(job: Job, library: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Start the process, in a group of its own so that nothing of it outlives this block."""
+    """Start the process in its own group, so that all of it ends with this block."""
     reading, writing = os.pipe()
     environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(job.threads))
     environment[EVENTS] = str(writing)
@@ -125,7 +135,7 @@ def _started(job: Job, library: Path) -> Iterator[tuple[subprocess.Popen[bytes],
 
 
 def write_library(folder: Path) -> None:
-    """Copy the adapters, and nothing else of ours, for interpreters that have no longtail."""
+    """Copy only the adapters, for interpreters in which longtail is not installed."""
     (folder / "longtail").mkdir(parents=True)
     (folder / "longtail" / "__init__.py").touch()
     source = Path(peers.__file__).parent
@@ -135,10 +145,10 @@ def write_library(folder: Path) -> None:
 
 
 def _listen(process: subprocess.Popen[bytes], events: int) -> Iterator[dict[str, Any]]:
-    """Yield what the process reports, and now and then nothing, until it ends."""
+    """Yield the events that the process reports, and {} while it is silent, until it ends."""
     waiting = b""
     while True:
-        ready, _, _ = select.select([events], [], [], PATIENCE)
+        ready, _, _ = select.select([events], [], [], POLL_SECONDS)
         block = os.read(events, 1 << 16) if ready else b""
         if ready and not block:
             return
@@ -170,7 +180,7 @@ def describe_failure(out: Path, code: int) -> str:
     output = (out / OUTPUT).read_text(errors="replace")
     with suppress(FileNotFoundError):
         failed = json.loads((out / "failed.json").read_text())
-        return _describe_exception(failed["kind"], failed["message"])
+        return _describe_exception(failed["error"], failed["message"])
     if code == -signal.SIGKILL:
         return "killed (signal 9), most likely because memory ran out"
     if code < 0:
@@ -178,12 +188,12 @@ def describe_failure(out: Path, code: int) -> str:
     return shorten(output)
 
 
-def _describe_exception(kind: str, message: str) -> str:
+def _describe_exception(name: str, message: str) -> str:
     first = next(iter(message.strip().splitlines()), "")
-    if kind in ("MemoryError", "OutOfMemoryError", "_ArrayMemoryError"):
+    if name in ("MemoryError", "OutOfMemoryError", "_ArrayMemoryError"):
         return f"out of memory{': ' * bool(first)}{first}"
-    is_ours = isinstance(getattr(longtail.errors, kind, None), type)
-    return (message if is_ours else f"{kind}: {first}")[:400]
+    is_ours = isinstance(getattr(longtail.errors, name, None), type)
+    return (message if is_ours else f"{name}: {first}")[:400]
 
 
 def shorten(output: str, limit: int = 160) -> str:

@@ -1,4 +1,4 @@
-"""Everything a comparison found, as plain lists, dictionaries and numbers: results.json."""
+"""The results of a comparison as plain lists, dictionaries and numbers: results.json."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ from longtail.compare.disagreement import (
     show_document,
 )
 from longtail.compare.run import Failure, Run
-from longtail.compare.split import Split
+from longtail.compare.split import TrainTestSplit
 from longtail.evaluation.calibration import Reliability, predict_unseen, reliability
 from longtail.evaluation.metrics import (
     PerDocument,
@@ -45,14 +45,14 @@ MEASURES = (
     "single_p99_ms",
     "rows_seconds",
 )
-JUDGED = 5  # labels of each document whose scores are held against the truth
-MOST_CALIBRATED = 20_000  # documents to learn a calibration from and judge it on
+JUDGED = 5  # labels of each document whose scores are checked against the true labels
+MOST_CALIBRATED = 20_000  # documents for learning and measuring a calibration
 LONGEST_CURVE = 200  # points of a training curve that are kept
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The runs of a method that succeeded, and what they reached on average."""
+    """The successful runs of a method, and their mean metrics on each document."""
 
     runs: Sequence[Run]
     values: Mapping[str, PerDocument]
@@ -63,8 +63,10 @@ class Finished:
         return self.runs[0].top
 
 
-def assemble(runs: Sequence[Run | Failure], split: Split, propensity: str) -> dict[str, Any]:
-    """Measure all predictions with one code and put them side by side."""
+def assemble(
+    runs: Sequence[Run | Failure], split: TrainTestSplit, propensity: str
+) -> dict[str, Any]:
+    """Measure all predictions with the same code and compare them."""
     counts = TrainingCounts.of(split.train)
     finished: dict[str, Finished] = {}
     methods = []
@@ -105,10 +107,10 @@ def _describe(runs: Sequence[Run | Failure]) -> dict[str, Any]:
 def _measure(
     runs: Sequence[Run],
     each: Sequence[Mapping[str, PerDocument]],
-    split: Split,
+    split: TrainTestSplit,
     counts: TrainingCounts,
 ) -> dict[str, Any]:
-    """Return what one method needs, and how good each of its seeds is."""
+    """Return the costs of one method, and the accuracy of each of its seeds."""
     top = runs[0].top
     known = [m for m in MEASURES if all(m in run.measured for run in runs)]
     by_seed = [
@@ -127,14 +129,14 @@ def _measure(
 
 
 def _thin_out(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return at most so many records of a curve that a plot can show, the last among them."""
+    """Return at most LONGEST_CURVE records of a curve, always with the last."""
     step = -(-len(records) // LONGEST_CURVE) if records else 1
     kept = records[::-1][::step][::-1]
     return [dict(record) for record in kept]
 
 
-def _calibration(top: TopK, split: Split) -> dict[str, Any]:
-    """Hold scores against the truth: as they are, and after what the other documents teach."""
+def _calibration(top: TopK, split: TrainTestSplit) -> dict[str, Any]:
+    """Return the calibration error of the scores, as they are and after calibration."""
     first, Y = top.first(JUDGED), split.test.Y
     given = _reliability(first, Y)
     found: dict[str, Any] = {"ece": given.error, "bins": _bins(given)}
@@ -157,9 +159,9 @@ def _bins(found: Reliability) -> list[dict[str, float]]:
 
 
 def _compare(
-    methods: Iterable[dict[str, Any]], finished: Mapping[str, Finished], split: Split
+    methods: Iterable[dict[str, Any]], finished: Mapping[str, Finished], split: TrainTestSplit
 ) -> dict[str, Any]:
-    """Add intervals to the methods; return which differences are more than chance."""
+    """Add intervals to the methods; return differences, agreement and disagreements."""
     names = list(finished)
     n_draws = choose_n_draws(len(split.test), len(names))
     draws = draw_metrics([each.values for each in finished.values()], n_draws)

@@ -1,4 +1,4 @@
-"""All runs of a comparison, one after the other; those that are finished are not repeated."""
+"""All runs of a comparison, one after the other; finished runs are not repeated."""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,46 +6,53 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from longtail.compare import process
-from longtail.compare.contenders import Entrant
+from longtail.compare.contenders import Entrant, Missing
 from longtail.compare.folder import ReportFolder, read_top
 from longtail.compare.process import Job, RunFailed
-from longtail.compare.split import RowsMade, Split, write_given
+from longtail.compare.split import RowsMade, TrainTestSplit, write_given
 from longtail.peers import Contender
 from longtail.progress import Progress
-from longtail.topk import NO_LABEL, TopK
+from longtail.topk import TopK
 
 DEPTH = 10  # labels predicted for each document
-MOST_SPARE = 90  # labels predicted beyond that, where some are barred
+MOST_SPARE = 90  # labels predicted beyond that, where some are excluded
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to be run, and how.
+class Comparison:
+    """What is compared, and how.
 
     Attributes:
         split: the documents.
-        entrants: who takes part.
-        seeds: each entrant is trained once for each of them.
-        threads: how many each may use.
-        timeout: seconds that one run may take, None for any.
-        tfidf: settings of the rows that peers get of texts.
+        entrants: the methods that are compared.
+        seeds: each entrant is trained once with each of them.
+        threads: how many each method may use.
+        timeout: the most seconds that one run may take; None for no limit.
+        tfidf: settings of the rows that peers get in place of texts.
         keep_models: whether trained models stay in the folder.
+        missing: the peers that are left out because they are not installed.
+        propensity: the constants of the PS metrics.
     """
 
-    split: Split
+    split: TrainTestSplit
     entrants: Sequence[Entrant]
     seeds: Sequence[int]
     threads: int
     timeout: float | None
     tfidf: Mapping[str, str]
     keep_models: bool = False
+    missing: Sequence[Missing] = ()
+    propensity: str = "default"
+
+    @property
+    def n_runs(self) -> int:
+        """How many runs there are."""
+        return len(self.entrants) * len(self.seeds)
 
     @property
     def depth(self) -> int:
-        """How many labels each method predicts: enough to leave out those that are barred."""
+        """How many labels each method predicts: enough even without the excluded ones."""
         spare = min(self.split.n_excluded, MOST_SPARE)
         return min(DEPTH + spare, self.split.train.n_labels)
 
@@ -55,11 +62,11 @@ class Run:
     """One method with one seed, finished.
 
     Attributes:
-        contender: who.
-        version: of its package.
+        contender: the method.
+        version: the version of its package.
         seed: its seed.
         measured: seconds, memory and so on.
-        top: its predictions for the test documents.
+        top: its predictions for the test documents, without excluded pairs.
     """
 
     contender: Contender
@@ -79,10 +86,12 @@ class Failure:
     error: str
 
 
-def run_all(plan: Plan, folder: ReportFolder, progress: Progress) -> Iterator[Run | Failure]:
-    """Run every entrant with every seed, and yield each result; a failure is one like others."""
-    runner = _Runner(plan, folder, progress)
-    entries = [(entrant, seed) for seed in plan.seeds for entrant in plan.entrants]
+def run_all(
+    comparison: Comparison, folder: ReportFolder, progress: Progress
+) -> Iterator[Run | Failure]:
+    """Run every entrant with every seed, and yield each result; a failure is a result too."""
+    runner = _Runner(comparison, folder, progress)
+    entries = [(entrant, seed) for seed in comparison.seeds for entrant in comparison.entrants]
     try:
         for i, (entrant, seed) in enumerate(entries):
             yield runner.attempt(entrant, seed, f"{i + 1}/{len(entries)}")
@@ -91,24 +100,28 @@ def run_all(plan: Plan, folder: ReportFolder, progress: Progress) -> Iterator[Ru
 
 
 class _Runner:
-    """Runs what the folder does not hold yet."""
+    """Runs what is not finished in the folder yet."""
 
-    def __init__(self, plan: Plan, folder: ReportFolder, progress: Progress) -> None:
-        self.plan, self.folder, self.progress = plan, folder, progress
+    def __init__(self, comparison: Comparison, folder: ReportFolder, progress: Progress) -> None:
+        self.comparison, self.folder, self.progress = comparison, folder, progress
 
     @cached_property
     def made(self) -> RowsMade:
-        """What it took to make the peers' rows; everything that methods read is written then."""
-        plan, scratch = self.plan, self.folder.scratch
+        """Write everything that methods read; return what making the rows of the peers took."""
+        comparison, scratch = self.comparison, self.folder.scratch
         self.progress.stage("preparing the documents", 0)
         process.write_library(scratch / "library")
-        with_rows = any(not entrant.contender.ours for entrant in plan.entrants)
-        return write_given(plan.split, scratch / "given", with_rows=with_rows, tfidf=plan.tfidf)
+        with_rows = any(not entrant.contender.ours for entrant in comparison.entrants)
+        return write_given(
+            comparison.split, scratch / "given", with_rows=with_rows, tfidf=comparison.tfidf
+        )
 
     def attempt(self, entrant: Entrant, seed: int, number: str) -> Run | Failure:
-        """Return the result of one run, from the folder if it is there."""
+        """Return the result of one run, from the folder if it is finished there."""
         job, contents = self._job(entrant, seed), self._contents(entrant, seed)
-        name = f"{number} {job.contender.name}" + f" (seed {seed})" * (len(self.plan.seeds) > 1)
+        name = f"{number} {job.contender.name}" + f" (seed {seed})" * (
+            len(self.comparison.seeds) > 1
+        )
         measured = self.folder.find_finished(job.out, contents)
         try:
             if measured is None:
@@ -116,8 +129,8 @@ class _Runner:
                 measured = self._run(job, name)
                 self.progress.say(f"{name}: trained in {measured['train_seconds']:.1f} s")
             else:
-                self.progress.say(f"{name}: kept from before")
-            return _read_run(self.plan.split, job, entrant, measured)
+                self.progress.say(f"{name}: already finished")
+            return _read_run(self.comparison.split, job, entrant, measured)
         except RunFailed as failure:
             shutil.rmtree(job.out / "model", ignore_errors=True)
             self.progress.say(f"{name}: failed: {failure}")
@@ -131,37 +144,37 @@ class _Runner:
             given=given if entrant.contender.ours else given / "rows",
             out=self.folder.run_folder(entrant.contender.name, seed),
             seed=seed,
-            k=self.plan.depth,
-            threads=self.plan.threads,
-            timeout=self.plan.timeout,
+            k=self.comparison.depth,
+            threads=self.comparison.threads,
+            timeout=self.comparison.timeout,
         )
 
     def _contents(self, entrant: Entrant, seed: int) -> dict[str, Any]:
-        """Return what makes a run this one: if none of it differs, it need not be repeated."""
+        """Return what identifies a run: it is repeated only if some of this has changed."""
         contender = entrant.contender
         return {
             "name": contender.name,
             "package": contender.package,
             "version": entrant.home.version,
             "setting": contender.setting | {"seed": seed},
-            "tfidf": {} if contender.ours else dict(self.plan.tfidf),
-            "k": self.plan.depth,
-            "threads": self.plan.threads,
+            "tfidf": {} if contender.ours else dict(self.comparison.tfidf),
+            "k": self.comparison.depth,
+            "threads": self.comparison.threads,
         }
 
     def _run(self, job: Job, name: str) -> dict[str, Any]:
-        """Run a job to its end, and keep what is of use."""
+        """Run a job to its end, and keep its results."""
         made = self.made
         self.progress.stage(f"{name}: starting", 0)
         measured = self._run_once_or_twice(job, f"{name}: ")
-        self.progress.stage(f"{name}: tidying up", 0)
+        self.progress.stage(f"{name}: cleaning up", 0)
         if not job.contender.ours:
             _add_rows_made(measured, made)
-        self.folder.finish(job, measured, keep_model=self.plan.keep_models)
+        self.folder.finish(job, measured, keep_model=self.comparison.keep_models)
         return measured
 
     def _run_once_or_twice(self, job: Job, prefix: str) -> dict[str, Any]:
-        """Run a job; a peer that fails where some rows are empty is tried without them."""
+        """Run a job; repeat it without empty rows if a peer fails and there are some."""
         library, n_empty = self.folder.scratch / "library", self.made.n_empty
         try:
             return process.run(job, self.progress, prefix, library)
@@ -173,7 +186,7 @@ class _Runner:
 
 
 def _add_rows_made(measured: dict[str, Any], made: RowsMade) -> None:
-    """Count what a peer leaves to others, so that all times begin with the document."""
+    """Add the time to make rows from texts, so that all times start from the document."""
     each_seconds = 1 / measured["documents_per_second"] + made.each_seconds
     measured["documents_per_second"] = 1 / each_seconds
     measured["rows_seconds"] = made.train_seconds
@@ -183,23 +196,13 @@ def _add_rows_made(measured: dict[str, Any], made: RowsMade) -> None:
     measured["single_p99_ms"] += made.single_ms
 
 
-def _read_run(split: Split, job: Job, entrant: Entrant, measured: Mapping[str, Any]) -> Run:
+def _read_run(
+    split: TrainTestSplit, job: Job, entrant: Entrant, measured: Mapping[str, Any]
+) -> Run:
     top = read_top(job.out)
     if top is None or len(top) != len(split.test):
         raise RunFailed("its predictions cannot be read")
-    top = drop_excluded(top, split)
-    return Run(job.contender, entrant.home.version, job.seed, measured, top)
-
-
-def drop_excluded(top: TopK, split: Split) -> TopK:
-    """Return the predictions without pairs that are barred."""
     exclude = split.test.exclude
-    if exclude is None or not exclude.nnz:
-        return top
-    n_labels = exclude.shape[1]
-    rows = np.arange(len(top), dtype=np.int64)[:, None]
-    barred = np.repeat(rows[:, 0], np.diff(exclude.indptr)) * n_labels + exclude.indices
-    gone = np.isin(rows * n_labels + top.labels, barred) | (top.labels == NO_LABEL)
-    order = np.argsort(gone, axis=1, kind="stable")[:, :DEPTH]
-    labels = np.where(gone, NO_LABEL, top.labels)[rows, order]
-    return TopK(labels, np.where(labels == NO_LABEL, 0, top.scores[rows, order]))
+    if exclude is not None and exclude.nnz:
+        top = top.without(exclude, DEPTH)
+    return Run(job.contender, entrant.home.version, job.seed, measured, top)

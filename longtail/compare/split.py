@@ -1,4 +1,4 @@
-"""What all methods are given: the same documents to learn from, the same documents to label."""
+"""The documents that all methods get: the same for training, the same for testing."""
 
 import hashlib
 import json
@@ -13,22 +13,22 @@ import scipy.sparse as sp
 
 from longtail.data import Dataset, load
 from longtail.errors import DataError
-from longtail.models.base import parse_settings
 from longtail.runtime.rows import scale_to_unit
+from longtail.runtime.settings import parse_settings
 from longtail.text.tfidf import Tfidf
 
-HELD_OUT = 0.2  # of the documents, where the data have no test part
-N_SINGLE = 200  # documents turned into rows one by one, to see what that takes
+HELD_OUT = 0.2  # of the documents, where the data have no test split
+N_SINGLE = 200  # documents turned into rows one by one, to measure the time
 
 
 @dataclass(frozen=True)
-class Split:
-    """A training and a test part with one numbering of the labels.
+class TrainTestSplit:
+    """A training and a test split with the same label ids.
 
     Attributes:
         train: what methods learn from.
-        test: what they are measured on; its labels are shown to none of them.
-        origin: where the test part comes from, in words.
+        test: what they are measured on; no method gets its labels.
+        origin: where the test split comes from, in words.
     """
 
     train: Dataset
@@ -36,13 +36,13 @@ class Split:
     origin: str
 
     @property
-    def kind(self) -> str:
-        """What documents are: texts or rows."""
+    def document_type(self) -> str:
+        """What the documents are: texts or rows."""
         return "rows" if self.train.texts is None else "texts"
 
     @property
     def n_excluded(self) -> int:
-        """The largest number of labels that are barred for one test document."""
+        """The largest number of labels that are excluded for one test document."""
         exclude = self.test.exclude
         return 0 if exclude is None or not exclude.nnz else int(np.diff(exclude.indptr).max())
 
@@ -50,7 +50,7 @@ class Split:
         """Return counts and checksums, ready for JSON."""
         train, test = self.train, self.test
         return {
-            "kind": self.kind,
+            "document_type": self.document_type,
             "origin": self.origin,
             "n_train": train.n_documents,
             "n_test": test.n_documents,
@@ -62,33 +62,33 @@ class Split:
         }
 
 
-def read_split(path: Path, valid: float | None) -> Split:
-    """Read DATA: its own parts, or with `valid` a share of the training part held out."""
+def read_split(path: Path, valid: float | None) -> TrainTestSplit:
+    """Read DATA: its own splits, or with `valid` a held-out share of the training split."""
     train, test = load(path)
     if valid is None and test is not None:
-        origin = "the test part of the data"
+        origin = "the test split of the data"
     else:
         share = HELD_OUT if valid is None else valid
         if len(train) < 2:
             raise DataError(
-                f"{len(train)} document cannot be divided into a training and a test part",
+                f"{len(train)} document cannot be divided into a training and a test split",
                 path=path,
             )
         train, test = train.split(share)
         origin = f"{share:.0%} of the training documents, held out at random (seed 0)"
     test = test.align(train.label_names)
-    split = Split(replace(train.align(test.label_names), exclude=None), test, origin)
+    split = TrainTestSplit(replace(train.align(test.label_names), exclude=None), test, origin)
     _check(split, path)
     return split
 
 
-def _check(split: Split, path: Path) -> None:
-    for name, part in (("training", split.train), ("test", split.test)):
-        if not len(part):
-            raise DataError(f"the {name} part has no documents", path=path)
-        if not part.Y.nnz:
+def _check(split: TrainTestSplit, path: Path) -> None:
+    for name, documents in (("training", split.train), ("test", split.test)):
+        if not len(documents):
+            raise DataError(f"the {name} split has no documents", path=path)
+        if not documents.Y.nnz:
             raise DataError(
-                f"none of the {len(part)} {name} documents carries a label; "
+                f"none of the {len(documents)} {name} documents carries a label; "
                 "there is nothing to compare",
                 path=path,
             )
@@ -99,7 +99,7 @@ def _check(split: Split, path: Path) -> None:
 
 @dataclass(frozen=True)
 class RowsMade:
-    """What it took to make rows of texts for the peers; nothing where they were rows already.
+    """How long it took to make rows of texts for the peers; 0 if the documents were rows.
 
     Attributes:
         n_empty: training documents without any feature.
@@ -115,9 +115,9 @@ class RowsMade:
 
 
 def write_given(
-    split: Split, folder: Path, *, with_rows: bool, tfidf: Mapping[str, str]
+    split: TrainTestSplit, folder: Path, *, with_rows: bool, tfidf: Mapping[str, str]
 ) -> RowsMade:
-    """Write what methods read; with `with_rows` also the rows that peers get."""
+    """Write the files that methods read; `with_rows` adds the rows for peers."""
     folder.mkdir(parents=True)
     sp.save_npz(folder / "train_Y.npz", split.train.Y, compressed=False)
     (folder / "label_names.json").write_text(json.dumps(list(split.train.label_names)))
@@ -130,8 +130,8 @@ def write_given(
     return _write_rows(split, folder / "rows", tfidf) if with_rows else RowsMade()
 
 
-def _write_rows(split: Split, folder: Path, tfidf: Mapping[str, str]) -> RowsMade:
-    """Write rows of unit length for the peers; one of them expects that, two do it themselves."""
+def _write_rows(split: TrainTestSplit, folder: Path, tfidf: Mapping[str, str]) -> RowsMade:
+    """Write rows of unit length for the peers: PECOS expects that, the others do it themselves."""
     folder.mkdir()
     if split.train.texts is None or split.test.texts is None:
         train, test, made = _rows_of(split.train), _rows_of(split.test), RowsMade()
@@ -160,10 +160,10 @@ def _time_rows(
     return train_X, test_X, RowsMade(0, learned - start, each, single_ms)
 
 
-def _rows_of(part: Dataset) -> sp.csr_matrix:
-    if part.X is None:
-        raise DataError("one part holds texts and the other rows; both must be of one kind")
-    return part.X
+def _rows_of(documents: Dataset) -> sp.csr_matrix:
+    if documents.X is None:
+        raise DataError("one split holds texts and the other rows; both must hold the same")
+    return documents.X
 
 
 def as_plain_rows(matrix: Any) -> sp.csr_matrix:
@@ -178,7 +178,7 @@ def as_plain_rows(matrix: Any) -> sp.csr_matrix:
 
 
 def checksum(data: Dataset) -> str:
-    """Return the SHA-256 of documents and labels, whatever file they came from."""
+    """Return the SHA-256 of documents and labels; it does not depend on the file format."""
     total = hashlib.sha256()
     for block in _blocks(data):
         total.update(block)

@@ -37,7 +37,7 @@ def write_table(results: Results) -> str:
         f"# {escape(data['name'])}",
         "",
         f"{data['n_train']:,} training and {data['n_test']:,} test documents ({data['origin']}), "
-        f"{data['n_labels']:,} labels. In percent, with half of the 95 % interval.",
+        f"{data['n_labels']:,} labels. Percentages ± half of the 95 % confidence interval.",
         "",
         accuracy_table(results),
         "",
@@ -56,7 +56,7 @@ def write_table(results: Results) -> str:
 
 
 def accuracy_table(results: Results) -> str:
-    """Return one row a method: what it reaches."""
+    """Return one row a method: its accuracy."""
     rows = [
         [escape(method["name"]), *(_spread(method["metrics"][name]) for name in SHOWN)]
         for method in finished(results)
@@ -65,7 +65,7 @@ def accuracy_table(results: Results) -> str:
 
 
 def cost_table(results: Results) -> str:
-    """Return one row a method: what it takes."""
+    """Return one row a method: its time and memory."""
     rows = [
         [escape(method["name"]), *(_cost(method["measured"], column) for column in COSTS)]
         for method in finished(results)
@@ -79,7 +79,7 @@ def finished(results: Results) -> list[dict[str, Any]]:
 
 
 def summarize(results: Results, metric: str) -> list[str]:
-    """Say in plain words who is ahead in a metric, and of whom chance allows to say so."""
+    """Say which method is highest in a metric, and whether its leads are significant."""
     methods = finished(results)
     if len(methods) < 2:
         return []
@@ -99,8 +99,7 @@ def summarize(results: Results, metric: str) -> list[str]:
     if ahead:
         sentence += f"; the lead over {join(ahead)} is significant"
     if level:
-        lead = "that" if ahead else "the lead"
-        sentence += f"; {lead} over {join(level)} may be chance"
+        sentence += f"; the lead over {join(level)} may be chance"
     return [sentence + "."]
 
 

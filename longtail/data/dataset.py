@@ -63,6 +63,10 @@ class Dataset:
         """The number of labels, with those that no document here carries."""
         return int(self.Y.shape[1])
 
+    def count_labels(self) -> NDArray[np.int64]:
+        """Return for each label how many documents carry it."""
+        return np.bincount(self.Y.indices, minlength=self.n_labels).astype(np.int64)
+
     def take(self, rows: NDArray[np.integer]) -> "Dataset":
         """Return the documents `rows`, in that order."""
         return replace(

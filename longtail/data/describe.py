@@ -114,7 +114,7 @@ def describe(parts: tuple[Dataset, Dataset | None]) -> Description:
     test = None if test is None else test.align(train.label_names)
     train_hashes = _hash_documents(train)
     test_hashes = None if test is None else _hash_documents(test)
-    label_counts = count_labels(train.Y)
+    label_counts = train.count_labels()
     unseen = _unseen_pairs(label_counts, test)
     draft = Description(
         kind="features" if train.texts is None else "texts",
@@ -130,11 +130,6 @@ def describe(parts: tuple[Dataset, Dataset | None]) -> Description:
     )
     draft.problems.extend(_find_problems(draft))
     return draft
-
-
-def count_labels(Y: sp.csr_matrix) -> NDArray[np.int64]:
-    """Return for each label how many documents carry it."""
-    return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64)
 
 
 def assign_bands(label_counts: NDArray[np.int64]) -> NDArray[np.int8]:
@@ -167,14 +162,14 @@ def _unseen_pairs(label_counts: NDArray[np.int64], test: Dataset | None) -> NDAr
     """Return the test frequency of each label that training lacks, 0 for all others."""
     if test is None:
         return np.zeros(0, dtype=np.int64)
-    counts = count_labels(test.Y)
+    counts = test.count_labels()
     counts[: len(label_counts)][label_counts > 0] = 0
     return counts
 
 
 def _describe_part(data: Dataset, hashes: NDArray[np.uint64]) -> PartDescription:
     labels_per_document = np.diff(data.Y.indptr).astype(np.int64)
-    label_counts = count_labels(data.Y)
+    label_counts = data.count_labels()
     filled = hashes[hashes != 0]
     return PartDescription(
         n_documents=data.n_documents,

@@ -114,8 +114,17 @@ def _first_pools(places: Floats, hits: Hits) -> tuple[Floats, Floats, Floats]:
 
 
 def _fit_logistic(places: Floats, hits: Hits) -> Curve:
-    """Find slope and intercept by Newton's method, both drawn a little to 1 and 0."""
+    slope, intercept = fit_platt(places, hits)
     ends = log_odds(np.array([0.0, 1.0]))
+    return Curve(ends, slope * ends + intercept)
+
+
+def fit_platt(places: Floats, hits: Hits) -> tuple[float, float]:
+    """Return slope and intercept of σ(slope·place + intercept), the share of hits at a place.
+
+    Platt scaling by Newton's method. The slope is drawn to 1 and the intercept to 0 as if by one
+    observation more, so that they stay finite whatever the hits are; the slope is at least 0.
+    """
     slope, intercept = 1.0, 0.0
     for _ in range(50):
         p = sigmoid(slope * places + intercept)
@@ -128,7 +137,7 @@ def _fit_logistic(places: Floats, hits: Hits) -> Curve:
         slope, intercept = slope + step[0], intercept + step[1]
         if np.abs(step).max() < 1e-9:
             break
-    return Curve(ends, max(slope, 0.0) * ends + intercept)
+    return max(float(slope), 0.0), float(intercept)
 
 
 def log_odds(scores: NDArray[Any]) -> Floats:
@@ -494,7 +503,7 @@ def choose_depth(Y: sp.csr_matrix) -> int:
 
 
 def find_thresholds(top: TopK, Y: sp.csr_matrix) -> dict[str, float]:
-    """Return the probability from which on to give labels for the best F1, by its kind."""
+    """Return the probability from which on to give labels for the best F1: micro and document."""
     hits, n_true = find_hits(top, Y), np.diff(Y.indptr)
     given = np.where(top.labels == NO_LABEL, -1, top.scores)
     places = np.arange(1, 100) / 100

@@ -1,19 +1,25 @@
-"""Explanation: what a model looked at, as data, as shaded text and as a small HTML file."""
+"""Explanation: which words, members and neighbours speak for a label; as data and as a page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.pages.content import Cell, Table
 from longtail.text.tfidf import Tfidf
 
 Span = tuple[int, int]
 
-FOR, AGAINST = (255, 140, 0), (70, 130, 200)  # the colours of weights above and below 0
+FOR, AGAINST = (255, 140, 0), (70, 130, 200)  # the colors of weights above and below 0
+SHOWN = 20  # words on the page
+SHOWN_OF_MEMBER = 8  # words of each member
+VOTE_NOTE = (
+    "For each member: rank of the label in its list, its score there, and in brackets the change "
+    "of the label's log-odds by this member."
+)
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,7 @@ class Term:
     Attributes:
         name: the word; "feature 17" where the model was trained on rows.
         weight: its share of all weights; below 0 if it speaks against the label.
-        spans: where it stands in the text, as (start, end) in characters.
+        spans: its places in the text, as (start, end) in characters.
     """
 
     name: str
@@ -33,13 +39,13 @@ class Term:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A training document that is near.
+    """A similar training document.
 
     Attributes:
-        number: as the how many-th document, from 0, it came to the model.
-        similarity: how near it is; 1 is the same place.
+        number: its position among the training documents, from 0.
+        similarity: 1 for the same vector.
         labels: the names of its labels.
-        text: how its text begins; None if the model keeps none.
+        text: the snippet of its text; None if the model keeps none.
     """
 
     number: int
@@ -48,23 +54,23 @@ class Neighbour:
     text: str | None = None
 
     def named(self) -> str:
-        """Return how its text begins, or its number."""
+        """Return the snippet of its text, or its number."""
         return f"document {self.number}" if self.text is None else self.text
 
 
 @dataclass(frozen=True)
 class Vote:
-    """What one part of a fusion says of a label.
+    """What one member of a fusion predicts for a label.
 
     Attributes:
-        part: the name of the part.
+        member: the name of the member.
         label: the name of the label.
-        rank: the label's place in the part's list, from 1; None if it is not there.
-        score: what the part gives it.
-        weight: what the label's log-odds lose if the part is not asked.
+        rank: the label's rank in the member's list, from 1; None if it is not there.
+        score: the member's score of the label.
+        weight: how much the log-odds of the label fall without this member.
     """
 
-    part: str
+    member: str
     label: str
     rank: int | None
     score: float
@@ -84,22 +90,22 @@ class Explanation:
         text: the document; None if it was a row.
         label: for which label; None if for all.
         terms: heaviest first; the absolute values of their weights add up to 1.
-        parts: for a model made of several, how much of the score each of them gave.
-        neighbours: for a model that asks training documents, the nearest of them, nearest first.
-        votes: for a fusion, what each of its parts says of each label.
-        own: for a fusion, the words that parts look at themselves, for those that can tell.
+        members: for a fusion, the share of each member in the score.
+        neighbours: for a model that searches training documents, the nearest first.
+        votes: for a fusion, what each member predicts for each label.
+        member_terms: for a fusion, the terms of each member that can explain itself.
     """
 
     text: str | None
     label: str | None
     terms: Sequence[Term]
-    parts: Mapping[str, float] = field(default_factory=dict)
+    members: Mapping[str, float] = field(default_factory=dict)
     neighbours: Sequence[Neighbour] = ()
     votes: Sequence[Vote] = ()
-    own: Mapping[str, Sequence[Term]] = field(default_factory=dict)
+    member_terms: Mapping[str, Sequence[Term]] = field(default_factory=dict)
 
     def shades(self) -> list[tuple[str, float]]:
-        """Cut the text into pieces, each with its shade from −1 to 1; 1 is the heaviest word."""
+        """Divide the text into pieces with shades from −1 to 1; 1 is the heaviest word."""
         if self.text is None:
             return []
         weights = np.zeros(len(self.text))
@@ -111,45 +117,57 @@ class Explanation:
         pieces = groupby(zip(self.text, shades, strict=True), key=lambda pair: pair[1])
         return [("".join(char for char, _ in run), shade) for shade, run in pieces]
 
-    def own_lines(self) -> list[str]:
-        """Return a line for each part that tells which words it looks at."""
+    def member_lines(self) -> list[str]:
+        """Return a line with the heaviest words of each member that can explain itself."""
         return [
-            f"{part} by itself: "
-            + ", ".join(f"{term.name} {term.weight:.2f}" for term in terms[:8])
-            for part, terms in self.own.items()
+            f"{member} alone: "
+            + ", ".join(f"{term.name} {term.weight:.2f}" for term in terms[:SHOWN_OF_MEMBER])
+            for member, terms in self.member_terms.items()
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return the explanation as JSON can hold it."""
         return {
             "text": self.text,
             "label": self.label,
             "terms": _as_dicts(self.terms),
-            "parts": dict(self.parts),
+            "members": dict(self.members),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
             "votes": [asdict(vote) for vote in self.votes],
-            "own": {part: _as_dicts(terms) for part, terms in self.own.items()},
+            "member_terms": {
+                member: _as_dicts(terms) for member, terms in self.member_terms.items()
+            },
         }
 
-    def to_html(self, labels: Sequence[Mapping[str, Any]] = ()) -> str:
-        """Return a page that needs nothing else: the text, darker where a word is heavier.
+    def to_html(self, predictions: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Return a page that needs no other file: the text, darker where a word is heavier.
 
         Args:
-            labels: predictions to show above the text, as `TopK.named` gives them.
+            predictions: labels to show above the text, as `TopK.named` gives them.
         """
-        named = ", ".join(f"{escape(each['label'])} {each['score']:.2f}" for each in labels)
-        title = "What the model looks at"
-        if self.label is not None:
-            title = f"What speaks for and against {self.label}"
-        return _PAGE.format(
-            title=escape(title),
-            labels=f"<p>Labels: {named}</p>" if named else "",
-            text="".join(_mark(piece, shade) for piece, shade in self.shades()),
-            votes=_vote_rows(self.votes),
-            words=_word_rows(self.terms[:20]),
-            own="".join(f"<p>{escape(line)}</p>" for line in self.own_lines()),
-            neighbours=_neighbour_rows(self.neighbours),
+        # Jinja2 takes longer to import than a prediction takes, and few ask for a page.
+        from longtail.pages.render import render
+
+        return render(
+            "explanation.html",
+            label=self.label,
+            predictions=predictions,
+            pieces=[(piece, _hex(shade)) for piece, shade in self.shades()],
+            votes=_vote_table(self.votes),
+            vote_note=VOTE_NOTE,
+            words=_word_table(self.terms[:SHOWN]),
+            member_lines=self.member_lines(),
+            neighbours=_neighbour_table(self.neighbours),
         )
+
+
+def group_votes(votes: Sequence[Vote]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the members, and for each label the vote of each of them in words."""
+    members = list(dict.fromkeys(vote.member for vote in votes))
+    found: dict[str, dict[str, str]] = {}
+    for vote in votes:
+        found.setdefault(vote.label, {})[vote.member] = vote.describe()
+    return members, {label: [said[m] for m in members] for label, said in found.items()}
 
 
 def _as_dicts(terms: Sequence[Term]) -> list[dict[str, Any]]:
@@ -182,76 +200,32 @@ def explain_terms(
     return Explanation(text, label, sorted(terms, key=lambda term: (-abs(term.weight), term.name)))
 
 
-def colour(shade: float) -> tuple[int, int, int]:
-    """Return the background of a shade from −1 to 1 on white."""
+def get_color(shade: float) -> tuple[int, int, int]:
+    """Return the background of a shade from −1 to 1 on white, as red, green and blue."""
     strong = FOR if shade > 0 else AGAINST
-    red, green, blue = (round(255 + abs(shade) * (part - 255)) for part in strong)
+    red, green, blue = (round(255 + abs(shade) * (channel - 255)) for channel in strong)
     return red, green, blue
 
 
-def _mark(piece: str, shade: float) -> str:
-    if not shade:
-        return escape(piece)
-    red, green, blue = colour(shade)
-    return f'<mark style="background:#{red:02x}{green:02x}{blue:02x}">{escape(piece)}</mark>'
+def _hex(shade: float) -> str:
+    """Return the CSS color of a shade, "" for none."""
+    return "#{:02x}{:02x}{:02x}".format(*get_color(shade)) if shade else ""
 
 
-def _word_rows(terms: Sequence[Term]) -> str:
-    if not terms:
-        return ""
-    rows = "".join(
-        f"<tr><td>{escape(term.name)}</td><td>{term.weight:.3f}</td></tr>" for term in terms
-    )
-    return f'<table class="words"><tr><th>word</th><th>weight</th></tr>{rows}</table>'
+def _word_table(terms: Sequence[Term]) -> Table | None:
+    rows = [(term.name, f"{term.weight:.3f}") for term in terms]
+    return _table(["word", "weight"], rows)
 
 
-def _vote_rows(votes: Sequence[Vote]) -> str:
-    if not votes:
-        return ""
-    parts = list(dict.fromkeys(vote.part for vote in votes))
-    rows = []
-    for label in dict.fromkeys(vote.label for vote in votes):
-        said = {vote.part: vote for vote in votes if vote.label == label}
-        cells = "".join(f"<td>{escape(said[part].describe())}</td>" for part in parts)
-        rows.append(f"<tr><td>{escape(label)}</td>{cells}</tr>")
-    head = "".join(f"<th>{escape(part)}</th>" for part in parts)
-    note = "Place in the part's list, score there, and what asking the part adds to the log-odds."
-    return f"<table><tr><th>label</th>{head}</tr>{''.join(rows)}</table><p>{note}</p>"
+def _vote_table(votes: Sequence[Vote]) -> Table | None:
+    members, rows = group_votes(votes)
+    return _table(["label", *members], [(label, *said) for label, said in rows.items()])
 
 
-def _neighbour_rows(neighbours: Sequence[Neighbour]) -> str:
-    if not neighbours:
-        return ""
-    rows = "".join(
-        f"<tr><td>{each.similarity:.2f}</td><td>{escape(', '.join(each.labels))}</td>"
-        f"<td>{escape(each.named())}</td></tr>"
-        for each in neighbours
-    )
-    head = "<tr><th>near</th><th>its labels</th><th>training document</th></tr>"
-    return f"<table>{head}{rows}</table>"
+def _neighbour_table(neighbours: Sequence[Neighbour]) -> Table | None:
+    rows = [(f"{each.similarity:.2f}", ", ".join(each.labels), each.named()) for each in neighbours]
+    return _table(["similarity", "labels", "training document"], rows)
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body {{ font: 17px/1.7 system-ui, sans-serif; max-width: 44em; margin: 3em auto; padding: 0 1em;
-       color: #1b1b1b; background: #fff; }}
-h1 {{ font-size: 1.2em; }}
-mark {{ color: inherit; padding: .12em 0; border-radius: .2em; }}
-.text {{ white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid #ddd;
-        border-radius: .4em; padding: 1em; }}
-table {{ border-collapse: collapse; font-size: .85em; margin-top: 1.5em; }}
-td, th {{ padding: .1em 1.2em .1em 0; text-align: left; vertical-align: top; }}
-.words td + td {{ text-align: right; font-variant-numeric: tabular-nums; }}
-</style>
-<h1>{title}</h1>
-{labels}
-<div class="text">{text}</div>
-{votes}
-{words}
-{own}
-{neighbours}
-</html>
-"""
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table | None:
+    return Table(headings, [[Cell(text) for text in row] for row in rows]) if rows else None

@@ -37,7 +37,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset
-from longtail.data.describe import BAND_NAMES, UNSEEN, assign_bands, count_labels
+from longtail.data.describe import BAND_NAMES, UNSEEN, assign_bands
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.topk import NO_LABEL, TopK
 
@@ -62,7 +62,7 @@ class TrainingCounts:
     @classmethod
     def of(cls, dataset: Dataset) -> "TrainingCounts":
         """Count the labels of `dataset`."""
-        return cls(dataset.n_documents, count_labels(dataset.Y))
+        return cls(dataset.n_documents, dataset.count_labels())
 
     @cached_property
     def by_frequency(self) -> NDArray[np.int32]:
@@ -165,6 +165,15 @@ def find_hits(top: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:
     if len(top) != Y.shape[0]:
         raise DataError(f"{len(top)} predictions for {Y.shape[0]} documents; they must be as many")
     return _contains(_canonical(Y), top.labels.astype(np.int64))
+
+
+def contains_pairs(
+    Y: sp.csr_matrix, documents: NDArray[np.int64], labels: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Return which of the pairs of a document (row) and a label (column) stand in Y."""
+    held = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)) * Y.shape[1] + Y.indices
+    found: NDArray[np.bool_] = np.isin(documents * Y.shape[1] + labels, held)
+    return found
 
 
 def evaluate_given(top: TopK, Y: sp.csr_matrix) -> dict[str, float]:
@@ -276,8 +285,9 @@ def _prepare(
         raise DataError(f"{len(top)} predictions for {Y.shape[0]} documents; they must be as many")
     if not len(top):
         raise DataError("there are no documents to evaluate")
-    labels = top.labels.astype(np.int64)
-    return _first_labels(labels, None if exclude is None else _canonical(exclude)), Y
+    if exclude is not None:
+        top = top.without(_canonical(exclude), top.k)
+    return _first_labels(top.labels.astype(np.int64)), Y
 
 
 def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
@@ -290,12 +300,8 @@ def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
     return matrix
 
 
-def _first_labels(labels: NDArray[np.int64], exclude: sp.csr_matrix | None) -> NDArray[np.int64]:
-    """Cut or fill to five columns, without excluded pairs and without repetitions."""
-    if exclude is not None:
-        barred = _contains(exclude, labels)
-        order = np.argsort(barred, axis=1, kind="stable")
-        labels = np.take_along_axis(np.where(barred, NO_LABEL, labels), order, axis=1)
+def _first_labels(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Cut or fill to five columns, without repetitions."""
     labels = labels[:, :_DEPTH]
     first = np.pad(labels, ((0, 0), (0, _DEPTH - labels.shape[1])), constant_values=NO_LABEL)
     for column in range(1, _DEPTH):

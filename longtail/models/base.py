@@ -1,12 +1,10 @@
 """What all models share: settings, checks, features from raw text, fallback, saving."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,56 +13,96 @@ from numpy.typing import NDArray
 from longtail.data import Dataset, as_dataset, as_documents
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError, suggest
 from longtail.evaluation.calibration import AUTOMATIC, Calibration, Method, choose_depth
-from longtail.evaluation.explanation import Explanation, explain_terms
+from longtail.evaluation.explanation import Explanation, Neighbour, explain_terms
 from longtail.evaluation.metrics import TrainingCounts
+from longtail.models.cost import Facts
+from longtail.models.registry import names_of_models
 from longtail.progress import SILENT, Progress
+from longtail.runtime.settings import (
+    check_settings,
+    configurable,
+    learned,
+    parse_settings,
+    seeds,
+    setting,
+    settings_of,
+)
 from longtail.runtime.store import Files, write_folder
 from longtail.text.tfidf import Tfidf
-from longtail.topk import NO_LABEL, TopK
+from longtail.topk import TopK
 
 Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
-Kind = Literal["texts", "rows"]
+DocumentType = Literal["texts", "rows"]
 
-USUAL_K = 5  # labels for each document, if neither their number nor a threshold is given
+DEFAULT_K = 5  # labels for each document, if neither their number nor a threshold is given
 
 
-class Model(ABC):
-    """Learns from documents with labels, then ranks labels for other documents.
+class HeldOut(NamedTuple):
+    """Predictions that training made for documents which it had held out.
 
     Attributes:
-        name: what `--model` calls it.
-        summary: what it is, in one sentence.
-        choose_when: when it is the right choice, in one sentence.
-        presets: named sets of parameters, each for another purpose than the defaults.
-        reads: the kinds of documents that it can be trained on.
-        trained_on: after fit, the kind that it was trained on, which is what it predicts for.
-        label_names_: after fit, the name of each label.
-        training_counts_: after fit, how many documents there were, and how many for each label.
-        features_: after fit, how texts become rows; None if there was no need for that.
-        n_features_: after fit, the number of columns of those rows; 0 if it reads no rows.
-        calibration_: after calibrate, what makes probabilities of scores; None before.
+        rows: which of the training documents.
+        top: their labels, as scored before calibration.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    choose_when: ClassVar[str]
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    reads: ClassVar[tuple[Kind, ...]] = ("texts", "rows")
+    rows: NDArray[np.int64]
+    top: TopK
 
-    tfidf: Tfidf | None
-    seed: int
-    trained_on: Kind
-    label_names_: Sequence[str]
-    training_counts_: TrainingCounts
-    features_: Tfidf | None = None
-    n_features_: int = 0
-    calibration_: Calibration | None = None
+
+@configurable
+class Model(ABC):
+    """Learns from documents with labels, then ranks labels for other documents."""
+
+    # What it is.
+    name: ClassVar[str]  # what `--model` calls it
+    summary: ClassVar[str]  # one sentence
+    choose_when: ClassVar[str]  # when it is the right choice, one sentence
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named sets of parameters
+
+    # What it can do.
+    reads: ClassVar[tuple[DocumentType, ...]] = ("texts", "rows")  # document types to train on
+    needs_torch: ClassVar[bool] = False  # for training
+    can_update: ClassVar[bool] = False  # takes in more documents: `update_rows`
+    can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
+    can_resume: ClassVar[bool] = False  # goes on with training from what is in `run_dir`
+    has_embeddings: ClassVar[bool] = False  # places documents by an `embedder_`
+    holds_out: ClassVar[bool] = False  # leaves predictions for held-out documents: `held_out_`
+
+    # What it is as a member of a fusion.
+    member_order: ClassVar[int | None] = None  # 1 is planned first; None only if it is named
+    member_reason: ClassVar[str] = "it was named"  # why a plan takes it
+    cheaper_presets: ClassVar[Sequence[str]] = ()  # in place of the defaults, the best first
+    milliseconds: ClassVar[float] = 1.0  # for one document, about; only the order counts
+
+    seed: int = setting(0, "fixes everything that is random", seeds())
+    tfidf: Tfidf | None = setting(None, "how texts become rows")
+
+    run_dir: Path | None = learned(default=None)  # for log and checkpoints, if it can resume
+    resume: bool = learned(default=False)  # go on with what is in `run_dir`
+
+    trained_on: DocumentType = learned()  # what it was trained on is what it predicts for
+    label_names_: Sequence[str] = learned()  # the name of each label
+    training_counts_: TrainingCounts = learned()  # documents, and documents of each label
+    features_: Tfidf | None = learned(default=None)  # texts to rows; None if it needs none
+    n_features_: int = learned(default=0)  # columns of the rows; 0 if it reads no rows
+    calibration_: Calibration | None = learned(default=None)  # scores to probabilities
+    held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
 
     # -- what each model adds ---------------------------------------------------------------
 
-    @abstractmethod
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
+        check_settings(self)
+
+    @classmethod
+    def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
+        """Return about how many seconds one training on all documents takes."""
+        return 10 + 0.005 * facts.n_documents
+
+    @classmethod
+    def choose_preset(cls, facts: Facts) -> str | None:
+        """Return the preset that suits such data best; None for the defaults."""
+        return None
 
     @abstractmethod
     def add_to_files(self, files: Files) -> None:
@@ -88,27 +126,34 @@ class Model(ABC):
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Learn from documents, of which at least one has a label: as rows, unless overridden."""
-        features = None
-        if dataset.X is not None:
-            X = dataset.X
-        else:
-            features = (self.tfidf or Tfidf()).copy()
-            progress.stage("reading texts", 1)
-            X = features.fit_transform(dataset.texts or [])
-            progress.advance(1)
+        features, X = self.learn_features(dataset, progress)
         self.fit_features(X, dataset.Y, features, progress)
-        self.features_ = features
-        self.n_features_ = int(X.shape[1])
+        self.features_, self.n_features_ = features, int(X.shape[1])
+
+    def learn_features(
+        self, dataset: Dataset, progress: Progress
+    ) -> tuple[Tfidf | None, sp.csr_matrix]:
+        """Return the documents as rows, and what made rows of texts; None if they were rows."""
+        if dataset.X is not None:
+            return None, dataset.X
+        features = (self.tfidf or Tfidf()).copy()
+        progress.stage("reading texts", 1)
+        X = features.fit_transform(dataset.texts or [])
+        progress.advance(1)
+        return features, X
 
     def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
-        """Rank labels for documents of the right kind: as rows, unless overridden."""
+        """Rank labels for documents of the right type: as rows, unless overridden."""
         X = self._as_rows(documents)
         if X.shape[0] == 0:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        top = self.predict_rows(X, k)
+        return self.fill_empty(self.predict_rows(X, k), X)
+
+    def fill_empty(self, top: TopK, X: sp.csr_matrix) -> TopK:
+        """Give rows without any feature the most frequent labels, in place."""
         empty = np.flatnonzero(np.diff(X.indptr) == 0)
         if len(empty):
-            top.labels[empty], top.scores[empty] = self.frequent_labels(k)
+            top.labels[empty], top.scores[empty] = self.frequent_labels(top.k)
         return top
 
     def fit_features(
@@ -118,18 +163,23 @@ class Model(ABC):
         self.fit_rows(X, Y, progress)
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
-        """Return how much each cell of the one row X weighs, in general or for one label.
-
-        Models that can do so override it, or `explain` as a whole.
-        """
+        """Return how much each cell of the one row X weighs, in general or for one label."""
         raise NotImplementedError
+
+    def find_similar(self, X: sp.csr_matrix, label: int | None) -> Sequence[Neighbour]:
+        """Return training documents near the one row X, where the model knows any."""
+        return ()
+
+    def keep_snippets(self, texts: Sequence[str]) -> None:
+        """Keep the beginnings of the texts that the rows of training came from, if of use."""
+        return
 
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
         """Take in more documents; Y has a column for each new label after those of the others.
 
-        Models that can do so override it; whatever goes wrong must leave the model as it was.
+        Whatever goes wrong must leave the model as it was.
         """
         raise NotImplementedError
 
@@ -161,10 +211,18 @@ class Model(ABC):
             )
         return cls.presets[name]
 
+    @classmethod
+    def has_parameter(cls, name: str) -> bool:
+        """Whether the constructor takes a parameter of this name."""
+        return name in settings_of(cls)
+
     def get_parameters(self) -> dict[str, Any]:
         """Return the constructor's parameters with the values given, but for `tfidf`."""
-        names = inspect.signature(type(self)).parameters
-        return {name: getattr(self, name) for name in names if name != "tfidf"}
+        return {name: getattr(self, name) for name in settings_of(type(self)) if name != "tfidf"}
+
+    def with_parameters(self, **other: Any) -> Self:
+        """Return an untrained model with the same parameters but for those given."""
+        return type(self)(**{**self.get_parameters(), "tfidf": self.tfidf, **other})
 
     def require(self, name: str, condition: bool, range_text: str) -> None:
         """Raise ParameterError with the parameter's name, range and value unless `condition`."""
@@ -173,6 +231,13 @@ class Model(ABC):
                 f"The '{name}' parameter of {type(self).__name__} must be {range_text}. "
                 f"Got {getattr(self, name)!r} instead."
             )
+
+    def __repr__(self) -> str:
+        """Return the parameters that differ from their defaults."""
+        values = {name: getattr(self, name) for name in settings_of(type(self))}
+        defaults = {name: each.default for name, each in settings_of(type(self)).items()}
+        given = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
+        return f"{type(self).__name__}({', '.join(given)})"
 
     # -- learning and predicting --------------------------------------------------------------
 
@@ -185,10 +250,10 @@ class Model(ABC):
                 f"none of the {dataset.n_documents} documents carries a label; "
                 "there is nothing to learn from"
             )
-        kind: Kind = "texts" if dataset.X is None else "rows"
-        self._check_reads(kind)
+        document_type: DocumentType = "texts" if dataset.X is None else "rows"
+        self._check_reads(document_type)
         self.fit_documents(dataset, progress)
-        self.trained_on = kind
+        self.trained_on = document_type
         self.label_names_ = list(dataset.label_names)
         self.training_counts_ = TrainingCounts.of(dataset)
         self.calibration_ = None  # that of an earlier training says nothing about this one
@@ -233,7 +298,7 @@ class Model(ABC):
         """Take in more documents, with labels known or new, where the model can.
 
         Args:
-            data: documents of the kind that the model was trained on.
+            data: documents of the type that the model was trained on.
             labels: their labels, as `fit` takes them.
             train: also go on with training, from the present weights.
             progress: is shown what takes long.
@@ -259,16 +324,9 @@ class Model(ABC):
 
     def check_updatable(self) -> None:
         """Raise ParameterError if this model cannot take in more documents."""
-        from longtail.models import get_model_class, model_names
-
-        def can(model: type[Model]) -> bool:
-            return model.update_rows is not Model.update_rows
-
-        if not can(type(self)):
-            able = [name for name in model_names() if can(get_model_class(name))]
-            raise ParameterError(
-                f"{self.name} cannot be updated; models that can: {', '.join(able)}"
-            )
+        if not self.can_update:
+            able = names_of_models(lambda model: model.can_update)
+            raise ParameterError(f"{self.name} cannot be updated; models that can: {able}")
 
     def predict(
         self,
@@ -284,7 +342,7 @@ class Model(ABC):
         of the training documents as score. Pairs that a Dataset excludes are never returned.
 
         Args:
-            data: documents of the kind that the model was trained on.
+            data: documents of the type that the model was trained on.
             k: how many labels at most; 5, or with a threshold as many as the calibration knows.
             threshold: the least probability of a label, from 0 to 1, so that a document may get
                 none; "auto" is what gave the best F1 on the documents of the calibration,
@@ -297,7 +355,7 @@ class Model(ABC):
         calibration = self.calibration_ if calibrated else None
         least = None if threshold is None else find_threshold(threshold, calibration)
         if k is None:
-            k = USUAL_K if least is None or calibration is None else calibration.depth
+            k = DEFAULT_K if least is None or calibration is None else calibration.depth
         if calibration is None:
             return self._predict_allowed(data, k)
         # Labels may change places, so it takes as many as at calibration to know the first.
@@ -323,7 +381,7 @@ class Model(ABC):
         if exclude is None:
             return self.predict_documents(documents, k)
         enough = min(k + int(np.diff(exclude.indptr).max()), len(self.label_names_))
-        return _without(self.predict_documents(documents, enough), exclude, k)
+        return self.predict_documents(documents, enough).without(exclude, k)
 
     def frequent_labels(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the `k` most frequent labels, each with its share of the training documents."""
@@ -358,27 +416,18 @@ class Model(ABC):
 
     def check_explains(self) -> None:
         """Raise ParameterError if this model cannot explain what it does."""
-        from longtail.models import get_model_class, model_names
-
-        def can(model: type[Model]) -> bool:
-            return model.explain_row is not Model.explain_row or model.explain is not Model.explain
-
-        if not can(type(self)):
-            able = [name for name in model_names() if can(get_model_class(name))]
+        if not self.can_explain:
+            able = names_of_models(lambda model: model.can_explain)
             raise ParameterError(
-                f"{self.name} cannot explain itself; models that can: {', '.join(able)}"
+                f"{self.name} cannot explain its predictions; models that can: {able}"
             )
 
-    def _check_reads(self, kind: Kind) -> None:
-        """Raise DataError if this model cannot be trained on documents of this kind."""
-        from longtail.models import get_model_class, model_names
-
-        if kind not in self.reads:
-            able = [name for name in model_names() if kind in get_model_class(name).reads]
-            got = "texts" if kind == "texts" else "feature rows"
-            raise DataError(
-                f"{self.name} cannot be trained on {got}; models that can: {', '.join(able)}"
-            )
+    def _check_reads(self, document_type: DocumentType) -> None:
+        """Raise DataError if this model cannot be trained on documents of this type."""
+        if document_type not in self.reads:
+            got = "texts" if document_type == "texts" else "feature rows"
+            able = names_of_models(lambda model: document_type in model.reads)
+            raise DataError(f"{self.name} cannot be trained on {got}; models that can: {able}")
 
     def check_documents(self, data: Documents) -> list[str] | sp.csr_matrix:
         """Return the documents as texts or rows, after checking that this model can read them."""
@@ -419,6 +468,11 @@ class Model(ABC):
         return False
 
     @property
+    def training_seconds_(self) -> float | None:
+        """Seconds of training, with those before an interruption; None if not recorded."""
+        return None
+
+    @property
     def is_fitted(self) -> bool:
         """Whether the model has been trained."""
         return hasattr(self, "label_names_")
@@ -440,6 +494,7 @@ class Model(ABC):
         self._check_fitted()
         config = {
             "model": self.name,
+            "package": type(self).__module__.partition(".")[0],
             "trained_on": self.trained_on,
             "parameters": self.get_parameters(),
             "n_features": self.n_features_,
@@ -518,62 +573,3 @@ def _excluded(data: Documents, label_names: Sequence[str]) -> sp.csr_matrix | No
     if not isinstance(data, Dataset) or data.exclude is None or data.exclude.nnz == 0:
         return None
     return data.align(label_names).exclude
-
-
-def _without(top: TopK, exclude: sp.csr_matrix, k: int) -> TopK:
-    """Drop the excluded pairs from `top` and keep the `k` best of the rest."""
-    n_labels = exclude.shape[1]
-    rows = np.arange(len(top))[:, None]
-    pairs = np.repeat(np.arange(len(top)), np.diff(exclude.indptr)) * n_labels + exclude.indices
-    kept = ~np.isin(rows * n_labels + top.labels, pairs) & (top.labels != NO_LABEL)
-    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
-    kept = kept[rows, order]
-    labels = np.where(kept, top.labels[rows, order], NO_LABEL).astype(np.int32)
-    return TopK(labels, np.where(kept, top.scores[rows, order], 0).astype(np.float32))
-
-
-def parse_settings(
-    target: type, settings: Mapping[str, Any], also: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Turn string values into what the constructor of `target` expects, by its annotations."""
-    parameters = inspect.signature(target).parameters
-    hints = get_type_hints(vars(target)["__init__"])
-    parsed = {}
-    for name, value in settings.items():
-        if name not in parameters:
-            raise ParameterError(
-                f"{target.__name__} has no parameter '{name}'{suggest(name, [*parameters, *also])}"
-            )
-        parsed[name] = _parse(target, name, value, hints[name])
-    return parsed
-
-
-_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-def _parse(target: type, name: str, value: Any, hint: Any) -> Any:
-    """Turn `value` into the type `hint`, or say what was expected."""
-    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    for option in options:
-        if option is NoneType and (value is None or str(value).lower() == "none"):
-            return None
-        if get_origin(option) is Literal and value in get_args(option):
-            return value
-        if option is bool and str(value).lower() in _WORDS:
-            return _WORDS[str(value).lower()]
-        if option in (int, float, str) and not isinstance(value, bool):
-            try:
-                return option(str(value))
-            except ValueError:
-                continue
-    expected = " or ".join(_describe(option) for option in options)
-    raise ParameterError(
-        f"The '{name}' parameter of {target.__name__} must be {expected}. Got {value!r} instead."
-    )
-
-
-def _describe(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return " or ".join(repr(choice) for choice in get_args(hint))
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
-    return names.get(hint, "none")

@@ -1,18 +1,19 @@
-"""The peers: other packages that do what our models do, each behind a small adapter.
+"""The peers: other packages for the same task as our models, each behind a small adapter.
 
-An adapter runs in a process, and if need be in an environment, of its own (see `measure.py`), with
-its own defaults or the settings that its documentation names.
+An adapter runs in its own process and, where needed, in its own environment (see `measure.py`),
+with the package's defaults or the settings of its documentation.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
 OURS = "longtail"
+EVENTS = "LONGTAIL_EVENTS"  # the environment variable that names the pipe for progress
 
 
 @dataclass(frozen=True)
 class Contender:
-    """What takes part in a comparison: a package, the module that runs it, and its setting."""
+    """A method of a comparison: a package, the module that runs it, and its setting."""
 
     name: str
     package: str
@@ -49,5 +50,5 @@ PEERS = (
     # napkinXC's default: one binary tree by balanced k-means, logistic loss, exact search.
     Contender("napkinxc plt", "napkinxc", "longtail.peers.napkinxc", {"model": "PLT"}),
 )
-# Off unless asked for by name: one classifier for each label takes hours on the larger sets.
+# Run only if asked for by name: one classifier for each label takes hours on the larger sets.
 SLOW_PEERS = (Contender("napkinxc ova", "napkinxc", "longtail.peers.napkinxc", {"model": "BR"}),)

@@ -1,13 +1,13 @@
 """The common protocol of all methods: train, save, load, predict, each step measured alike.
 
-A method runs in a process of its own: `python -m longtail.peers.NAME GIVEN OUT THREADS SETTING`.
-GIVEN holds the documents of both parts and the labels of the training part; no method ever sees the
-test labels. SETTING is a JSON object. It leaves `measured.json` and `top.npz` (labels, scores) in
-OUT, or `failed.json` with what went wrong.
+A method runs in its own process: `python -m longtail.peers.NAME GIVEN OUT THREADS SETTING`.
+GIVEN holds the documents of both splits and the labels of the training split; no method ever sees
+the test labels. SETTING is a JSON object. The method writes `measured.json` and `top.npz` (labels,
+scores) into OUT, or `failed.json` with the error.
 
-Whoever started it may listen: what LONGTAIL_EVENTS names is an open file descriptor, and gets
-a JSON object a line; a method that is listened to ends itself as soon as its standard input ends.
-This file needs numpy and scipy only, because it runs inside every peer's own environment.
+If LONGTAIL_EVENTS names an open file descriptor, progress goes there, one JSON object a line, and
+the process ends as soon as its standard input ends. This file needs only numpy and scipy, because
+it runs inside the environment of every peer.
 """
 
 import argparse
@@ -25,14 +25,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-EVENTS = "LONGTAIL_EVENTS"
+from longtail.peers import EVENTS
+
 N_SINGLE = 1000  # documents predicted one by one, unless that takes longer than:
 MOST_SECONDS = 10.0
 N_WARM = 50
 
 
 class Method(ABC):
-    """One way to learn labels, wrapped so that all can be measured alike."""
+    """One method behind a common interface, so that all are measured alike."""
 
     def __init__(self, setting: dict[str, Any], threads: int, folder: Path, k: int) -> None:
         """Remember the setting; `folder` is where the saved model goes."""
@@ -42,14 +43,14 @@ class Method(ABC):
         self.k = k
 
     def warm_up(self) -> None:  # noqa: B027 (most methods have nothing to do)
-        """Do what has to be done once for each process, such as compiling."""
+        """Do what a process does only once, such as compiling."""
 
-    def read(self, given: Path, part: str) -> Any:
-        """Return the documents of the part "train" or "test"; those of peers are rows."""
-        return read_matrix(given / f"{part}_X.npz")
+    def read(self, given: Path, split: str) -> Any:
+        """Return the documents of the split "train" or "test"; those of peers are rows."""
+        return read_matrix(given / f"{split}_X.npz")
 
     def take_data(self, documents: Any, Y: sp.csr_matrix) -> Any:
-        """Return the training data in the form that `train` wants; not part of training time."""
+        """Return the training data in the form that `train` takes; not counted as training."""
         return documents, Y
 
     @abstractmethod
@@ -65,7 +66,7 @@ class Method(ABC):
         """Read the model back from `folder`, ready to predict."""
 
     def rows(self, documents: Any) -> Any:
-        """Return documents in the form that `predict` wants; not part of prediction time."""
+        """Return documents in the form that `predict` takes; not counted as prediction."""
         return documents
 
     @abstractmethod
@@ -73,11 +74,11 @@ class Method(ABC):
         """Return the labels and scores (n, k), best first; label -1 where there are fewer."""
 
     def add_facts(self, measured: dict[str, Any]) -> None:  # noqa: B027 (most have none)
-        """Add what only this method knows, such as its training curve."""
+        """Add results that only this method has, such as its training curve."""
 
 
 def run(method_class: type[Method]) -> None:
-    """Measure one method as the command line asks."""
+    """Measure one method as the command line says."""
     args = _arguments()
     _pin(args.threads)
     _end_with_parent()
@@ -86,7 +87,7 @@ def run(method_class: type[Method]) -> None:
         _measure(method_class, args)
     except Exception as error:
         traceback.print_exc()
-        reason = {"kind": type(error).__name__, "message": str(error)}
+        reason = {"error": type(error).__name__, "message": str(error)}
         (args.out / "failed.json").write_text(json.dumps(reason))
         sys.exit(1)
 
@@ -96,7 +97,7 @@ def _measure(method_class: type[Method], args: argparse.Namespace) -> None:
     folder.mkdir(exist_ok=True)
     measured: dict[str, Any] = {}
     method = method_class(json.loads(args.setting), args.threads, folder, args.k)
-    tell(stage="warming up", total=0)
+    send_event(stage="warming up", total=0)
     with _Watch(measured, "warm_up"):
         method.warm_up()
     _train(method, args.given, args.drop_empty, measured)
@@ -121,22 +122,22 @@ def _arguments() -> argparse.Namespace:
 
 
 def _pin(threads: int) -> None:
-    """Keep the process on as many cores as it may have threads, whatever its library starts."""
+    """Restrict the process to as many cores as threads, however many its library starts."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-# ------------------------------------------------------------------------------------- listeners
+# -------------------------------------------------------------------------------------- progress
 
 
-def tell(**event: Any) -> None:
-    """Report an event to whoever listens, such as the stage that begins now."""
+def send_event(**event: Any) -> None:
+    """Report an event to the process that started this one, such as a new stage."""
     if EVENTS in os.environ:
         os.write(int(os.environ[EVENTS]), (json.dumps(event) + "\n").encode())
 
 
 def _end_with_parent() -> None:
-    """See to it that nothing goes on computing for somebody who was killed."""
+    """End this process when the one that started it has ended."""
 
     def wait() -> None:
         while os.read(0, 1):  # not sys.stdin, whose lock would stop the interpreter from ending
@@ -158,7 +159,7 @@ def _train(method: Method, given: Path, drop_empty: bool, measured: dict[str, An
     data = method.take_data(documents, Y)
     del documents, Y
     loaded = _reset_peak()
-    tell(stage="training", total=0)
+    send_event(stage="training", total=0)
     with _Watch(measured, "train"):
         method.train(data)
     measured["train_peak_mb"] = _peak()
@@ -176,11 +177,11 @@ def _predict(
     n = count(documents)
     batch = method.rows(documents)
     method.predict(method.rows(documents[:N_WARM]))
-    tell(stage="labelling", total=0)
+    send_event(stage="labelling", total=0)
     with _Watch(measured, "predict"):
         top = method.predict(batch)
     measured["documents_per_second"] = n / max(measured["predict_seconds"], 1e-9)
-    tell(stage="labelling one by one", total=0)
+    send_event(stage="labelling one by one", total=0)
     singles = [method.rows(documents[i : i + 1]) for i in range(min(N_SINGLE, n))]
     milliseconds = _time_singles(method, singles)
     measured["single_p50_ms"] = float(np.percentile(milliseconds, 50))
@@ -235,11 +236,11 @@ class _Watch:
 
 def _cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(part.ru_utime + part.ru_stime for part in used)
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _reset_peak() -> float:
-    """Forget the peak so far and return the memory in use, in MB; 0 where Linux is not."""
+    """Forget the peak so far and return the memory in use, in MB; 0 outside of Linux."""
     # ru_maxrss cannot be reset and even starts from the size of the process that started us
     try:
         Path("/proc/self/clear_refs").write_text("5")
@@ -249,12 +250,17 @@ def _reset_peak() -> float:
 
 
 def _peak() -> float:
-    """Return the most memory that this process, or one it has started, had in use, in MB."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
+    """Return the most memory that this process, or one that it started, had in use, in MB."""
+    children = _max_memory(resource.RUSAGE_CHILDREN)
     try:
         return max(_memory("VmHWM"), children)
     except OSError:
-        return max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, children)
+        return max(_max_memory(resource.RUSAGE_SELF), children)
+
+
+def _max_memory(who: int) -> float:
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB elsewhere
+    return resource.getrusage(who).ru_maxrss * unit / 1e6
 
 
 def _memory(field: str) -> float:

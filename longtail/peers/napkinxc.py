@@ -10,7 +10,7 @@ from longtail.peers.measure import Method, pad, run
 
 
 class NapkinXC(Method):
-    """Trains straight into its folder, so that saving is part of its training time."""
+    """Trains directly into its folder, so saving counts as training."""
 
     def train(self, data: Any) -> None:
         """Build the tree and train its nodes."""

@@ -12,13 +12,22 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.errors import ModelFileError, NotFittedError, ParameterError
+from longtail.errors import ModelFileError, NotFittedError
+from longtail.runtime.settings import (
+    Range,
+    at_least,
+    check_settings,
+    configurable,
+    learned,
+    setting,
+    settings_of,
+)
 from longtail.runtime.store import Files
 from longtail.text.words import find_words, no_words_error, number_words, word_pattern
 
@@ -44,39 +53,29 @@ class _Terms(NamedTuple):
         return _Terms(self.ids[keep], n_before[self.starts])
 
 
+@configurable
 class Tfidf:
-    """Turn texts into tf-idf rows: CSR, float32, of length 1.
+    """Turn texts into tf-idf rows: CSR, float32, of length 1."""
 
-    Attributes:
-        ngrams: 1 for words alone, 2 for words and pairs of neighbouring words; None decides by
-            the texts: pairs where they are short (see SHORT_TEXT).
-        min_df: keep a word if at least this many documents hold it.
-        min_pair_df: the same for a pair; those seen only once are many and teach little.
-        max_features: keep at most so many terms, the commonest, or all of them if None.
-        lowercase: take `Beer` and `beer` for the same word.
-        accents: "keep", or "strip" to take `Käse` and `Kase` for the same word.
-        idf_: (n_features,) weight of each term.
-    """
+    ngrams: int | None = setting(
+        None,
+        "1 for words alone, 2 for words and pairs of neighbouring words; none takes pairs where "
+        "texts are short",
+        Range("1 or 2", lambda ngrams: ngrams in (1, 2)),
+    )
+    min_df: int = setting(1, "keep a word if at least this many documents hold it", at_least(1))
+    min_pair_df: int = setting(
+        2, "the same for a pair; those seen only once are many and teach little", at_least(1)
+    )
+    max_features: int | None = setting(
+        None, "keep at most so many terms, the commonest; none keeps all", at_least(1)
+    )
+    lowercase: bool = setting(True, "take `Beer` and `beer` for the same word")
+    accents: Literal["keep", "strip"] = setting(
+        "keep", "strip takes `Käse` and `Kase` for the same word"
+    )
 
-    idf_: NDArray[np.float32]
-
-    def __init__(
-        self,
-        *,
-        ngrams: int | None = None,
-        min_df: int = 1,
-        min_pair_df: int = 2,
-        max_features: int | None = None,
-        lowercase: bool = True,
-        accents: str = "keep",
-    ):
-        """Take the settings; the class's docstring tells what each means."""
-        self.ngrams = ngrams
-        self.min_df = min_df
-        self.min_pair_df = min_pair_df
-        self.max_features = max_features
-        self.lowercase = lowercase
-        self.accents = accents
+    idf_: NDArray[np.float32] = learned()  # (n_features,) weight of each term
 
     @property
     def n_features_(self) -> int:
@@ -150,7 +149,7 @@ class Tfidf:
             if settings.pop("type") != "tfidf":
                 raise ValueError("their type is not tfidf")
             loaded = cls(**settings)
-            loaded._check_settings()
+            check_settings(loaded)
             loaded._set_terms(*_split_terms(terms))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"the model's text features cannot be used: {error}") from error
@@ -163,26 +162,7 @@ class Tfidf:
         return loaded
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            "ngrams": self.ngrams,
-            "min_df": self.min_df,
-            "min_pair_df": self.min_pair_df,
-            "max_features": self.max_features,
-            "lowercase": self.lowercase,
-            "accents": self.accents,
-        }
-
-    def _check_settings(self) -> None:
-        if self.ngrams not in (None, 1, 2):
-            raise _wrong("ngrams", "1 or 2, or None", self.ngrams)
-        if self.accents not in ("keep", "strip"):
-            raise _wrong("accents", "'keep' or 'strip'", self.accents)
-        for name in ("min_df", "min_pair_df", "max_features"):
-            value = getattr(self, name)
-            if value is None and name == "max_features":
-                continue
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise _wrong(name, "a whole number of at least 1", value)
+        return {name: getattr(self, name) for name in settings_of(type(self))}
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "idf_"):
@@ -190,7 +170,7 @@ class Tfidf:
 
     def _learn(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Learn the terms and their weights; return how often each document holds each term."""
-        self._check_settings()
+        check_settings(self)
         seen: defaultdict[str, int] = defaultdict()
         seen.default_factory = seen.__len__  # a new word gets the next id
         tokens = self._tokenize(texts, lambda words: map(seen.__getitem__, words))
@@ -264,12 +244,6 @@ class Tfidf:
             norms = np.sqrt(np.add.reduceat(squares, counts.indptr[:-1][filled]))
             np.divide(values, np.repeat(norms, lengths[filled]), out=values, casting="same_kind")
         return counts
-
-
-def _wrong(name: str, expected: str, value: object) -> ParameterError:
-    return ParameterError(
-        f"The '{name}' parameter of Tfidf must be {expected}. Got {value!r} instead."
-    )
 
 
 def _are_short(tokens: _Terms) -> bool:

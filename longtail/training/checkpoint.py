@@ -129,8 +129,8 @@ def _pack(value: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
     if isinstance(value, Mapping):
         return {"dict": [[k, _pack(item, f"{name}.{k}", arrays)] for k, item in value.items()]}
     if isinstance(value, list | tuple):
-        kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [_pack(item, f"{name}.{i}", arrays) for i, item in enumerate(value)]}
+        container = "list" if isinstance(value, list) else "tuple"
+        return {container: [_pack(item, f"{name}.{i}", arrays) for i, item in enumerate(value)]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"{name} is a {type(value).__name__}, which a checkpoint cannot hold")
@@ -140,13 +140,13 @@ def _unpack(packed: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """Undo `_pack`."""
     if not isinstance(packed, dict):
         return packed
-    ((kind, content),) = packed.items()
-    if kind == "tensor":
+    ((container, content),) = packed.items()
+    if container == "tensor":
         return torch.from_numpy(arrays[content])
-    if kind == "dict":
+    if container == "dict":
         return {key: _unpack(item, arrays) for key, item in content}
     items = [_unpack(item, arrays) for item in content]
-    return items if kind == "list" else tuple(items)
+    return items if container == "list" else tuple(items)
 
 
 # ------------------------------------------------------------------------------ optimizers' state

@@ -1,10 +1,10 @@
 """Layers for sparse documents: cost follows the cells of a batch, never the size of a matrix.
 
-    X (B, n_features)   the batch's rows, as `SparseBatch`: its cells by document and again by feature
+    X (B, n_features)   the batch's rows, as `SparseBatch`: cells by document, again by feature
     W (n_features, h)   SparseLinear.weight, of which a batch reads and changes the touched rows
 
 Weight normalization (Salimans & Kingma 2016) with one trainable length g for all neurons of a
-layer, as GLaS wants it, makes neuron j's weights g·w_j/‖w_j‖. In the sparse layer w_j is a column,
+layer, as in GLaS, makes neuron j's weights g·w_j/‖w_j‖. In the sparse layer w_j is a column,
 so its gradient has a part along w_j in every row. We leave that part out: it would only change
 ‖w_j‖, which is divided away. What remains touches the batch's features alone, and the lengths
 are kept up to date by `RowAdam` from the rows that it changes.

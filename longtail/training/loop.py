@@ -1,4 +1,4 @@
-"""The one training loop: CPU, one GPU, or several processes (torchrun, accelerate launch).
+"""The one training loop: CPU, one GPU, or several processes (torchrun).
 
 Every random choice is seeded by the run's seed and the number of the step (or epoch), so the
 state of all generators is the step itself: a resumed run repeats the very choices of one that was
@@ -30,19 +30,10 @@ from longtail.training.checkpoint import (
     restore_optimizer,
     write_checkpoint,
 )
+from longtail.training.config import TrainingConfig
 from longtail.training.history import History, Log, Pace
-from longtail.training.processes import Processes, choose_device, join_processes
-from longtail.training.task import Batch, Task, TrainingConfig
-
-__all__ = [
-    "Batch",
-    "History",
-    "Task",
-    "TrainingConfig",
-    "choose_device",
-    "remove_checkpoints",
-    "train",
-]
+from longtail.training.processes import Processes, join_processes
+from longtail.training.task import Task
 
 MOST_RECORDS = 200  # lines of the log between its first and last step
 LOWER_RATE = "try a smaller learning rate"
@@ -50,7 +41,7 @@ LOWER_RATE = "try a smaller learning rate"
 
 def train(
     task: Task,
-    plan: TrainingConfig,
+    config: TrainingConfig,
     *,
     device: str = "auto",
     seed: int = 0,
@@ -66,8 +57,8 @@ def train(
     `problem` then says at which step. Without any, as at the first step, TrainingError says so.
 
     Args:
-        task: the model's part.
-        plan: how to train.
+        task: what to train, and on what.
+        config: how to train.
         device: "auto", "cpu" or "cuda".
         seed: fixes the order of the documents and all random choices.
         progress: is shown loss, validation, documents/s and time left.
@@ -79,7 +70,7 @@ def train(
     """
     processes = join_processes(device)
     run_path = None if run_dir is None else make_run_dir(run_dir)
-    run = _Run(task, plan, processes, seed, progress if processes.is_main else SILENT, run_path)
+    run = _Run(task, config, processes, seed, progress if processes.is_main else SILENT, run_path)
     run.fingerprint = as_fingerprint(_facts(run, fingerprint or {}))
     gpu = [processes.device] if processes.device.type == "cuda" else []
     # Said explicitly, or some versions of torch warn that nothing checks sparse gradients.
@@ -103,7 +94,7 @@ def _facts(run: "_Run", given: Mapping[str, Any]) -> dict[str, Any]:
         "device": run.processes.device.type,
         "processes": run.processes.count,
     }
-    facts = {**asdict(run.plan), **given, **facts}
+    facts = {**asdict(run.config), **given, **facts}
     return {name: facts[name] for name in facts if name not in ("run_dir", "resume")}
 
 
@@ -113,23 +104,23 @@ class _Run:
     def __init__(
         self,
         task: Task,
-        plan: TrainingConfig,
+        config: TrainingConfig,
         processes: Processes,
         seed: int,
         progress: Progress,
         run_dir: Path | None,
     ) -> None:
-        self.task, self.plan, self.processes = task, plan, processes
+        self.task, self.config, self.processes = task, config, processes
         self.seed, self.progress, self.run_dir = seed, progress, run_dir
         self.module = task.module.to(processes.device)
         processes.share_weights(self.module)
         self.parameters = list(self.module.parameters())
-        self.optimizers = task.optimizers(plan.learning_rate)
+        self.optimizers = task.optimizers(config.learning_rate)
         self.groups = [group for each in self.optimizers for group in each.param_groups]
         self.top_rates = [group["lr"] for group in self.groups]
-        self.batches = Batches(task, plan.batch_size, processes, seed)
+        self.batches = Batches(task, config.batch_size, processes, seed)
         self.epoch_steps = self.batches.per_epoch
-        self.n_steps = plan.epochs * self.epoch_steps
+        self.n_steps = config.epochs * self.epoch_steps
         self.fingerprint: dict[str, Any] = {}
         self.history = History()
         self.step = 0  # steps made
@@ -143,12 +134,12 @@ class _Run:
 
     def go(self, checkpoint_seconds: float) -> None:
         """Train from where the run stands to its end."""
-        plan = self.plan
+        config = self.config
         steps = range(self.step, 0 if self.history.stopped_early else self.n_steps)
         log = Log(self.run_dir if self.processes.is_main else None)
         epochs, place = divmod(self.step, self.epoch_steps)
-        n_done = epochs * self.task.n_documents + place * plan.batch_size
-        self.progress.stage("training", self.task.n_documents * plan.epochs - n_done)
+        n_done = epochs * self.task.n_documents + place * config.batch_size
+        self.progress.stage("training", self.task.n_documents * config.epochs - n_done)
         self.pace.begin(self.history)
         saved = time.monotonic()
         with closing(log), closing(self.batches.prepare(steps)) as shares:
@@ -157,9 +148,9 @@ class _Run:
                 self._take_step(share)
                 if self.history.problem is not None:
                     break
-                if plan.averages_at(self.step, self.n_steps):
+                if config.averages_at(self.step, self.n_steps):
                     self.mean.add()
-                if plan.validates_at(self.step, self.n_steps):
+                if config.validates_at(self.step, self.n_steps):
                     self._validate()
                     log.write(self.history)
                 elif self.step % -(-self.n_steps // MOST_RECORDS) == 0:
@@ -175,11 +166,11 @@ class _Run:
 
     def _take_step(self, share: Share) -> None:
         for group, top_rate in zip(self.groups, self.top_rates, strict=True):
-            group["lr"] = top_rate * self.plan.rate(self.step, self.n_steps)
+            group["lr"] = top_rate * self.config.rate(self.step, self.n_steps)
         loss = self._loss(share)
         loss.backward()  # type: ignore[no-untyped-call]
         self.processes.average_gradients(self.parameters)
-        norm = limit_gradients(self.parameters, self.plan.clip)
+        norm = limit_gradients(self.parameters, self.config.clip)
         mean_loss = self.processes.mean(loss.detach().float())
         shown_loss, length = torch.stack([mean_loss, norm]).tolist()  # the one wait for a GPU
         if not math.isfinite(shown_loss) or not math.isfinite(length):
@@ -205,7 +196,7 @@ class _Run:
 
     def _uses_bf16(self) -> bool:
         on_gpu = self.processes.device.type == "cuda"
-        return self.plan.precision == "bf16" or (self.plan.precision == "auto" and on_gpu)
+        return self.config.precision == "bf16" or (self.config.precision == "auto" and on_gpu)
 
     # -- a loss that is no number -----------------------------------------------------------
 
@@ -260,13 +251,13 @@ class _Run:
 
     def _compare(self, scores: dict[str, float]) -> None:
         """Keep the weights if they are the best so far; stop if none were for too long."""
-        if self.plan.metric not in scores:
+        if self.config.metric not in scores:
             raise ParameterError(
                 f"The 'metric' parameter of training must be one of {', '.join(scores)}. "
-                f"Got {self.plan.metric!r} instead."
+                f"Got {self.config.metric!r} instead."
             )
         best = self.history.best
-        if best is None or scores[self.plan.metric] > best[self.plan.metric]:
+        if best is None or scores[self.config.metric] > best[self.config.metric]:
             self.history.best, self.history.best_step = scores, self.step
             self.unimproved = 0
             for name, tensor in self.module.state_dict().items():
@@ -276,11 +267,11 @@ class _Run:
                     self.best[name] = tensor.to("cpu", copy=True)
         else:
             self.unimproved += 1
-            self.history.stopped_early = self.unimproved == self.plan.patience
+            self.history.stopped_early = self.unimproved == self.config.patience
 
     def _record(self, scores: dict[str, float]) -> None:
         epoch = self.step / self.epoch_steps
-        rate = self.plan.learning_rate * self.plan.rate(self.step - 1, self.n_steps)
+        rate = self.config.learning_rate * self.config.rate(self.step - 1, self.n_steps)
         facts = {"step": self.step, "epoch": round(epoch, 3), "learning_rate": rate}
         self.history.records.append({**facts, **self.pace.measure(self.history), **scores})
 

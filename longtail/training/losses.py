@@ -1,8 +1,7 @@
-"""Losses of ranked labels: pure functions of scores, and two that never keep all scores at once.
+"""Losses that models share: cross-entropies of label scores, of candidates or of all labels.
 
     scores (B, C)     how well each of C candidate labels suits each document
     relevant (B, C)   whether the document carries the label
-    own (B,)          the column of one relevant label of the document, −1 if it has none
 
 The candidates are all labels, or those that were sampled for the batch. Every loss is summed over
 the candidates of a document, then averaged over the documents. `bce_over_all` and
@@ -24,33 +23,8 @@ ALIGN = {"cpu": 1, "cuda": 64}
 NEVER = -1e4  # the score of labels that only fill up
 
 
-def margin(scores: Tensor, relevant: Tensor, c: float) -> Tensor:
-    """Equation (1) of GLaS: Σ_{y∈L} Σ_{y'∉L} [h_y' − h_y + c]₊, for all relevant labels y."""
-    gaps = scores[:, None, :] - scores[:, :, None] + c  # (B, C of y, C of y')
-    pairs = relevant[:, :, None] & ~relevant[:, None, :]
-    return (gaps.relu() * pairs).sum() / len(scores)
-
-
-def margin_of_own(scores: Tensor, own: Tensor, relevant: Tensor, c: float) -> Tensor:
-    """Equation (1) with one sampled relevant label: Σ_{y'∉L} [h_y' − h_own + c]₊."""
-    return _violations(scores, own, relevant, c).sum() / len(scores)
-
-
-def mined_margin(scores: Tensor, own: Tensor, relevant: Tensor, c: float, k: int) -> Tensor:
-    """Stochastic negative mining (Reddi et al. 2019): only the k hardest candidates count."""
-    violations = _violations(scores, own, relevant, c)
-    return violations.topk(min(k, violations.shape[1]), dim=1).values.sum() / len(scores)
-
-
-def _violations(scores: Tensor, own: Tensor, relevant: Tensor, c: float) -> Tensor:
-    """Return [h_y' − h_own + c]₊ (B, C), 0 for relevant y' and for documents without labels."""
-    own_scores = scores.gather(1, own.clamp_min(0)[:, None])  # (B, 1)
-    counted = ~relevant & (own >= 0)[:, None]
-    return (scores - own_scores + c).relu() * counted
-
-
 def softmax(scores: Tensor, relevant: Tensor) -> Tensor:
-    """Cross-entropy with the relevant labels, each an equal part of the document."""
+    """Cross-entropy with the relevant labels, which share a document equally."""
     shares = relevant / relevant.sum(1, keepdim=True).clamp_min(1)
     return -(shares * scores.log_softmax(1)).sum() / len(scores)
 
@@ -85,12 +59,12 @@ def softmax_over_all(
 def _over_all(
     phi: Tensor, V: Tensor, bias: Tensor, documents: Tensor, labels: Tensor, counts: Tensor | None
 ) -> Tensor:
-    loss: Tensor = _OverAll.apply(phi, V, bias, documents, labels, counts)  # type: ignore[no-untyped-call]
+    loss: Tensor = _LossOverAll.apply(phi, V, bias, documents, labels, counts)  # type: ignore[no-untyped-call]
     return loss
 
 
-class _OverAll(torch.autograd.Function):
-    """Loss and gradients in one go; `counts` (labels of each document) asks for the softmax."""
+class _LossOverAll(torch.autograd.Function):
+    """Loss and gradients in one pass; `counts` (labels of each document) asks for the softmax."""
 
     @staticmethod
     def forward(
@@ -102,17 +76,17 @@ class _OverAll(torch.autograd.Function):
         labels: Tensor,
         counts: Tensor | None,
     ) -> Tensor:
-        kind = phi.device.type
-        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else phi.dtype
-        n_fill = -len(V) % ALIGN.get(kind, 1)
+        device = phi.device.type
+        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else phi.dtype
+        n_fill = -len(V) % ALIGN.get(device, 1)
         phi_low, V_low = phi.to(low), F.pad(V.to(low), (0, 0, 0, n_fill))
         row_bias = F.pad(bias.to(low).expand(len(V)), (0, n_fill), value=NEVER)
         loss = phi.new_zeros((), dtype=torch.float32)
         d_phi = torch.empty_like(phi_low)
         d_V = torch.zeros(V_low.shape, dtype=torch.float32, device=V.device)
         d_bias = torch.zeros(len(V_low), dtype=torch.float32, device=V.device)
-        size = max(1, PIECE.get(kind, PIECE["cuda"]) // len(V_low))
-        with torch.autocast(kind, enabled=False):
+        size = max(1, PIECE.get(device, PIECE["cuda"]) // len(V_low))
+        with torch.autocast(device, enabled=False):
             for first in range(0, len(phi), size):
                 part = phi_low[first : first + size]
                 scores = torch.addmm(row_bias, part, V_low.T)  # (size, L)

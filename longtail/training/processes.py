@@ -1,12 +1,14 @@
 """The processes that train one model together, each on a share of every batch.
 
-Accelerate finds out who launched us (torchrun, accelerate launch, or nobody) and connects the
-processes. Of it we use `PartialState` and not `Accelerator`, which fixes device and precision for
-the life of a process, where ours may fit one model on a GPU and the next on the CPU. Gradients
-are averaged here and not by DDP, which must be told beforehand which gradients are sparse, and
-cannot average sparse ones on GPUs.
+Whoever launches several processes (torchrun, accelerate launch, Ray) tells each of them its place
+by the variables RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without these a process
+trains alone. They exchange tensors by gloo on CPUs and by NCCL on GPUs. Gradients are averaged here
+and not by DDP, which must be told beforehand which gradients are sparse, and cannot average sparse
+ones on GPUs. Nothing that is exchanged is pickled.
 """
 
+import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -15,16 +17,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from longtail.errors import MissingExtraError, ParameterError, suggest
+from longtail.errors import ParameterError, suggest
 
 Value = TypeVar("Value")
 
 DEVICES = ("auto", "cpu", "cuda")
-_NONE, _DENSE, _SPARSE = 0, 1, 2
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+LAUNCH_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # that WORLD_SIZE makes necessary
+_NONE, _DENSE, _SPARSE = 0, 1, 2  # layouts of a gradient
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device called "auto", "cpu" or "cuda"; ParameterError if there is no such."""
+    """Return the device called "auto", "cpu" or "cuda"; ParameterError if there is no such.
+
+    Of several processes on a machine with GPUs, each makes that of its LOCAL_RANK the current one.
+    """
     if name not in DEVICES:
         raise ParameterError(
             f"The device must be 'auto', 'cpu' or 'cuda'. Got {name!r} instead"
@@ -35,6 +42,8 @@ def choose_device(name: str) -> torch.device:
         raise ParameterError(f"there is no GPU to train on: {why}; choose --device cpu or auto")
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
+    if _count_launched() > 1:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     return torch.device("cuda", torch.cuda.current_device())
 
 
@@ -58,12 +67,16 @@ class Processes:
             dist.barrier(device_ids=gpus)
 
     def share(self, value: Value) -> Value:
-        """Return the main process's value."""
+        """Return the main process's value, which must be one that JSON can hold."""
         if self.count == 1:
             return value
-        values = [value]
-        dist.broadcast_object_list(values, src=0, device=self.device)
-        return values[0]
+        text = json.dumps(value).encode() if self.is_main else b""
+        length = torch.tensor([len(text)], device=self.device)
+        dist.broadcast(length, src=0)
+        letters = torch.tensor(list(text) or [0] * int(length), dtype=torch.uint8).to(self.device)
+        dist.broadcast(letters, src=0)
+        shared: Value = json.loads(bytes(letters.tolist()))
+        return shared
 
     def share_weights(self, module: torch.nn.Module) -> None:
         """Give every process the main process's weights."""
@@ -83,14 +96,14 @@ class Processes:
         if self.count == 1:
             return
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        kinds = torch.tensor([_kind(parameter.grad) for parameter in trained], device=self.device)
-        dist.all_reduce(kinds, dist.ReduceOp.MAX)  # a batch may leave a parameter untouched
-        for parameter, kind in zip(trained, kinds.tolist(), strict=True):
-            if kind == _DENSE:
+        layouts = torch.tensor([_layout(each.grad) for each in trained], device=self.device)
+        dist.all_reduce(layouts, dist.ReduceOp.MAX)  # a batch may leave a parameter untouched
+        for parameter, layout in zip(trained, layouts.tolist(), strict=True):
+            if layout == _DENSE:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
                 self.mean(parameter.grad)
-            elif kind == _SPARSE:
+            elif layout == _SPARSE:
                 parameter.grad = self._mean_rows(parameter)
 
     def _mean_rows(self, parameter: torch.nn.Parameter) -> Tensor:
@@ -121,26 +134,38 @@ class Processes:
 
 def join_processes(device_name: str) -> Processes:
     """Return this process's place among those that were launched together; alone, it is one."""
-    try:
-        from accelerate import PartialState
-    except ImportError as error:
-        raise MissingExtraError(
-            "training needs accelerate, which is not installed; "
-            "install it with: pip install 'longtail[deep]'"
-        ) from error
     device = choose_device(device_name)
-    state = PartialState(cpu=device.type == "cpu")
-    if state.num_processes == 1:
+    if _count_launched() == 1:
         return Processes(device)
-    if state.device.type != device.type:
+    if not dist.is_initialized():
+        _check_launch()
+        dist.init_process_group(BACKENDS[device.type])
+    joined = "cuda" if "nccl" in dist.get_backend() else "cpu"
+    if joined != device.type:
         raise ParameterError(
-            f"these processes were joined on {state.device.type} and cannot train on "
+            f"these processes were joined on {joined} and cannot train on "
             f"{device.type}; launch them anew"
         )
-    return Processes(state.device, state.process_index, state.num_processes)
+    return Processes(device, dist.get_rank(), dist.get_world_size())
 
 
-def _kind(gradient: Tensor | None) -> int:
+def _count_launched() -> int:
+    """Return how many processes were launched together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _check_launch() -> None:
+    """Raise ParameterError if a process among several was not told how to find the others."""
+    missing = [name for name in LAUNCH_VARIABLES if not os.environ.get(name)]
+    if missing:
+        raise ParameterError(
+            f"WORLD_SIZE says that {_count_launched()} processes train together, but these "
+            f"variables are not set: {', '.join(missing)}; start the processes with torchrun, "
+            "or unset WORLD_SIZE to train in one process"
+        )
+
+
+def _layout(gradient: Tensor | None) -> int:
     if gradient is None:
         return _NONE
     return _SPARSE if gradient.is_sparse else _DENSE

@@ -35,14 +35,11 @@ from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Term
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
-from longtail.models.neural import (
-    Device,
-    Neural,
-    Schedule,
-    hold_out,
-    require_torch,
-)
+from longtail.models.cost import Facts
+from longtail.models.neural import Device, Neural, require_torch
+from longtail.models.rows import hold_out
 from longtail.progress import Progress
+from longtail.runtime.settings import Range, above, at_least, configurable, learned, setting, share
 from longtail.runtime.store import Files
 from longtail.text.tfidf import Tfidf
 from longtail.text.tokens import UNKNOWN, TokenRows, Tokens
@@ -53,7 +50,7 @@ if TYPE_CHECKING:
     import torch
 
     from longtail.models.attention_xml.network import Shape
-    from longtail.models.attention_xml.search import Member
+    from longtail.models.attention_xml.search import ProbabilisticLabelTree
     from longtail.training.memory import Needs
 
 MOST_NODES = 30_000  # that a network meets all at once
@@ -62,58 +59,26 @@ LARGE_FROM = 100_000  # documents
 HEADS = {True: 64, False: 512}  # with and without attention
 AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
+HEAD_SIZES = Range(
+    "a size of at least 1, several as 512,256",
+    lambda head: all(size.strip().isdecimal() and int(size) for size in str(head).split(",")),
+)
+POWERS_OF_2 = Range("a power of 2, at least 2", lambda n: n >= 2 and n & (n - 1) == 0)
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
 
 
+@configurable
 class AttentionXML(Neural):
-    """A text's words in their order, weighed by each label for itself.
-
-    Args:
-        encoder: what reads the words: a bidirectional LSTM, or convolutions.
-        hidden: units of the encoder, for each direction (the paper's N̂); none takes 256, and 512
-            from 100,000 documents on.
-        head: units of the fully connected layers (N̂_fc), several as "512,256"; none takes 64 for
-            all labels to share, and 512 where, without attention, each weighs them for itself.
-        attention: weigh words for each label; false takes the largest of each unit instead (the
-            paper's ablation).
-        direct: add to a label's score how well it matches the words that it looks at.
-        levels: inner levels of the label tree (H); 0 is without a tree; none has as many as are
-            needed to begin with at most 30,000 nodes.
-        branching: children of a node (K = M), a power of 2.
-        candidates: how many nodes of a level are followed in training (C).
-        beam: how many are followed in prediction; none takes `candidates`.
-        trees: how many members, with trees and weights of their own, vote.
-        word_dim: length of the word vectors; none takes that of `vectors`, else 200, and 300
-            from 100,000 documents on.
-        vectors: a GloVe or word2vec text file that word vectors begin with.
-        pretrain: without such a file, begin with vectors that the words' neighbours in the
-            training texts give; false begins at random.
-        train_vectors: learn word vectors, too; false leaves them as they are in `vectors`.
-        max_words: how many words to know, those of the most documents.
-        min_documents: know words that so many documents hold; none takes 1 for up to 5,000
-            documents, else 2.
-        max_length: how many words of a text to read.
-        keep: share of the words that input dropout keeps; the others are read as unknown ones.
-        word_dropout: share of the word vectors' values that are dropped in training.
-        dropout: share of the encoder's outputs that are dropped in training.
-        epochs: passes over the documents, for each level; none makes 10 of many documents and
-            up to 40 of few.
-        batch_size: documents in a step; none makes about 128 steps of an epoch, but takes 512
-            at most.
-        learning_rate: of Adam, at its highest.
-        schedule: how the learning rate falls.
-        clip: the largest norm of a step's gradients.
-        averaging: end with the mean of late weights (SWA).
-        valid: share of the documents held out to choose the best epoch by nDCG@5; 0 takes the last.
-        patience: stop after so many epochs that were no better (with valid only).
-        device: where to train and, if there is such, to predict.
-        seed: fixes everything that is random.
-        tfidf: how texts become the rows that the label tree is built from.
-    """
+    """A text's words in their order, weighed by each label for itself."""
 
     name: ClassVar[str] = "attention-xml"
     summary: ClassVar[str] = "reads texts word by word; each label looks at the words it needs"
     choose_when: ClassVar[str] = "documents are texts, and there is a GPU"
+    can_explain: ClassVar[bool] = True
+    member_order: ClassVar[int | None] = 4
+    member_reason: ClassVar[str] = "reads the words in their order"
+    cheaper_presets: ClassVar[Sequence[str]] = ("small",)
+    milliseconds: ClassVar[float] = 4.0
     reads = ("texts",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "small": {
@@ -137,101 +102,125 @@ class AttentionXML(Neural):
         },
     }
 
-    tokens_: Tokens
-    members_: Sequence["Member"]
+    encoder: Literal["bilstm", "cnn"] = setting(
+        "bilstm", "what reads the words: a bidirectional LSTM, or convolutions"
+    )
+    hidden: int | None = setting(
+        None,
+        "units of the encoder, for each direction (the paper's N̂); none takes 256, and 512 from "
+        "100,000 documents on",
+        at_least(1),
+    )
+    head: int | str | None = setting(
+        None,
+        "units of the fully connected layers (N̂_fc), several as 512,256; none takes 64 for all "
+        "labels to share, and 512 where, without attention, each weighs them for itself",
+        HEAD_SIZES,
+    )
+    attention: bool = setting(
+        True,
+        "weigh words for each label; false takes the largest of each unit instead (the paper's "
+        "ablation)",
+    )
+    direct: bool = setting(
+        True, "add to a label's score how well it matches the words that it looks at"
+    )
+    levels: int | None = setting(
+        None,
+        "inner levels of the label tree (H); 0 is without a tree; none has as many as are needed "
+        "to begin with at most 30,000 nodes",
+        at_least(0),
+    )
+    branching: int = setting(64, "children of a node (K = M), a power of 2", POWERS_OF_2)
+    candidates: int = setting(
+        15, "how many nodes of a level are followed in training (C)", at_least(1)
+    )
+    beam: int | None = setting(
+        None, "how many are followed in prediction; none takes `candidates`", at_least(1)
+    )
+    trees: int = setting(
+        1, "how many trees, each with networks of its own, are averaged", at_least(1)
+    )
+    word_dim: int | None = setting(
+        None,
+        "length of the word vectors; none takes that of `vectors`, else 200, and 300 from 100,000 "
+        "documents on",
+        at_least(1),
+    )
+    vectors: str | None = setting(
+        None, "a GloVe or word2vec text file that word vectors begin with"
+    )
+    pretrain: bool = setting(
+        True,
+        "without such a file, begin with vectors that the words' neighbours in the training texts "
+        "give; false begins at random",
+    )
+    train_vectors: bool = setting(
+        True, "learn word vectors, too; false leaves them as they are in `vectors`"
+    )
+    max_words: int = setting(
+        500_000, "how many words to know, those of the most documents", at_least(1)
+    )
+    min_documents: int | None = setting(
+        None,
+        "know words that so many documents hold; none takes 1 for up to 5,000 documents, else 2",
+        at_least(1),
+    )
+    max_length: int = setting(500, "how many words of a text to read", at_least(1))
+    keep: float = setting(
+        1.0,
+        "share of the words that input dropout keeps; the others are read as unknown ones",
+        above(0, at_most=1),
+    )
+    word_dropout: float = setting(
+        0.2, "share of the word vectors' values that are dropped in training", share()
+    )
+    dropout: float = setting(
+        0.5, "share of the encoder's outputs that are dropped in training", share()
+    )
+    epochs: int | None = setting(
+        None,
+        "passes over the documents, for each level; none makes 10 of many documents and up to 40 "
+        "of few",
+        at_least(1),
+    )
+    batch_size: int | None = setting(
+        None,
+        "documents in a step; none makes about 128 steps of an epoch, but takes 512 at most",
+        at_least(1),
+    )
+    learning_rate: float = 0.004
+    clip: float = setting(5.0, "the largest norm of a step's gradients", above(0))
+    averaging: bool = setting(True, "end with the mean of late weights (SWA)")
+    device: Device = setting("auto", "where to train and, if there is such, to predict")
+    tfidf: Tfidf | None = setting(
+        None, "how texts become the rows that the label tree is built from"
+    )
 
-    def __init__(
-        self,
-        *,
-        encoder: Literal["bilstm", "cnn"] = "bilstm",
-        hidden: int | None = None,
-        head: int | str | None = None,
-        attention: bool = True,
-        direct: bool = True,
-        levels: int | None = None,
-        branching: int = 64,
-        candidates: int = 15,
-        beam: int | None = None,
-        trees: int = 1,
-        word_dim: int | None = None,
-        vectors: str | None = None,
-        pretrain: bool = True,
-        train_vectors: bool = True,
-        max_words: int = 500_000,
-        min_documents: int | None = None,
-        max_length: int = 500,
-        keep: float = 1.0,
-        word_dropout: float = 0.2,
-        dropout: float = 0.5,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float = 0.004,
-        schedule: Schedule = "linear",
-        clip: float = 5.0,
-        averaging: bool = True,
-        valid: float = 0.0,
-        patience: int | None = None,
-        device: Device = "auto",
-        seed: int = 0,
-        tfidf: Tfidf | None = None,
-    ):
-        self.encoder = encoder
-        self.hidden = hidden
-        self.head = head
-        self.attention = attention
-        self.direct = direct
-        self.levels = levels
-        self.branching = branching
-        self.candidates = candidates
-        self.beam = beam
-        self.trees = trees
-        self.word_dim = word_dim
-        self.vectors = vectors
-        self.pretrain = pretrain
-        self.train_vectors = train_vectors
-        self.max_words = max_words
-        self.min_documents = min_documents
-        self.max_length = max_length
-        self.keep = keep
-        self.word_dropout = word_dropout
-        self.dropout = dropout
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.clip = clip
-        self.averaging = averaging
-        self.valid = valid
-        self.patience = patience
-        self.device = device
-        self.seed = seed
-        self.tfidf = tfidf
+    tokens_: Tokens = learned()
+    trees_: Sequence["ProbabilisticLabelTree"] = learned()
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("candidates", "trees", "max_words", "max_length"):
-            self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("hidden", "beam", "word_dim", "min_documents", "epochs"):
-            value = getattr(self, name)
-            self.require(name, value is None or value >= 1, "at least 1, or none")
-        sizes = [] if self.head is None else str(self.head).split(",")
-        sized = all(size.strip().isdecimal() and int(size) >= 1 for size in sizes)
-        self.require("head", sized, 'a size of at least 1, several as "512,256", or none')
-        self.require("levels", self.levels is None or self.levels >= 0, "0 or more, or none")
-        power = self.branching >= 2 and self.branching & (self.branching - 1) == 0
-        self.require("branching", power, "a power of 2, at least 2")
-        self.require("word_dropout", 0 <= self.word_dropout < 1, "from 0 to below 1")
-        self.require("clip", 0 < self.clip < np.inf, "a number above 0")
+        super().check_parameters()
         known = self.train_vectors or self.pretrain or self.vectors is not None
         self.require("train_vectors", known, "true if there are no vectors to begin with")
-        self.check_training()
+
+    @classmethod
+    def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
+        """Reading takes as long as a text is, of which its different words give an idea."""
+        words = facts.n_values / facts.n_documents
+        seconds = 10 + (0.3 + 0.017 * words) * facts.n_documents / 1000
+        if facts.device == "cuda":
+            return seconds
+        return 18 * seconds if preset == "small" else 100 * seconds
 
     # -- learning -----------------------------------------------------------------------------
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Turn the texts into tokens, build the trees, and train their levels, top down."""
         require_torch("AttentionXML")
-        from longtail.models.attention_xml.training import Documents, Trainer
+        from longtail.models.attention_xml.training import LevelDocuments, TreeTrainer
         from longtail.training.processes import choose_device
 
         tokens = Tokens(
@@ -251,10 +240,10 @@ class AttentionXML(Neural):
         if vectors is not None:
             word_dim = vectors.shape[1]
         shape = self._shape(tokens.n_words_, word_dim, hidden, dataset.n_labels)
-        kind = choose_device(self.device).type
+        device_type = choose_device(self.device).type
         batch_size = self.batch_size or _choose_batch_size(len(dataset))
-        self._plan_memory(shape, label_trees, rows, batch_size, kind, progress)
-        plan = self.make_config(
+        self._plan_memory(shape, label_trees, rows, batch_size, device_type, progress)
+        config = self.make_config(
             self.epochs or _choose_epochs(len(dataset)),
             batch_size,
             clip=self.clip,
@@ -262,17 +251,17 @@ class AttentionXML(Neural):
             averaging_start=AVERAGING_START,
         )
         kept, held = hold_out(len(dataset), self.valid, self.seed)
-        known, held_out = (Documents.of(rows, dataset.Y, part) for part in (kept, held))
-        trainer = Trainer(self, plan, shape, vectors, known, held_out if len(held) else None)
-        members = [
-            trainer.train_member(number, tree, progress) for number, tree in enumerate(label_trees)
+        known, held_out = (LevelDocuments.of(rows, dataset.Y, part) for part in (kept, held))
+        trainer = TreeTrainer(self, config, shape, vectors, known, held_out if len(held) else None)
+        trees = [
+            trainer.train_tree(number, tree, progress) for number, tree in enumerate(label_trees)
         ]
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-        self.tokens_, self.members_, self.history_ = tokens, members, trainer.history
+        self.tokens_, self.trees_, self.history_ = tokens, trees, trainer.history
 
     def _build_trees(self, dataset: Dataset, progress: Progress) -> list[LabelTree]:
-        """Return the tree of each member; without inner levels they are all alike."""
+        """Return the label trees of the ensemble; without inner levels they are all alike."""
         levels = self._n_levels(dataset.n_labels)
         if not levels:
             return [LabelTree.flat(dataset.n_labels)] * self.trees
@@ -350,22 +339,21 @@ class AttentionXML(Neural):
         trees: Sequence[LabelTree],
         tokens: TokenRows,
         batch_size: int,
-        kind: str,
+        device_type: str,
         progress: Progress,
     ) -> None:
         """Say what the largest level will take, or stop with what to change."""
         length = int(np.percentile(tokens.lengths, 99)) if tokens.n_documents else 1
-        sizes = (shape, trees[0], length, kind)
-        fewer = max(1, batch_size // 4)
-        alternatives = {
-            f"batch_size={fewer}": self._needs(*sizes, fewer),
-            "max_length=100": self._needs(shape, trees[0], min(length, 100), kind, batch_size),
-        }
-        needs = self._needs(*sizes, batch_size)
-        self.say_memory(needs, kind, alternatives, progress)
+
+        def needs(model: AttentionXML) -> "Needs":
+            size, words = model.batch_size or batch_size, min(length, model.max_length)
+            return model._needs(shape, trees[0], words, device_type, size)
+
+        others = ({"batch_size": max(1, batch_size // 4)}, {"max_length": 100})
+        self.say_memory(needs, others, device_type, progress)
 
     def _needs(
-        self, shape: "Shape", tree: LabelTree, length: int, kind: str, batch_size: int
+        self, shape: "Shape", tree: LabelTree, length: int, device_type: str, batch_size: int
     ) -> "Needs":
         """Return the bytes that training takes, in the order of `Network`."""
         from longtail.models.attention_xml.network import count_per_piece
@@ -377,7 +365,7 @@ class AttentionXML(Neural):
         parameters = 4 * (shape.n_words * shape.word_dim + between + tree.n_labels * width)
         n_words = min(cells, shape.n_words) if self.train_vectors else 0
         first = tree.sizes[1]
-        piece = min(first, count_per_piece(kind, batch_size, length, shape))
+        piece = min(first, count_per_piece(device_type, batch_size, length, shape))
         per_label = (1 + self.direct) * length + 3 * sum(shape.head)
         scored = batch_size * (2 * first + piece * per_label) + first * width
         if tree.depth > 1:
@@ -404,10 +392,10 @@ class AttentionXML(Neural):
         n = tokens.n_documents
         top = TopK(np.tile(labels, (n, 1)), np.tile(scores, (n, 1)))
         if len(known):
-            pool = k if len(self.members_) == 1 else min(max(k, POOL), len(self.label_names_))
+            pool = k if len(self.trees_) == 1 else min(max(k, POOL), len(self.label_names_))
             beam, device = self.beam or self.candidates, self._device()
             some = tokens.take(known)
-            found = [member.search(some, pool, beam, device) for member in self.members_]
+            found = [tree.search(some, pool, beam, device) for tree in self.trees_]
             best = mean_of(found, k)
             top.labels[known], top.scores[known] = best.labels, best.scores
         return top
@@ -450,25 +438,25 @@ class AttentionXML(Neural):
         else:
             top = self.predict_documents([text], min(EXPLAINED, len(self.label_names_)))
             chosen, shares = top.labels[0], top.scores[0] / max(top.scores[0].sum(), 1e-9)
-        found = [member.attention(tokens, chosen, self._device()) for member in self.members_]
+        found = [tree.attention(tokens, chosen, self._device()) for tree in self.trees_]
         weights: NDArray[np.float64] = np.mean(found, axis=0) @ shares.astype(np.float64)
         return weights
 
     # -- saving ---------------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
-        """Add the words, and of each member the tree and the levels' weights."""
+        """Add the words, and of each tree its nodes and the levels' weights."""
         from longtail.models.attention_xml.network import to_arrays
 
         self.tokens_.to_files(files)
-        shape = self.members_[0].levels[0].shape
+        shape = self.trees_[0].levels[0].shape
         files.config["word_dim"], files.config["hidden"] = shape.word_dim, shape.hidden
-        files.config["depths"] = [member.tree.depth for member in self.members_]
-        for number, member in enumerate(self.members_):
-            files.arrays[f"member{number}.leaves"] = member.tree.leaves
-            for level, net in enumerate(member.levels):
-                prefix = f"member{number}.level{level}"
-                files.arrays[f"{prefix}.children"] = member.tree.children[level]
+        files.config["depths"] = [plt.tree.depth for plt in self.trees_]
+        for number, plt in enumerate(self.trees_):
+            files.arrays[f"tree{number}.leaves"] = plt.tree.leaves
+            for level, net in enumerate(plt.levels):
+                prefix = f"tree{number}.level{level}"
+                files.arrays[f"{prefix}.children"] = plt.tree.children[level]
                 for name, array in to_arrays(net).items():
                     files.arrays[f"{prefix}.net.{name}"] = array
 
@@ -476,16 +464,16 @@ class AttentionXML(Neural):
         """Take back what was saved; raise ValueError for parts that do not fit together."""
         require_torch("AttentionXML")
         from longtail.models.attention_xml.network import from_arrays
-        from longtail.models.attention_xml.search import Member
+        from longtail.models.attention_xml.search import ProbabilisticLabelTree
 
         self.tokens_ = Tokens.from_files(files)
         word_dim, hidden = int(files.config["word_dim"]), int(files.config["hidden"])
-        members = []
+        trees = []
         for number, depth in enumerate(files.config["depths"]):
-            tree = _restore_tree(files, f"member{number}", depth, len(self.label_names_))
+            tree = _restore_tree(files, f"tree{number}", depth, len(self.label_names_))
             levels = []
             for level in range(depth):
-                prefix = f"member{number}.level{level}.net."
+                prefix = f"tree{number}.level{level}.net."
                 n_nodes = tree.sizes[level + 1]
                 shape = self._shape(self.tokens_.n_words_, word_dim, hidden, n_nodes)
                 arrays = {
@@ -494,10 +482,10 @@ class AttentionXML(Neural):
                     if name.startswith(prefix)
                 }
                 levels.append(from_arrays(shape, arrays))
-            members.append(Member(tree, levels))
-        if not members:
-            raise ValueError("there is no member")
-        self.members_ = members
+            trees.append(ProbabilisticLabelTree(tree, levels))
+        if not trees:
+            raise ValueError("there is no tree")
+        self.trees_ = trees
 
 
 def _choose_batch_size(n_documents: int) -> int:
@@ -533,7 +521,7 @@ def _as_terms(
 
 
 def _restore_tree(files: Files, prefix: str, depth: int, n_labels: int) -> LabelTree:
-    """Return a member's tree, checked, as compiled code will walk it."""
+    """Return a saved tree, checked, as compiled code will walk it."""
     leaves = files.arrays[f"{prefix}.leaves"].astype(np.int32)
     children = [files.arrays[f"{prefix}.level{i}.children"].astype(np.int32) for i in range(depth)]
     size = 1

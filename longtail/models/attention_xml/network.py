@@ -1,16 +1,25 @@
 """AttentionXML's network (section 2.4): word vectors, an encoder, label attention, a shared head.
 
-Symbols are those of `longtail.models.attention_xml.model`. The first fully connected layer W1 is shared
-by all labels and linear, and attention weights add up to 1, so that
+    x_i          words (n_words, word_dim)      word vectors, given or learned
+    h_i          tokens (B, T, 2·hidden)        the encoder's outputs
+    w_j, α_ij    labels (L, 2·hidden), attend   label j's attention over the words (2)
+    m_j          Σ_i α_ij·h_i                   what label j has seen of the document (2)
+    Ŵ1, Ŵ2       layers, output                 fully connected layers, shared by all labels
+    z_n          nodes                          whether a label of the document is below a node
+    H, K = M     levels, branching              inner levels of the tree, children of a node
+    C            candidates                     nodes of a level whose children are tried
 
-    m_j·W1 + b1 = Σ_i α_ij·h_i·W1 + b1 = Σ_i α_ij·(h_i·W1 + b1):
+The first fully connected layer Ŵ1 is linear and shared by all labels, and attention weights add up
+to 1, so that
 
-every token is multiplied by W1 once (`values`), whatever the number of labels. The loss over all
+    m_j·Ŵ1 + b1 = Σ_i α_ij·h_i·Ŵ1 + b1 = Σ_i α_ij·(h_i·Ŵ1 + b1):
+
+every token is multiplied by Ŵ1 once (`values`), whatever the number of labels. The loss over all
 labels takes these in pieces and computes each piece's gradient at once (`bce_over_nodes`), so that
 the largest tensors, (B, T, L) and (B, L, N_fc), exist one piece at a time.
 
-With `direct`, m_j·w_j is added to the score, how well the label matches the words that it looks at.
-Without it, labels differ only in how they weigh words, of which a title has few; it costs no other
+With `direct`, m_j·w_j is added to the score: how well the label matches the words that it looks at.
+Without it, labels differ only in how they weigh words, of which a title has few. It costs no other
 product, as m_j·w_j = Σ_i α_ij·(h_i·w_j).
 """
 
@@ -36,7 +45,7 @@ LABEL_SPREAD = 0.04  # of the first values of labels' attention
 # Of the way to the labels' log odds at which scores begin. On titles with thousands of rare labels
 # learning starts epochs later from 0; on longer texts it does from the log odds themselves.
 START = 0.6
-NEVER = -1e4  # what padding is matched with: its weight is 0, and 0 times it as well
+NEVER = -1e4  # the match of padding: its softmax weight is 0, and 0 times this stays 0
 
 
 # -- token encoders: (B, T, word_dim) → (B, T, width), behind a document's end anything -------
@@ -135,7 +144,7 @@ def find_padding(lengths: Tensor, words: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides the size and the parts of a network."""
+    """The sizes and options that decide the layers of a network."""
 
     n_words: int
     word_dim: int
@@ -152,7 +161,7 @@ class Shape:
 
 
 class Encoded(NamedTuple):
-    """What a batch of documents has become before it meets the labels.
+    """A batch of documents as the encoder and the first layer return it.
 
     Attributes:
         tokens: (B, T, width) the encoder's outputs h_i.
@@ -165,8 +174,8 @@ class Encoded(NamedTuple):
     padding: Tensor | None
 
 
-class Network(nn.Module):
-    """Words and labels of one level of the tree, with all that lies between them."""
+class AttentionXMLNetwork(nn.Module):
+    """The network of one level of the tree, from its words to the scores of its nodes."""
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -193,7 +202,7 @@ class Network(nn.Module):
         else:
             self.output.bias.fill_(odds)
 
-    def start_from(self, other: "Network") -> None:
+    def start_from(self, other: "AttentionXMLNetwork") -> None:
         """Section 2.5: take all weights of the level above, but for the labels'."""
         state = {name: value for name, value in other.state_dict().items() if name != "labels"}
         self.load_state_dict(state, strict=False)
@@ -207,9 +216,9 @@ class Network(nn.Module):
         self, words: Tensor, lengths: Tensor, word_dropout: float = 0.0, dropout: float = 0.0
     ) -> Encoded:
         """Return what the encoder and the first layer make of word vectors (B, T, word_dim)."""
-        kind = words.device.type
-        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else words.dtype
-        with torch.autocast(kind, enabled=False):  # recurrence adds errors up
+        device = words.device.type
+        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else words.dtype
+        with torch.autocast(device, enabled=False):  # recurrence adds errors up
             words = F.dropout(words, word_dropout, self.training)
             tokens = self.encoder(words, lengths)  # (B, T, width)
         padding = find_padding(lengths, words) if len(words) > 1 else None
@@ -279,22 +288,22 @@ def _linear(n_in: int, n_out: int) -> nn.Linear:
 
 def piece_size(read: Encoded, shape: Shape) -> int:
     """Return how many labels to take at a time."""
-    kind = read.tokens.device.type
-    return count_per_piece(kind, len(read.tokens), read.tokens.shape[1], shape)
+    device = read.tokens.device.type
+    return count_per_piece(device, len(read.tokens), read.tokens.shape[1], shape)
 
 
-def count_per_piece(kind: str, n_documents: int, length: int, shape: Shape) -> int:
+def count_per_piece(device_type: str, n_documents: int, length: int, shape: Shape) -> int:
     """Return how many labels fit into one piece with so many documents of that length."""
     per_label = n_documents
     if shape.attention:
         per_label *= (1 + shape.direct) * length + sum(shape.head)
-    align = ALIGN[kind]
-    return max(1, PIECE[kind] // per_label // align) * align
+    align = ALIGN[device_type]
+    return max(1, PIECE[device_type] // per_label // align) * align
 
 
-def count_aligned(n_nodes: int, kind: str) -> int:
+def count_aligned(n_nodes: int, device_type: str) -> int:
     """Return how many columns a table of so many labels should have."""
-    return -(-n_nodes // ALIGN[kind]) * ALIGN[kind]
+    return -(-n_nodes // ALIGN[device_type]) * ALIGN[device_type]
 
 
 # -- the loss ---------------------------------------------------------------------------------
@@ -305,7 +314,7 @@ def bce(scores: Tensor, relevant: Tensor, counted: Tensor | None = None) -> Tens
     return F.binary_cross_entropy_with_logits(scores, relevant, counted, reduction="sum")
 
 
-def bce_over_nodes(net: Network, read: Encoded, relevant: Tensor) -> Tensor:
+def bce_over_nodes(net: AttentionXMLNetwork, read: Encoded, relevant: Tensor) -> Tensor:
     """Return `bce` over all labels of the network, a piece at a time.
 
     `relevant` is (B, count_aligned(n_nodes)), with zeros behind the last label.
@@ -317,12 +326,12 @@ def bce_over_nodes(net: Network, read: Encoded, relevant: Tensor) -> Tensor:
 
 
 class _OverNodes(torch.autograd.Function):
-    """Loss and gradients in one go, so that nothing is kept from one piece to the next."""
+    """Loss and gradients in one pass, so that nothing is kept from one piece to the next."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        net: Network,
+        net: AttentionXMLNetwork,
         padding: Tensor | None,
         relevant: Tensor,
         tokens: Tensor,
@@ -365,15 +374,15 @@ class _OverNodes(torch.autograd.Function):
 # -- to and from plain arrays -----------------------------------------------------------------
 
 
-def to_arrays(net: Network) -> dict[str, NDArray[Any]]:
+def to_arrays(net: AttentionXMLNetwork) -> dict[str, NDArray[Any]]:
     """Return the weights by name."""
     return {name: value.cpu().numpy() for name, value in net.state_dict().items()}
 
 
-def from_arrays(shape: Shape, arrays: dict[str, NDArray[Any]]) -> Network:
+def from_arrays(shape: Shape, arrays: dict[str, NDArray[Any]]) -> AttentionXMLNetwork:
     """Return the network with these weights; ValueError if they are not its own."""
     with torch.device("meta"):
-        net = Network(shape)
+        net = AttentionXMLNetwork(shape)
     expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
     found = {name: array.shape for name, array in arrays.items()}
     if expected != found:

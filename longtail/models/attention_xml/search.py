@@ -1,7 +1,7 @@
 """AttentionXML in prediction: from token rows to ranked labels, down the levels of the tree.
 
-On a CPU every document is read alone: its sums then have one order, whatever else is asked for at
-the same time, and its scores the same bits. A GPU reads documents of like length together.
+On a CPU every document is read alone: its sums then always have the same order, and its scores the
+same bits, whatever other documents there are. A GPU reads documents of similar length together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longtail.labels.tree import LabelTree
-from longtail.models.attention_xml.network import Encoded, Network
+from longtail.models.attention_xml.network import AttentionXMLNetwork, Encoded
 from longtail.text.tokens import TokenRows
 from longtail.topk import NO_LABEL, TopK
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 
 BATCH = 1024  # documents that a GPU reads together, fewer if they are long or have many labels
 BATCH_NUMBERS = 1 << 28  # the most numbers that these may need at once
-POOL = 100  # labels of each member of an ensemble that are compared; others count as 0
+POOL = 100  # labels of each tree of an ensemble that are compared; others count as 0
 
 
 class Beam(NamedTuple):
@@ -41,11 +41,14 @@ class Beam(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Member:
-    """A tree and the networks of its levels, top down; one of an ensemble."""
+class ProbabilisticLabelTree:
+    """The paper's PLT: a label tree and the networks of its levels, top down.
+
+    An ensemble has several of them.
+    """
 
     tree: LabelTree
-    levels: Sequence[Network]
+    levels: Sequence[AttentionXMLNetwork]
 
     def search(self, tokens: TokenRows, k: int, beam: int, device: torch.device) -> TopK:
         """Return the `k` best labels that a beam search finds; no row of tokens may be empty."""
@@ -54,7 +57,7 @@ class Member:
             width = k if level + 1 == len(self.levels) else self._width(level + 1, k, beam)
             found = rank_nodes(net, tokens, width, device, found, self.tree.children[level])
         if found is None:
-            raise ValueError("a member without levels")
+            raise ValueError("a tree without levels")
         is_label = found.nodes >= 0
         labels = np.where(is_label, self.tree.leaves[found.nodes], NO_LABEL).astype(np.int32)
         return TopK(labels, np.where(is_label, np.exp(found.logs), 0).astype(np.float32))
@@ -80,7 +83,7 @@ class Member:
 
 @torch.no_grad()
 def rank_nodes(
-    net: Network,
+    net: AttentionXMLNetwork,
     tokens: TokenRows,
     width: int,
     device: torch.device,
@@ -108,7 +111,7 @@ def rank_nodes(
 
 
 def _rank_children(
-    net: Network, read: Encoded, parents: Beam, children: Ints, width: int
+    net: AttentionXMLNetwork, read: Encoded, parents: Beam, children: Ints, width: int
 ) -> tuple[Tensor, Tensor]:
     """Return the logarithms of the best children's probabilities, and the children."""
     device = read.tokens.device
@@ -122,7 +125,7 @@ def _rank_children(
 
 
 def read_documents(
-    net: Network, tokens: TokenRows, rows: NDArray[np.int64], device: torch.device
+    net: AttentionXMLNetwork, tokens: TokenRows, rows: NDArray[np.int64], device: torch.device
 ) -> Encoded:
     """Encode some documents, the longest first."""
     ids, lengths = tokens.pad(rows)
@@ -170,16 +173,16 @@ def list_children(
 
 
 def mean_of(tops: Sequence[TopK], k: int) -> TopK:
-    """Return the labels with the largest mean scores; one that a member lacks counts as 0 there."""
+    """Return the labels with the largest mean scores; one that a tree lacks counts as 0 there."""
     if len(tops) == 1:
         return TopK(tops[0].labels[:, :k], tops[0].scores[:, :k])
     n = len(tops[0])
-    labels = np.hstack([top.labels for top in tops]).astype(np.int64)  # (n, members·pool)
+    labels = np.hstack([top.labels for top in tops]).astype(np.int64)  # (n, trees·pool)
     scores = np.hstack([top.scores for top in tops]).astype(np.float64)
     order = np.argsort(labels, axis=1, kind="stable")
     labels, scores = np.take_along_axis(labels, order, 1), np.take_along_axis(scores, order, 1)
     sums = scores.copy()
-    for step in range(1, len(tops)):  # a label stands at most once for each member
+    for step in range(1, len(tops)):  # a tree names a label at most once
         same = labels[:, :-step] == labels[:, step:]
         sums[:, :-step] += np.where(same, scores[:, step:], 0)
     is_first = np.ones((n, labels.shape[1]), bool)

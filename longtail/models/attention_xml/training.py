@@ -1,9 +1,8 @@
 """AttentionXML in training: one level of the tree after the other (sections 2.3 and 2.5).
 
-Symbols are those of `longtail.models.attention_xml.model`; the network is in `attention_xml_network`.
-A level is trained as the trainer's Task. The first meets all its nodes in every step; a deeper one
-meets, for each document, the children of its candidates: the parents of its labels, then the nodes
-that the level above ranks highest.
+Symbols are those of `network.py`. Each level is a Task of the training loop. In every step the
+first level scores all its nodes; a deeper one scores, for each document, the children of its
+candidates: the parents of its labels, then the nodes that the level above ranks highest.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from longtail.evaluation.metrics import evaluate
 from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.network import (
-    Network,
+    AttentionXMLNetwork,
     Shape,
     bce,
     bce_over_nodes,
@@ -29,42 +28,48 @@ from longtail.models.attention_xml.network import (
 from longtail.models.attention_xml.search import (
     Beam,
     Ints,
-    Member,
+    ProbabilisticLabelTree,
     list_children,
     rank_nodes,
 )
-from longtail.models.neural import pairs_of
+from longtail.models.rows import pairs_of
 from longtail.progress import Progress
 from longtail.runtime.rows import Rows, view_rows
 from longtail.text.tokens import UNKNOWN, TokenRows
 from longtail.topk import TopK
+from longtail.training.config import TrainingConfig
 from longtail.training.history import History
 from longtail.training.layers import RowAdam, read_once, take_rows
 from longtail.training.loop import train
 from longtail.training.processes import choose_device
-from longtail.training.task import TrainingConfig
 
 if TYPE_CHECKING:
     from longtail.models.attention_xml.model import AttentionXML
 
 
 @dataclass
-class Documents:
-    """Tokens, labels or the nodes above them, and what the level above made of the documents."""
+class LevelDocuments:
+    """Documents for one level of a tree.
+
+    Attributes:
+        tokens: their words.
+        nodes: (n, n_nodes) which nodes of the level, or which labels, are right.
+        above: the nodes that the level above ranks highest; None on the first level.
+    """
 
     tokens: TokenRows
     nodes: sp.csr_matrix
     above: Beam | None = None
 
     @classmethod
-    def of(cls, tokens: TokenRows, Y: sp.csr_matrix, rows: NDArray[np.int64]) -> "Documents":
+    def of(cls, tokens: TokenRows, Y: sp.csr_matrix, rows: NDArray[np.int64]) -> "LevelDocuments":
         """Return those of some documents that have a word."""
         rows = rows[tokens.lengths[rows] > 0]
         return cls(tokens.take(rows), Y[rows])
 
-    def at(self, tree: LabelTree, level: int) -> "Documents":
+    def at(self, tree: LabelTree, level: int) -> "LevelDocuments":
         """Return the same documents with nodes of a level, 1 or more, in place of labels."""
-        return Documents(self.tokens, find_nodes(self.nodes, tree, level), self.above)
+        return LevelDocuments(self.tokens, find_nodes(self.nodes, tree, level), self.above)
 
     def fingerprint(self) -> str:
         """Return a few characters that change with tokens and labels."""
@@ -76,7 +81,7 @@ class Documents:
 
 @dataclass
 class LevelTask:
-    """One level of the tree, as the trainer's Task.
+    """One level of the tree, as the training loop's Task.
 
     Attributes:
         model: the parameters.
@@ -88,9 +93,9 @@ class LevelTask:
     """
 
     model: "AttentionXML"
-    net: Network
-    known: Documents
-    held_out: Documents | None
+    net: AttentionXMLNetwork
+    known: LevelDocuments
+    held_out: LevelDocuments | None
     children: Ints | None = None
     candidates: Ints | None = None
 
@@ -239,32 +244,34 @@ def number_anew(ids: NDArray[np.int32], n_ids: int) -> tuple[NDArray[np.int64], 
     return distinct[:size].copy(), places
 
 
-# -- all levels of all members -------------------------------------------------------------------
+# -- all levels of all trees ----------------------------------------------------------------------
 
 
 @dataclass
-class Trainer:
-    """Trains the members of a model, one after the other, each from the root to the labels."""
+class TreeTrainer:
+    """Trains the trees of a model, one after the other, each from the root to the labels."""
 
     model: "AttentionXML"
-    plan: TrainingConfig
+    config: TrainingConfig
     shape: Shape
     vectors: NDArray[np.float32] | None
-    known: Documents
-    held_out: Documents | None
+    known: LevelDocuments
+    held_out: LevelDocuments | None
 
     def __post_init__(self) -> None:
-        """Begin without a past."""
+        """Begin with an empty history."""
         self.history = History()
         self.device = choose_device(self.model.device)
         facts = self.model.get_parameters()
-        # More members, or another beam, leave those that are trained as they are.
+        # More trees, or another beam, leave those that are trained as they are.
         self.facts = {name: facts[name] for name in facts if name not in ("trees", "beam")}
         self.facts["data"] = self.known.fingerprint()
 
-    def train_member(self, number: int, tree: LabelTree, progress: Progress) -> Member:
-        """Return the tree with its trained networks, which lie in RAM."""
-        levels: list[Network] = []
+    def train_tree(
+        self, number: int, tree: LabelTree, progress: Progress
+    ) -> ProbabilisticLabelTree:
+        """Return the tree with its trained networks, on the CPU."""
+        levels: list[AttentionXMLNetwork] = []
         known, held_out = self.known, self.held_out
         for level in range(1, tree.depth + 1):
             progress.say(self._announce(number, tree, level))
@@ -286,20 +293,20 @@ class Trainer:
                 known = self._rank(net, tree, level, known)
                 held_out = held_out and self._rank(net, tree, level, held_out)
             levels.append(net.cpu().requires_grad_(False))
-        return Member(tree, levels)
+        return ProbabilisticLabelTree(tree, levels)
 
     def _announce(self, number: int, tree: LabelTree, level: int) -> str:
-        parts = [f"Member {number + 1} of {self.model.trees}"] if self.model.trees > 1 else []
+        parts = [f"Tree {number + 1} of {self.model.trees}"] if self.model.trees > 1 else []
         parts += [f"level {level} of {tree.depth}"] if tree.depth > 1 else []
         what = "labels" if level == tree.depth else "nodes"
         return ", ".join([*parts, f"{tree.sizes[level]:,} {what}"])
 
-    def _new_network(self, here: Documents, seed: int) -> Network:
+    def _new_network(self, here: LevelDocuments, seed: int) -> AttentionXMLNetwork:
         """Return a network with random weights."""
         gpus = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=gpus), self.device:
             torch.manual_seed(seed)
-            net = Network(self.shape.with_nodes(here.nodes.shape[1]))
+            net = AttentionXMLNetwork(self.shape.with_nodes(here.nodes.shape[1]))
         if self.vectors is not None:
             net.words.data.copy_(torch.from_numpy(self.vectors))
         return net
@@ -308,25 +315,27 @@ class Trainer:
         model = self.model
         run_dir = None
         if model.run_dir is not None:
-            run_dir = model.run_dir / f"member-{number + 1}" / f"level-{level}"
+            run_dir = model.run_dir / f"tree-{number + 1}" / f"level-{level}"
         done = train(
             task,
-            self.plan,
+            self.config,
             device=model.device,
             seed=model.seed + 1000 * number + level,
             progress=progress,
             run_dir=run_dir,
             resume=model.resume,
-            fingerprint={**self.facts, "member": number, "level": level},
+            fingerprint={**self.facts, "tree": number, "level": level},
         )
         self.history = _join(self.history, done)
 
-    def _rank(self, net: Network, tree: LabelTree, level: int, documents: Documents) -> Documents:
+    def _rank(
+        self, net: AttentionXMLNetwork, tree: LabelTree, level: int, documents: LevelDocuments
+    ) -> LevelDocuments:
         """Return the documents with the best nodes of this level, for the level below."""
         width = max(self.model.candidates, self.model.beam or 0)
         starts = tree.children[level - 1]
         above = rank_nodes(net, documents.tokens, width, self.device, documents.above, starts)
-        return Documents(documents.tokens, documents.nodes, above)
+        return LevelDocuments(documents.tokens, documents.nodes, above)
 
 
 def _join(first: History, then: History) -> History:

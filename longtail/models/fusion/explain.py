@@ -1,8 +1,8 @@
-"""Why a fusion gives a label: which part voted for it, and what happens without each word.
+"""Why a fusion gives a label: the vote of each member, and the effect of each word.
 
-The weight of a part is what the log-odds of the label lose if that part is not asked. The weight of
-a word is what they lose if it is taken out of the document, whatever the parts are: each variant of
-the document goes the same way as any other.
+The weight of a member is what the log-odds of the label lose if its list is left out. The weight of
+a word is what they lose if the word is taken out of the document, whatever the members are: each
+variant of the document is predicted like any other.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.evaluation.explanation import Span, Term, Vote
-from longtail.models.fusion.stacking import Candidates, Combiner, gather
+from longtail.models.fusion.stacking import Candidates, Stacker, gather
 from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 MOST_WORDS = 300  # of a document that are taken out in turn
 
-Margins = NDArray[np.float64]
+LogOdds = NDArray[np.float64]
 
 
 class Variants(NamedTuple):
@@ -68,7 +68,7 @@ def leave_out_cells(row: sp.csr_matrix) -> Variants:
     return Variants(names, [()] * len(names), documents)
 
 
-def weigh_terms(variants: Variants, before: Margins, after: Margins) -> list[Term]:
+def weigh_terms(variants: Variants, before: LogOdds, after: LogOdds) -> list[Term]:
     """Return the words by what the labels' log-odds (n_labels) lose without each of them."""
     # A label that is improbable anyway should not decide what the document is about.
     chances = 1 / (1 + np.exp(-before))
@@ -79,37 +79,39 @@ def weigh_terms(variants: Variants, before: Margins, after: Margins) -> list[Ter
     return sorted(terms, key=lambda term: (-abs(term.weight), term.name))
 
 
-def margins_of(combiner: Combiner, candidates: Candidates, labels: Sequence[int]) -> Margins:
+def log_odds_of(stacker: Stacker, candidates: Candidates, labels: Sequence[int]) -> LogOdds:
     """Return the log-odds (n, labels); a label that nobody proposes has those of the last one."""
-    margins = combiner.margins(candidates.inputs)
+    log_odds = stacker.log_odds(candidates.inputs)
     n = len(candidates.start) - 1
     found = np.zeros((n, len(labels)))
     for i in range(n):
         own = slice(candidates.start[i], candidates.start[i + 1])
-        known = dict(zip(candidates.labels[own].tolist(), margins[own].tolist(), strict=True))
+        known = dict(zip(candidates.labels[own].tolist(), log_odds[own].tolist(), strict=True))
         lowest = min(known.values(), default=0.0)
         found[i] = [known.get(label, lowest) for label in labels]
     return found
 
 
 def count_votes(
-    combiner: Combiner,
+    stacker: Stacker,
     tops: dict[str, TopK],
     shares: NDArray[np.float32],
     labels: Sequence[int],
     names: Callable[[int], str],
 ) -> list[Vote]:
-    """Return what each part says of each label of the one document, and what that is worth."""
+    """Return each member's place and score for each label, and its effect on the log-odds."""
     everyone = gather(list(tops.values()), shares)
-    before = margins_of(combiner, everyone, labels)[0]
+    before = log_odds_of(stacker, everyone, labels)[0]
     votes = []
-    for part in tops:
-        silent = TopK(np.full_like(tops[part].labels, NO_LABEL), np.zeros_like(tops[part].scores))
-        others = [silent if name == part else top for name, top in tops.items()]
-        after = margins_of(combiner, gather(others, shares), labels)[0]
+    for member in tops:
+        silent = TopK(
+            np.full_like(tops[member].labels, NO_LABEL), np.zeros_like(tops[member].scores)
+        )
+        others = [silent if name == member else top for name, top in tops.items()]
+        after = log_odds_of(stacker, gather(others, shares), labels)[0]
         for i, label in enumerate(labels):
-            rank, score = _find(tops[part], label)
-            votes.append(Vote(part, names(label), rank, score, float(before[i] - after[i])))
+            rank, score = _find(tops[member], label)
+            votes.append(Vote(member, names(label), rank, score, float(before[i] - after[i])))
     return votes
 
 

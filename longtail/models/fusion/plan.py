@@ -1,65 +1,51 @@
-"""The plan of a fusion: which parts to train, why, on which documents, and how long it will take.
+"""The plan of a fusion: which members to train, why, on which documents, and how long that takes.
 
-A part is a registered model with settings. What is learned from the parts' lists must come from
-documents that they were not trained on, so each part is trained several times:
+A member is a registered model with a preset. What is learned from the members' lists must come from
+documents that they were not trained on, so each member is trained several times:
 
     up to 20,000 documents     three folds: each third (at most 3,333 documents of it) is predicted
-                               by parts trained on the others, then they are trained on all
-    up to 100,000              a tenth is held out, then the parts are trained on all documents
-    beyond                     a fiftieth is held out, at most 10,000, and that is it
+                               by members trained on the others, then they are trained on all
+    up to 100,000              a tenth is held out, then the members are trained on all documents
+    beyond                     a fiftieth is held out, at most 10,000, and there is no second
+                               training
 
-Estimates are seconds of one training on all documents, on two cores or one GPU, from what the
-parts took on four data sets; on a CPU they are scaled by how fast this machine multiplies.
+Each model estimates its own cost (`Model.estimate_cost`): seconds of one training on all documents,
+on two cores or one GPU. On a CPU the estimates are scaled by how fast this machine multiplies.
 """
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.errors import ParameterError, suggest
-from longtail.models.glas.model import GLaS
-from longtail.models.neural import hold_out
+from longtail.errors import DataError, ParameterError, suggest
+from longtail.models.cost import DeviceType, Facts
+from longtail.models.registry import BUILT_IN, get_model_class, model_names
+from longtail.models.rows import hold_out
+
+if TYPE_CHECKING:
+    from longtail.models.base import Model
 
 DEFAULT_BUDGET = "10m"
-USABLE = 0.85  # of the budget; the rest is for reading, combining and wrong estimates
+USABLE = 0.85  # of the budget; the rest is for reading, stacking and wrong estimates
 FEW, MANY = 20_000, 100_000  # documents
 FOLDS = 3
-MANY_LABELS = 5_000
 HELD_OUT, SHARE = 10_000, 0.02  # of many documents, at most; more teach nothing new
-LEAST_HELD_OUT = 20  # with fewer there is nothing to learn a combination from
+LEAST_HELD_OUT = 20  # with fewer there is nothing to learn stacking from
+WITHOUT_TORCH = (
+    "without torch only a few members can be trained; install it with: pip install 'longtail[deep]'"
+)
+CORE = 3  # members, the first in their order, that together are worth more than folds are
 
-Place = Literal["cpu", "cuda"]
 Split = tuple[Any, Any]
 
 
-class Facts(NamedTuple):
-    """What the plan depends on.
-
-    Attributes:
-        n_documents: to train on.
-        n_labels: all of them.
-        n_features: columns of the rows.
-        n_cells: stored values of the rows.
-        has_texts: whether the documents are texts.
-        kind: where torch will train.
-        speed: how fast the machine is, against two cores of the kind that estimates come from.
-    """
-
-    n_documents: int
-    n_labels: int
-    n_features: int
-    n_cells: int
-    has_texts: bool
-    kind: Place
-    speed: float = 1.0
-
-
-class Part(NamedTuple):
-    """A model that takes part.
+class Member(NamedTuple):
+    """A model that is planned to be trained.
 
     Attributes:
         name: of the registered model.
@@ -75,9 +61,14 @@ class Part(NamedTuple):
     preset: str | None = None
     reduced: bool = False
 
+    @property
+    def model_class(self) -> "type[Model]":
+        """The registered model."""
+        return get_model_class(self.name)
+
 
 class Scheme(NamedTuple):
-    """Which documents are held out, and whether parts are trained on all of them at the end."""
+    """Which documents are held out, and whether members are trained on all of them at the end."""
 
     folds: int
     share: float
@@ -85,7 +76,7 @@ class Scheme(NamedTuple):
 
     @property
     def trainings(self) -> float:
-        """How many trainings on all documents it is worth."""
+        """How many trainings on all documents it costs."""
         return self.folds * (1 - self.share) + self.refit
 
     def split(self, n_documents: int, seed: int) -> list[Split]:
@@ -93,22 +84,25 @@ class Scheme(NamedTuple):
         if self.folds == 1:
             return [hold_out(n_documents, self.share, seed)]
         order = np.random.default_rng(seed).permutation(n_documents)
-        parts = [order[fold :: self.folds] for fold in range(self.folds)]
+        thirds = [order[fold :: self.folds] for fold in range(self.folds)]
         enough = HELD_OUT // self.folds
-        return [(np.setdiff1d(order, held), np.sort(held[:enough])) for held in parts]
+        return [(np.setdiff1d(order, held), np.sort(held[:enough])) for held in thirds]
 
     def describe(self, n_documents: int) -> str:
         """Say in one line what happens to the documents."""
         if not self.folds:
-            return f"no documents are held out: {n_documents} are too few, so all parts count alike"
+            return (
+                f"no documents are held out, as {n_documents} are too few; "
+                "all members get the same weight"
+            )
         if self.folds > 1:
             return (
-                f"each part is trained {self.folds} times to predict a {_ORDINALS[self.folds]} of "
-                "the documents, then on all"
+                f"each member is trained {self.folds} times, each time without another "
+                f"{_ORDINALS[self.folds]} of the documents, then once on all"
             )
         n_held = round(self.share * n_documents)
-        ending = ", then each part is trained on all" if self.refit else ""
-        return f"{n_held:,} of {n_documents:,} documents are held out to learn from{ending}"
+        ending = ", then each member is trained on all" if self.refit else ""
+        return f"{n_held:,} of {n_documents:,} documents are held out for stacking{ending}"
 
 
 _ORDINALS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
@@ -119,42 +113,44 @@ class Plan(NamedTuple):
     """What will be done.
 
     Attributes:
-        parts: in the order in which they are trained.
-        left_out: the others, with the reason.
+        members: in the order in which they are trained.
+        left_out: the other models, with the reason.
         scheme: what is held out.
         budget: seconds in all; None if there is no limit.
     """
 
-    parts: Sequence[Part]
+    members: Sequence[Member]
     left_out: Mapping[str, str]
     scheme: Scheme
     budget: float | None
 
     @property
     def seconds(self) -> float:
-        """How long the parts will take in all."""
-        return self.scheme.trainings * sum(part.seconds for part in self.parts)
+        """How long the members will take in all."""
+        return self.scheme.trainings * sum(member.seconds for member in self.members)
 
     def lines(self, facts: Facts) -> list[str]:
         """Return the plan as it is shown before it starts."""
-        where = "a GPU" if facts.kind == "cuda" else "the CPU"
+        where = "a GPU" if facts.device == "cuda" else "the CPU"
         limit = "no limit" if self.budget is None else format_seconds(self.budget)
         lines = [
             f"Plan for {facts.n_documents:,} documents and {facts.n_labels:,} labels on {where}, "
             f"about {format_seconds(self.seconds)} (budget: {limit}):"
         ]
-        width = max(len(name) for name in [*self.left_out, *(part.name for part in self.parts)])
-        for part in self.parts:
-            took = format_seconds(part.seconds * self.scheme.trainings)
-            lines.append(f"  {part.name:{width}}  about {took}: {part.why}")
-        lines += [f"  {name:{width}}  not: {why}" for name, why in self.left_out.items()]
+        names = [*self.left_out, *(member.name for member in self.members)]
+        width = max(map(len, names))
+        for member in self.members:
+            takes = format_seconds(member.seconds * self.scheme.trainings)
+            lines.append(f"  {member.name:{width}}  about {takes}: {member.why}")
+        lines += [f"  {name:{width}}  left out: {why}" for name, why in self.left_out.items()]
         if self.left_out and not self.scheme.folds and facts.n_documents >= LEAST_HELD_OUT:
-            (only,) = self.parts
+            (only,) = self.members
             return [*lines, f"  the budget is too short for more than {only.name}, the quickest"]
-        return [*lines, f"  {self.scheme.describe(facts.n_documents)}"]
+        lines.append(f"  {self.scheme.describe(facts.n_documents)}")
+        return lines if find_spec("torch") else [*lines, f"  {WITHOUT_TORCH}"]
 
 
-# -- how long things take --------------------------------------------------------------------------
+# -- time -------------------------------------------------------------------------------------
 
 
 def parse_budget(text: str) -> float:
@@ -192,80 +188,103 @@ def measure_speed() -> float:
 
 REFERENCE_FLOPS = 1.1e11  # of the two cores that the estimates come from
 SLOWEST = 0.2  # multiplying says little about other work, so it must not change estimates more
-UNCACHED = 10_000  # features whose vectors no cache holds
-
-
-Estimate = Callable[[Facts, str | None], float]  # for a model with a preset, or its defaults
-
-
-def _linear(facts: Facts, _: str | None) -> float:
-    """Flat up to 1,000 labels: every cell meets every label; else three trees."""
-    if facts.n_labels <= 1000:
-        return 0.2 + 4e-9 * facts.n_cells * facts.n_labels
-    return 0.2 + 2.2e-6 * facts.n_cells + 0.0025 * min(facts.n_labels, facts.n_documents)
-
-
-def _glas(facts: Facts, preset: str | None) -> float:
-    """Three products of matrices a pass; on a CPU, what is done to each score and word besides."""
-    model = GLaS.from_settings({} if preset is None else {"preset": preset})
-    epochs = model.epochs or np.clip(2 + 75_000 / facts.n_documents, 3, 8)
-    inner = facts.n_cells / facts.n_documents + model.dim + facts.n_labels
-    flops = 6 * model.dim * epochs * facts.n_documents * inner
-    if facts.kind == "cuda":
-        return float(3 + flops / 6e13)
-    n_scores = epochs * facts.n_documents * facts.n_labels
-    n_read = epochs * facts.n_cells * model.dim if facts.n_features > UNCACHED else 0
-    return float(2 + 0.02 * 128 * epochs + flops / 5.2e10 + 2e-8 * n_scores + 2.5e-9 * n_read)
-
-
-def _attention_xml(facts: Facts, preset: str | None) -> float:
-    """Reading takes as long as a text is, of which its different words give an idea."""
-    words = facts.n_cells / facts.n_documents
-    seconds = 10 + (0.3 + 0.017 * words) * facts.n_documents / 1000
-    if facts.kind == "cuda":
-        return seconds
-    return 18 * seconds if preset == "small" else 100 * seconds
-
-
-def _by_document(cpu: tuple[float, float], cuda: tuple[float, float]) -> Estimate:
-    """Return an estimate that grows with the documents, from a constant, in milliseconds each."""
-
-    def estimate(facts: Facts, _: str | None) -> float:
-        constant, each = cpu if facts.kind == "cpu" else cuda
-        return constant + each * facts.n_documents / 1000
-
-    return estimate
-
-
-ESTIMATES: Mapping[str, Estimate] = {
-    "linear": _linear,
-    "glas": _glas,
-    "knn": _by_document((2, 0.05), (2, 0.05)),
-    "attention-xml": _attention_xml,
-    "mnn": _by_document((3, 2.0), (8, 0.02)),
-    "dxml": _by_document((17, 2.2), (10, 0.12)),
-    "rank-ae": _by_document((20, 4.6), (18, 0.08)),
-}
-REASONS = {
-    "linear": "strong everywhere, and the quickest",
-    "knn": "finds what similar documents carry",
-    "glas": "learns which labels go together",
-    "attention-xml": "reads the words in their order",
-    "mnn": "finds documents with similar label sets",
-    "dxml": "places documents in the graph of labels",
-    "rank-ae": "is trained to rank, and errs in other places",
-}
-NEED_TORCH = ("glas", "attention-xml", "mnn", "dxml", "rank-ae")
 
 
 def estimate(name: str, facts: Facts, preset: str | None = None) -> float:
-    """Return about how many seconds one training on all documents takes."""
-    seconds = ESTIMATES.get(name, _by_document((10, 5.0), (10, 1.0)))(facts, preset)
-    on_gpu = facts.kind == "cuda" and name in NEED_TORCH
-    return seconds if on_gpu else seconds / facts.speed
+    """Return about how many seconds one training on all documents takes on this machine."""
+    model = get_model_class(name)
+    seconds = model.estimate_cost(facts, preset)
+    return seconds if facts.device == "cuda" and model.needs_torch else seconds / facts.speed
 
 
-# -- what to do ------------------------------------------------------------------------------------
+# -- members ----------------------------------------------------------------------------------
+
+
+def plan_fusion(
+    X: sp.csr_matrix,
+    n_labels: int,
+    *,
+    has_texts: bool,
+    members: str | None,
+    budget: str | None,
+    device: str,
+) -> tuple[Plan, Facts]:
+    """Choose the members for these documents and this machine.
+
+    Args:
+        X: the documents as rows.
+        n_labels: all of them.
+        has_texts: whether the documents are texts as well.
+        members: the members that the user wants, as "linear,glas"; None chooses.
+        budget: how long training may take; None is ten minutes, or no limit if members are given.
+        device: where torch should train: auto, cpu or cuda.
+    """
+    named = None if members is None else parse_members(members)
+    usable = _find_usable(named or [], has_texts)
+    limit = None
+    if budget is not None or named is None:
+        limit = parse_budget(budget or DEFAULT_BUDGET)
+    uses_torch = any(get_model_class(name).needs_torch for name in named or usable)
+    facts = Facts(
+        n_documents=X.shape[0],
+        n_labels=n_labels,
+        n_features=X.shape[1],
+        n_values=X.nnz,
+        has_texts=has_texts,
+        device=_find_device(device) if uses_torch else "cpu",
+        speed=measure_speed(),
+    )
+    return make_plan(facts, usable, named, limit), facts
+
+
+def _find_usable(named: Sequence[str], has_texts: bool) -> list[str]:
+    """Return the models that a plan may choose from; check that the named ones can be used."""
+    readable = [n for n in known_members() if has_texts or "rows" in get_model_class(n).reads]
+    for name in named:
+        if name not in readable:
+            raise DataError(
+                f"the member {name} cannot be trained on feature rows; "
+                f"members that can: {', '.join(readable)}"
+            )
+    usable = [n for n in readable if get_model_class(n).member_order is not None]
+    if find_spec("torch") is None:
+        usable = [name for name in usable if not get_model_class(name).needs_torch]
+    return usable
+
+
+def _find_device(device: str) -> DeviceType:
+    """Return where torch will train."""
+    if find_spec("torch") is None:
+        if device == "cuda":
+            raise ParameterError("there is no torch, hence no GPU; leave out --device cuda")
+        return "cpu"
+    from longtail.training.processes import choose_device
+
+    return "cuda" if choose_device(device).type == "cuda" else "cpu"
+
+
+def known_members() -> list[str]:
+    """Return the models that can be members: those that a plan may choose first, in their order."""
+    order = {name: get_model_class(name).member_order for name in BUILT_IN}
+    ours = sorted((n for n in order if order[n] is not None), key=lambda name: order[name] or 0)
+    return [*ours, *(name for name in model_names() if name not in BUILT_IN)]
+
+
+def parse_members(text: str) -> list[str]:
+    """Return the names in "linear,glas", or say what is wrong with them."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = known_members()
+    for name in names:
+        if name not in known:
+            raise ParameterError(
+                f"fusion has no member '{name}'{suggest(name, known)} (known: {', '.join(known)})"
+            )
+    if not names or len(set(names)) < len(names):
+        raise ParameterError(
+            f"The 'members' parameter of Fusion must be names of models, each once, such as "
+            f"linear,glas. Got {text!r} instead."
+        )
+    return names
 
 
 def choose_schemes(n_documents: int) -> list[Scheme]:
@@ -285,61 +304,53 @@ def choose_schemes(n_documents: int) -> list[Scheme]:
 def make_plan(
     facts: Facts, usable: Sequence[str], named: Sequence[str] | None, budget: float | None
 ) -> Plan:
-    """Choose parts and scheme.
+    """Choose members and scheme.
 
     Args:
         facts: about data and machine.
         usable: models that can read these documents here, the most useful first.
-        named: parts that the user wants instead, whatever they take.
+        named: members that the user wants instead, however long they take.
         budget: seconds for everything.
     """
     schemes = choose_schemes(facts.n_documents)
     if named is not None:
-        parts = [_part(name, facts) for name in named]
-        return Plan(parts, {}, _affordable(schemes, parts, budget), budget)
+        members = [_plan_member(name, facts) for name in named]
+        return Plan(members, {}, _affordable(schemes, members, budget), budget)
     plans = [_fill(facts, usable, scheme, budget) for scheme in schemes]
-    return max(plans, key=_worth)  # of equal ones the first
+    return max(plans, key=_core_of)  # of equal ones the first
 
 
-CORE = {"linear", "knn", "glas"}  # worth more together than folds are
-# Presets, the best first.
-CHEAPER: Mapping[str, Sequence[str]] = {"glas": ("fast",), "attention-xml": ("small",)}
+def _core_of(plan: Plan) -> float:
+    """Return how many of the core members there are; a cheaper form counts half."""
+    core = known_members()[:CORE]
+    return sum(0.5 if member.reduced else 1.0 for member in plan.members if member.name in core)
 
 
-def _worth(plan: Plan) -> float:
-    """Return how much of the core there is; a cheaper form counts half."""
-    return sum(0.5 if part.reduced else 1.0 for part in plan.parts if part.name in CORE)
+def _plan_member(name: str, facts: Facts) -> Member:
+    """Return the member as it suits best."""
+    model = get_model_class(name)
+    preset = model.choose_preset(facts)
+    return Member(name, model.member_reason, estimate(name, facts, preset), preset)
 
 
-def _part(name: str, facts: Facts) -> Part:
-    """Return the part as it suits best."""
-    preset = choose_preset(name, facts)
-    why = REASONS.get(name, "you asked for it")
-    return Part(name, why, estimate(name, facts, preset), preset)
-
-
-def _forms(name: str, facts: Facts, scheme: Scheme) -> list[Part]:
-    """Return the part as it suits best, then its cheaper forms, which say what they stand for."""
-    best = _part(name, facts)
+def _forms(name: str, facts: Facts, scheme: Scheme) -> list[Member]:
+    """Return the member as it suits best, then its cheaper forms, which name what they replace."""
+    best = _plan_member(name, facts)
     whole = format_seconds(best.seconds * scheme.trainings)
     forms = [best]
-    for preset in CHEAPER.get(name, ()):
+    for preset in get_model_class(name).cheaper_presets:
         seconds = estimate(name, facts, preset)
         if seconds < best.seconds:
-            why = f"{best.why} (preset={preset}, as the whole would take about {whole})"
-            forms.append(Part(name, why, seconds, preset, reduced=True))
+            why = f"{best.why} (preset={preset}; the full form would take about {whole})"
+            forms.append(Member(name, why, seconds, preset, reduced=True))
     return forms
 
 
-def choose_preset(name: str, facts: Facts) -> str | None:
-    """Return which preset of a model suits; a large glas pays with many labels, on a GPU."""
-    large = name == "glas" and facts.kind == "cuda" and facts.n_labels > MANY_LABELS
-    return "large" if large else None
-
-
-def _affordable(schemes: Sequence[Scheme], parts: Sequence[Part], budget: float | None) -> Scheme:
+def _affordable(
+    schemes: Sequence[Scheme], members: Sequence[Member], budget: float | None
+) -> Scheme:
     """Return the first scheme that the budget allows, or the one that takes least."""
-    total = sum(part.seconds for part in parts)
+    total = sum(member.seconds for member in members)
     for scheme in schemes:
         if budget is None or scheme.trainings * total <= USABLE * budget:
             return scheme
@@ -348,44 +359,21 @@ def _affordable(schemes: Sequence[Scheme], parts: Sequence[Part], budget: float 
 
 def _fill(facts: Facts, usable: Sequence[str], scheme: Scheme, budget: float | None) -> Plan:
     """Take the models one after the other, each in the best form that there is time for."""
-    parts: list[Part] = []
+    members: list[Member] = []
     left_out = {}
     spent = 0.0
     for name in usable:
-        for part in _forms(name, facts, scheme):
-            takes = scheme.trainings * part.seconds
+        for member in _forms(name, facts, scheme):
+            takes = scheme.trainings * member.seconds
             if budget is None or spent + takes <= USABLE * budget:
-                parts.append(part)
+                members.append(member)
                 spent += takes
                 break
         else:
-            even = f" even with preset={part.preset}" if part.reduced else ""
-            left_out[name] = f"would take about {format_seconds(takes)}{even}"
-    if not parts:  # too short for anything: the quickest alone
-        quickest = min(usable, key=lambda name: _part(name, facts).seconds)
+            even = f" even with preset={member.preset}" if member.reduced else ""
+            left_out[name] = f"it would take about {format_seconds(takes)}{even}"
+    if not members:  # too short for anything: the quickest alone
+        quickest = min(usable, key=lambda name: _plan_member(name, facts).seconds)
         left_out.pop(quickest)
-        return Plan([_part(quickest, facts)], left_out, NOTHING_HELD_OUT, budget)
-    return Plan(parts, left_out, scheme, budget)
-
-
-def find_parts(text: str, known: Sequence[str]) -> list[str]:
-    """Return the names in "linear,glas", or say what is wrong with them."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in known:
-            raise ParameterError(
-                f"fusion has no part '{name}'{suggest(name, known)} (known: {', '.join(known)})"
-            )
-    if not names or len(set(names)) < len(names):
-        raise ParameterError(
-            f"The 'parts' parameter of Fusion must be names of models, each once, such as "
-            f"linear,glas. Got {text!r} instead."
-        )
-    return names
-
-
-def describe_data(
-    X: sp.csr_matrix, n_labels: int, has_texts: bool, kind: Place, speed: float
-) -> Facts:
-    """Return the facts about the documents."""
-    return Facts(X.shape[0], n_labels, X.shape[1], X.nnz, has_texts, kind, speed)
+        return Plan([_plan_member(quickest, facts)], left_out, NOTHING_HELD_OUT, budget)
+    return Plan(members, left_out, scheme, budget)

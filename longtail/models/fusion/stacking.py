@@ -1,20 +1,19 @@
-"""The combiner of a fusion: from the ranked lists of its parts to one probability for each label.
+"""Stacking: from the ranked lists of a fusion's members to one probability for each label.
 
-A document's candidates are the labels that stand in any part's list. Each is described by numbers:
+A document's candidates are the labels in any member's list. Each is described by numbers:
 
-    log s, −log(1 − s), 1/(1 + rank)    for each part: its score s and the label's place there
+    log s, −log(1 − s), 1/(1 + rank)    for each member: its score s and the label's rank there
     in how many lists, log share        the label's share of the training documents
 
-and the combiner learns, on documents that the parts were not trained on, which candidates are
-right. There are three, of which cross-validation over documents chooses one:
+and the stacker learns, on documents that the members were not trained on, which candidates are
+right. There are three stackers, of which cross-validation over documents chooses one:
 
-    mean        the mean of the parts' log-odds
-    logistic    logistic regression, in which no part may count against what it ranks higher
-    boosted     small trees that correct the logistic one where that gives a label a chance; each
-                asks a few questions, the same of every candidate, so it is a table of answers
+    mean        the mean of the members' log-odds
+    logistic    logistic regression, in which a higher score or rank never lowers the result
+    boosted     logistic regression, corrected by small boosted trees (`trees.py`)
 
-What is likeliest right is not what finds rare labels best. Where the combiner falls behind its best
-part there (PSP), rare labels are lifted, as little as makes up for it.
+The most probable labels are not those that find rare labels best. Where the stacker's PSP is below
+that of its best member, logit adjustment raises rare labels, as little as is needed.
 
 Trained state is plain arrays; compiled code applies it.
 """
@@ -28,21 +27,22 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from longtail.evaluation.metrics import TrainingCounts, evaluate
+from longtail.evaluation.metrics import TrainingCounts, contains_pairs, evaluate
 from longtail.models.fusion.trees import Floats, Hits, Trees, add_trees, grow_trees
 from longtail.runtime.parallel import run_tasks
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
-Kind = Literal["mean", "logistic", "boosted"]
+StackerName = Literal["mean", "logistic", "boosted"]
+LogOdds = NDArray[np.float64]
 
 LEAST = 1e-4  # scores below are alike
-PER_PART = 3  # numbers that describe a candidate for each part
-COMMON = 2  # and those that have nothing to do with a part
-FOLDS = 3  # of the documents, to choose the combiner
+PER_MEMBER = 3  # numbers that describe a candidate for each member
+COMMON = 2  # and those that have nothing to do with a member
+FOLDS = 3  # of the documents, to choose the stacker
 ENOUGH = 1_000  # held-out documents to try trees at all
-ALIKE = 0.2  # percent; combiners that differ by less are chosen between by their rare labels
-LIFTS = tuple(0.02 * step for step in range(1, 21))  # of log-odds, for each e times as rare
+ALIKE = 0.2  # percent; stackers that differ by less are chosen between by their rare labels
+ADJUSTMENTS = tuple(0.02 * step for step in range(1, 21))  # of log-odds, for each e times as rare
 
 
 class Candidates(NamedTuple):
@@ -51,7 +51,7 @@ class Candidates(NamedTuple):
     Attributes:
         start: (n + 1) where the candidates of each document begin.
         labels: (m) the labels.
-        inputs: (m, 3 · parts + 2) what is known of each, as the module docstring lists it.
+        inputs: (m, 3 · members + 2) what is known of each, as the module docstring lists it.
     """
 
     start: NDArray[np.int64]
@@ -60,7 +60,7 @@ class Candidates(NamedTuple):
 
 
 def gather(tops: Sequence[TopK], shares: Floats) -> Candidates:
-    """Return the union of the parts' lists, described; `shares` are those of all labels."""
+    """Return the union of the members' lists, described; `shares` are those of all labels."""
     labels = np.stack([top.labels for top in tops])
     scores = np.stack([top.scores for top in tops])
     return Candidates(*_gather(labels, scores, shares))
@@ -70,17 +70,17 @@ def gather(tops: Sequence[TopK], shares: Floats) -> Candidates:
 def _gather(
     labels: NDArray[np.int32], scores: Floats, shares: Floats
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], Floats]:
-    n_parts, n, k = labels.shape
-    width = PER_PART * n_parts + COMMON
+    n_members, n, k = labels.shape
+    width = PER_MEMBER * n_members + COMMON
     place = np.full(len(shares), -1, np.int64)
     start = np.zeros(n + 1, np.int64)
-    found = np.empty(n * n_parts * k, np.int32)
-    rows = np.empty((n * n_parts * k, width), np.float32)
+    found = np.empty(n * n_members * k, np.int32)
+    rows = np.empty((n * n_members * k, width), np.float32)
     m = 0
     for i in range(n):
-        for part in range(n_parts):
+        for member in range(n_members):
             for rank in range(k):
-                label = labels[part, i, rank]
+                label = labels[member, i, rank]
                 if label < 0:
                     break
                 if place[label] < 0:
@@ -89,8 +89,8 @@ def _gather(
                     _describe_absent(labels[:, i], scores[:, i], shares[label], rows[m])
                     m += 1
                 row = rows[place[label]]
-                _describe(scores[part, i, rank], row[PER_PART * part :])
-                row[PER_PART * part + 2] = 1 / (1 + rank)
+                _describe(scores[member, i, rank], row[PER_MEMBER * member :])
+                row[PER_MEMBER * member + 2] = 1 / (1 + rank)
                 row[width - 2] += 1
         for candidate in range(start[i], m):
             place[found[candidate]] = -1
@@ -107,14 +107,14 @@ def _describe(score: float, row: Floats) -> None:
 
 @njit(nogil=True, cache=True)
 def _describe_absent(labels: NDArray[np.int32], scores: Floats, share: float, row: Floats) -> None:
-    """Describe a label that stands in no list: each part gives it half of its last score."""
-    n_parts, k = labels.shape
-    for part in range(n_parts):
-        last = float(scores[part, k - 1]) if labels[part, k - 1] >= 0 else 0.0
-        _describe(last / 2, row[PER_PART * part :])
-        row[PER_PART * part + 2] = 0
-    row[PER_PART * n_parts] = 0
-    row[PER_PART * n_parts + 1] = np.log(max(share, 1e-6))
+    """Describe a label that is in no list yet: each member gives it half of its last score."""
+    n_members, k = labels.shape
+    for member in range(n_members):
+        last = float(scores[member, k - 1]) if labels[member, k - 1] >= 0 else 0.0
+        _describe(last / 2, row[PER_MEMBER * member :])
+        row[PER_MEMBER * member + 2] = 0
+    row[PER_MEMBER * n_members] = 0
+    row[PER_MEMBER * n_members + 1] = np.log(max(share, 1e-6))
 
 
 # -- logistic regression -----------------------------------------------------------------------
@@ -126,7 +126,7 @@ class Logistic(NamedTuple):
     weights: Floats
     bias: float
 
-    def margins(self, inputs: Floats) -> NDArray[np.float64]:
+    def log_odds(self, inputs: Floats) -> LogOdds:
         """Return the log-odds of candidates; each by itself, so that batches change nothing."""
         return _multiply(inputs, self.weights, self.bias)
 
@@ -141,7 +141,7 @@ def _multiply(inputs: Floats, weights: Floats, bias: float) -> NDArray[np.float6
 
 
 def fit_logistic(inputs: Floats, hits: Hits, strength: float = 1.0) -> Logistic:
-    """Fit the weights; those of the parts' scores and ranks stay at 0 or above."""
+    """Fit the weights; those of the members' scores and ranks stay at 0 or above."""
     mean, spread = inputs.mean(axis=0, dtype=np.float64), inputs.std(axis=0, dtype=np.float64)
     spread[spread < 1e-6] = np.inf  # an input that never changes says nothing
     Z = ((inputs - mean) / spread).astype(np.float32)
@@ -164,85 +164,101 @@ def fit_logistic(inputs: Floats, hits: Hits, strength: float = 1.0) -> Logistic:
 
 
 def fit_mean(inputs: Floats, hits: Hits) -> Logistic:
-    """Weigh all parts alike; only the slope and the constant are fitted."""
-    n_parts = (inputs.shape[1] - COMMON) // PER_PART
-    alike = np.zeros(inputs.shape[1], np.float32)
-    for part in range(n_parts):
-        alike[PER_PART * part : PER_PART * part + 2] = 1 / n_parts
+    """Weigh all members alike; only the slope and the constant are fitted."""
+    same = _same_weights((inputs.shape[1] - COMMON) // PER_MEMBER)
     common = np.zeros((len(inputs), COMMON), np.float32)  # the fit treats these apart
-    fitted = fit_logistic(np.hstack([(inputs @ alike)[:, None], common]), hits)
-    return Logistic(alike * fitted.weights[0], fitted.bias)
+    fitted = fit_logistic(np.hstack([(inputs @ same)[:, None], common]), hits)
+    return Logistic(same * fitted.weights[0], fitted.bias)
 
 
-# -- the combiner ----------------------------------------------------------------------------------
+def _same_weights(n_members: int) -> Floats:
+    """Return weights that make the mean of the members' log-odds."""
+    weights = np.zeros(PER_MEMBER * n_members + COMMON, np.float32)
+    for member in range(n_members):
+        weights[PER_MEMBER * member : PER_MEMBER * member + 2] = 1 / n_members
+    return weights
 
 
-class Lift(NamedTuple):
-    """How much rare labels are favoured.
+# -- the stacker ----------------------------------------------------------------------------------
+
+
+class LogitAdjustment(NamedTuple):
+    """How much the log-odds of rare labels are raised (Menon et al., ICLR 2021).
 
     Attributes:
         slope: log-odds that a label gains for each e times that it is rarer than usual.
-        usual: the log share at which nothing changes, that of a right candidate on average.
+        usual: the log share at which nothing changes: the mean of right candidates.
     """
 
     slope: float = 0.0
     usual: float = 0.0
 
-    def add_to(self, margins: NDArray[np.float64], inputs: Floats) -> None:
-        """Lift the log-odds of candidates, in place."""
+    def add_to(self, log_odds: LogOdds, inputs: Floats) -> None:
+        """Adjust the log-odds of candidates, in place."""
         if self.slope:
-            margins += self.slope * (self.usual - inputs[:, -1].astype(np.float64))
+            log_odds += self.slope * (self.usual - inputs[:, -1].astype(np.float64))
 
 
-class Combiner(NamedTuple):
+class Stacker(NamedTuple):
     """What gives each candidate its probability."""
 
-    kind: Kind
+    name: StackerName
     logistic: Logistic
     trees: Trees
-    lift: Lift = Lift()
+    adjustment: LogitAdjustment = LogitAdjustment()
 
     @classmethod
-    def fit(cls, kind: Kind, inputs: Floats, hits: Hits) -> Self:
+    def fit(cls, name: StackerName, inputs: Floats, hits: Hits) -> Self:
         """Learn which candidates are right."""
-        logistic = fit_mean(inputs, hits) if kind == "mean" else fit_logistic(inputs, hits)
+        logistic = fit_mean(inputs, hits) if name == "mean" else fit_logistic(inputs, hits)
         trees = Trees.none()
-        if kind == "boosted":
-            trees = grow_trees(inputs, hits, logistic.margins(inputs))
-        return cls(kind, logistic, trees)
+        if name == "boosted":
+            trees = grow_trees(inputs, hits, logistic.log_odds(inputs))
+        return cls(name, logistic, trees)
 
-    def margins(self, inputs: Floats) -> NDArray[np.float64]:
+    @classmethod
+    def plain_mean(cls, n_members: int) -> Self:
+        """Return the stacker that gives all members the same weight, without learning."""
+        return cls("mean", Logistic(_same_weights(n_members), 0.0), Trees.none())
+
+    def log_odds(self, inputs: Floats) -> LogOdds:
         """Return the log-odds of candidates."""
-        margins = self.logistic.margins(inputs)
-        add_trees(margins, inputs, *self.trees)
-        self.lift.add_to(margins, inputs)
-        return margins
+        log_odds = self.logistic.log_odds(inputs)
+        add_trees(log_odds, inputs, *self.trees)
+        self.adjustment.add_to(log_odds, inputs)
+        return log_odds
 
     def rank(self, candidates: Candidates, k: int) -> TopK:
         """Return the `k` most probable candidates of each document."""
-        margins = self.margins(candidates.inputs)
-        return TopK(*_rank(candidates.start, candidates.labels, margins, k))
+        log_odds = self.log_odds(candidates.inputs)
+        return TopK(*_rank(candidates.start, candidates.labels, log_odds, k))
 
     def add_to_files(self, files: Files) -> None:
-        """Add it under "combiner"."""
-        lift = {name: float(value) for name, value in self.lift._asdict().items()}
-        files.config["combiner"] = {"kind": self.kind, "bias": self.logistic.bias, "lift": lift}
-        files.arrays["combiner.weights"] = self.logistic.weights
+        """Add it under "stacker"."""
+        adjustment = {name: float(value) for name, value in self.adjustment._asdict().items()}
+        files.config["stacker"] = {
+            "name": self.name,
+            "bias": self.logistic.bias,
+            "adjustment": adjustment,
+        }
+        files.arrays["stacker.weights"] = self.logistic.weights
         for name, array in self.trees._asdict().items():
-            files.arrays[f"combiner.{name}"] = array
+            files.arrays[f"stacker.{name}"] = array
 
     @classmethod
-    def from_files(cls, files: Files, n_parts: int) -> Self:
+    def from_files(cls, files: Files, n_members: int) -> Self:
         """Take back what was saved; raise ValueError for what does not fit together."""
-        config = files.config["combiner"]
-        weights = files.arrays["combiner.weights"]
-        n_inputs = PER_PART * n_parts + COMMON
+        config = files.config["stacker"]
+        weights = files.arrays["stacker.weights"]
+        n_inputs = PER_MEMBER * n_members + COMMON
         if weights.shape != (n_inputs,):
-            raise ValueError(f"{weights.shape} weights of the combiner for {n_inputs} inputs")
-        trees = Trees(*(files.arrays[f"combiner.{name}"] for name in Trees._fields))
+            raise ValueError(f"{weights.shape} weights of the stacker for {n_inputs} inputs")
+        trees = Trees(*(files.arrays[f"stacker.{name}"] for name in Trees._fields))
         trees.check(n_inputs)
-        lift = Lift(*(float(config["lift"][name]) for name in Lift._fields))
-        return cls(config["kind"], Logistic(weights, float(config["bias"])), trees, lift)
+        adjustment = LogitAdjustment(
+            *(float(config["adjustment"][name]) for name in LogitAdjustment._fields)
+        )
+        return cls(config["name"], Logistic(weights, float(config["bias"])), trees, adjustment)
 
 
 @njit(nogil=True, cache=True)
@@ -262,89 +278,91 @@ def _rank(
 
 
 class Choice(NamedTuple):
-    """A combiner that was chosen, and what it says of documents that it did not learn from.
+    """A stacker that was chosen, and its predictions for documents that it did not learn from.
 
     Attributes:
-        combiner: learned from all documents.
-        unseen: ranked lists for all documents, each by a combiner that had not seen it.
-        reports: the metrics of each kind on unseen documents.
-        report: those of the chosen one, with rare labels lifted.
+        stacker: learned from all documents.
+        unseen: ranked lists for all documents, each by a stacker that had not seen it.
+        reports: the metrics of each stacker on unseen documents.
+        report: those of the chosen one, after logit adjustment.
     """
 
-    combiner: Combiner
+    stacker: Stacker
     unseen: TopK
-    reports: Mapping[Kind, Mapping[str, float]]
+    reports: Mapping[StackerName, Mapping[str, float]]
     report: Mapping[str, float]
 
 
-def choose_combiner(
+def choose_stacker(
     candidates: Candidates,
     Y: sp.csr_matrix,
     counts: TrainingCounts,
-    kinds: Sequence[Kind],
+    names: Sequence[StackerName],
     k: int,
-    parts: Sequence[Mapping[str, float]] = (),
+    members: Sequence[Mapping[str, float]] = (),
 ) -> Choice:
-    """Learn each kind on a part of the documents, and take the one that ranks the others best.
+    """Learn each stacker on two thirds of the documents; take what ranks the others best.
 
     Args:
-        candidates: of documents that the parts had not seen.
+        candidates: of documents that the members had not seen.
         Y: (n, n_labels) their true labels.
         counts: of the training documents, for the metrics of rare labels.
-        kinds: the combiners to choose from.
+        names: the stackers to choose from.
         k: the length of the lists for unseen documents.
-        parts: the metrics of each part on these documents.
+        members: the metrics of each member on these documents.
     """
     documents = np.repeat(np.arange(Y.shape[0]), np.diff(candidates.start))
-    hits = find_hits(documents, candidates.labels, Y)
-    margins = {kind: _judge_unseen(kind, candidates, documents, hits) for kind in kinds}
+    hits = contains_pairs(Y, documents, candidates.labels)
+    unseen = {name: _predict_unseen(name, candidates, documents, hits) for name in names}
 
-    def judge(kind: Kind, lift: Lift) -> tuple[TopK, dict[str, float]]:
-        lifted = margins[kind].copy()
-        lift.add_to(lifted, candidates.inputs)
-        top = TopK(*_rank(candidates.start, candidates.labels, lifted, k))
+    def judge(name: StackerName, adjustment: LogitAdjustment) -> tuple[TopK, dict[str, float]]:
+        adjusted = unseen[name].copy()
+        adjustment.add_to(adjusted, candidates.inputs)
+        top = TopK(*_rank(candidates.start, candidates.labels, adjusted, k))
         return top, evaluate(top, Y, train=counts)
 
-    reports = {kind: judge(kind, Lift())[1] for kind in kinds}
+    reports = {name: judge(name, LogitAdjustment())[1] for name in names}
     best = max(_precision(report) for report in reports.values())
-    good = [kind for kind in kinds if _precision(reports[kind]) >= best - ALIKE]
-    chosen = max(good, key=lambda kind: reports[kind]["PSP@5"])
+    good = [name for name in names if _precision(reports[name]) >= best - ALIKE]
+    chosen = max(good, key=lambda name: reports[name]["PSP@5"])
     usual = float(candidates.inputs[hits, -1].mean()) if hits.any() else 0.0
-    lift = choose_lift(reports[chosen], lambda lift: judge(chosen, lift)[1], usual, parts)
-    top, report = judge(chosen, lift)
-    combiner = Combiner.fit(chosen, candidates.inputs, hits)._replace(lift=lift)
-    return Choice(combiner, top, reports, report)
+    adjustment = choose_adjustment(
+        reports[chosen], lambda adjustment: judge(chosen, adjustment)[1], usual, members
+    )
+    top, report = judge(chosen, adjustment)
+    stacker = Stacker.fit(chosen, candidates.inputs, hits)._replace(adjustment=adjustment)
+    return Choice(stacker, top, reports, report)
 
 
-def choose_lift(
+def choose_adjustment(
     report: Mapping[str, float],
-    judge: Callable[[Lift], Mapping[str, float]],
+    judge: Callable[[LogitAdjustment], Mapping[str, float]],
     usual: float,
-    parts: Sequence[Mapping[str, float]],
-) -> Lift:
-    """Return the least lift with which PSP is nowhere below the best part's.
+    members: Sequence[Mapping[str, float]],
+) -> LogitAdjustment:
+    """Return the least adjustment with which PSP is nowhere below the best member's.
 
     If none does, it is the one that comes nearest; precision may not fall by more than ALIKE.
     """
     names = [name for name in report if name.startswith("PSP@")]
 
     def lead(of: Mapping[str, float]) -> float:
-        return min((of[name] - part[name] for name in names for part in parts), default=0.0)
+        return min((of[name] - member[name] for name in names for member in members), default=0.0)
 
-    found, ahead = Lift(), lead(report)
-    for slope in LIFTS:
+    found, ahead = LogitAdjustment(), lead(report)
+    for slope in ADJUSTMENTS:
         if ahead >= 0:
             break
-        lift = Lift(slope, usual)
-        lifted = judge(lift)
-        if _precision(lifted) < _precision(report) - ALIKE:
+        adjustment = LogitAdjustment(slope, usual)
+        adjusted = judge(adjustment)
+        if _precision(adjusted) < _precision(report) - ALIKE:
             break
-        if lead(lifted) > ahead:
-            found, ahead = lift, lead(lifted)
+        if lead(adjusted) > ahead:
+            found, ahead = adjustment, lead(adjusted)
     return found
 
 
-def possible_kinds(n_documents: int) -> list[Kind]:
+def possible_stackers(n_documents: int) -> list[StackerName]:
     """Return what so many held-out documents can teach."""
     return ["mean", "logistic", "boosted"] if n_documents >= ENOUGH else ["mean", "logistic"]
 
@@ -353,35 +371,28 @@ def _precision(report: Mapping[str, float]) -> float:
     return (report["P@1"] + report["P@3"] + report["P@5"]) / 3
 
 
-def _judge_unseen(
-    kind: Kind, candidates: Candidates, documents: NDArray[np.int64], hits: Hits
-) -> NDArray[np.float64]:
+def _predict_unseen(
+    name: StackerName, candidates: Candidates, documents: NDArray[np.int64], hits: Hits
+) -> LogOdds:
     """Return the log-odds of the candidates of each fold, by what the other folds teach."""
     n = len(candidates.start) - 1
     fold = np.random.default_rng(0).permutation(n)[documents] % FOLDS
-    margins = np.empty(len(hits))
+    log_odds = np.empty(len(hits))
 
-    def judge(own: int) -> None:
-        learned = Combiner.fit(kind, candidates.inputs[fold != own], hits[fold != own])
-        margins[fold == own] = learned.margins(candidates.inputs[fold == own])
+    def predict(own: int) -> None:
+        learned = Stacker.fit(name, candidates.inputs[fold != own], hits[fold != own])
+        log_odds[fold == own] = learned.log_odds(candidates.inputs[fold == own])
 
-    run_tasks(judge, [(own,) for own in range(FOLDS)], [1.0] * FOLDS)
-    return margins
-
-
-def find_hits(documents: NDArray[np.int64], labels: NDArray[np.int32], Y: sp.csr_matrix) -> Hits:
-    """Return which of the pairs of document and label stand in Y."""
-    held = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)) * Y.shape[1] + Y.indices
-    hits: Hits = np.isin(documents * Y.shape[1] + labels, held)
-    return hits
+    run_tasks(predict, [(own,) for own in range(FOLDS)], [1.0] * FOLDS)
+    return log_odds
 
 
-def join(parts: Sequence[Candidates]) -> Candidates:
+def concatenate(groups: Sequence[Candidates]) -> Candidates:
     """Return the candidates of several groups of documents, one group after the other."""
-    ends = np.cumsum([0, *(len(part.labels) for part in parts)])
-    starts = [part.start[:-1] + end for part, end in zip(parts, ends[:-1], strict=True)]
+    ends = np.cumsum([0, *(len(group.labels) for group in groups)])
+    starts = [group.start[:-1] + end for group, end in zip(groups, ends[:-1], strict=True)]
     return Candidates(
         np.concatenate([*starts, ends[-1:]]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.inputs for part in parts]),
+        np.concatenate([group.labels for group in groups]),
+        np.concatenate([group.inputs for group in groups]),
     )

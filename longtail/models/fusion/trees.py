@@ -50,9 +50,9 @@ class Trees(NamedTuple):
         """Raise ValueError for what compiled code must not see."""
         n, depth = self.columns.shape
         if self.places.shape != (n, depth) or self.values.shape != (n, 2**depth):
-            raise ValueError("the trees of the combiner do not fit together")
+            raise ValueError("the trees of the stacker do not fit together")
         if n and not 0 <= self.columns.min() <= self.columns.max() < n_inputs:
-            raise ValueError(f"a tree of the combiner asks for an input beyond {n_inputs}")
+            raise ValueError(f"a tree of the stacker asks for an input beyond {n_inputs}")
 
 
 def grow_trees(inputs: Floats, hits: Hits, margins: NDArray[np.float64]) -> Trees:

@@ -20,29 +20,22 @@ most 1024. Kept cells are divided by ρ, so that training and prediction see sum
 PMI is normalized to at most 1 and cut at 0, as inner products of unit vectors have to meet it.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.models.cost import Facts
 from longtail.models.embedder import Embedder, embed_rows
-from longtail.models.neural import (
-    Device,
-    Neural,
-    Schedule,
-    choose_batch_size,
-    hold_out,
-    require_torch,
-    weigh_features,
-    weigh_rows,
-)
+from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
+from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import Progress
 from longtail.runtime.rows import view_rows
+from longtail.runtime.settings import above, at_least, configurable, learned, setting, share
 from longtail.runtime.store import Files
 from longtail.search.index import Index
 from longtail.search.pca import build_label_index, open_index
-from longtail.text.tfidf import Tfidf
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
@@ -55,47 +48,25 @@ Regularizer = Literal["glas", "spread-out", "gravity", "none"]
 Similarity = Literal["arithmetic", "geometric", "pmi", "jaccard"]
 
 ALL_LABELS = {"cpu": 50_000, "cuda": 2_000_000}  # up to so many, every batch scores all labels
+MANY_LABELS = 5_000  # from which large vectors pay, on a GPU
+UNCACHED = 10_000  # features whose vectors no cache holds
 FEW_FEATURES = 10_000  # a linear map has too little to choose from
 N_EXAMPLES = 2000  # documents by which the recall of the search is measured
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 
 
-class GLaS(Neural):
-    """Unit embeddings of documents and labels, with co-occurring labels kept side by side.
-
-    Args:
-        dim: length of the embeddings of documents and labels (the paper's d).
-        embedding: a linear map, one with a ReLU layer, or the sum of both (residual); none takes
-            relu with up to 10,000 features, residual with more.
-        loss: over all labels or over the sampled ones; margin is the paper's equation (1),
-            mining the same for the hardest labels only.
-        sampled: how many random labels join those of the batch in the loss; 0 takes all labels,
-            none does so where they fit.
-        margin: by how much a relevant label must be ahead of others (margin, mining).
-        mined: how many of the hardest labels count (mining).
-        regularizer: what keeps the label embeddings apart.
-        strength: weight of the regularizer (the paper's λ; 10 with its margin loss); gravity,
-            which pulls at documents too, needs about a thousandth of what the others need.
-        similarity: what inner product the regularizer glas wants of two labels.
-        keep: share of the input cells that input dropout keeps (the paper's ρ).
-        dropout: share of the ReLU layer's outputs that are dropped in training.
-        idf: weight the features of rows by how rare they are; texts have such weights already.
-        normalize: scale every document's row to length 1.
-        epochs: passes over the documents; none makes 3 of many documents and up to 8 of few.
-        batch_size: documents in a step; none makes about 128 steps of an epoch.
-        learning_rate: of Adam, at its highest.
-        schedule: how the learning rate falls.
-        averaging: end with the mean of the weights of the second half of training.
-        valid: share of the documents held out to choose the best epoch; 0 takes the last one.
-        patience: stop after so many epochs that were no better (with valid only).
-        device: where to train.
-        seed: fixes everything that is random.
-        tfidf: how texts become rows.
-    """
+@configurable
+class GLaS(NeuralRows):
+    """Unit embeddings of documents and labels, with co-occurring labels kept side by side."""
 
     name: ClassVar[str] = "glas"
     summary: ClassVar[str] = "unit embeddings of documents and labels, co-occurring ones near"
     choose_when: ClassVar[str] = "labels go together, or there is a GPU to train on"
+    has_embeddings: ClassVar[bool] = True
+    member_order: ClassVar[int | None] = 3
+    member_reason: ClassVar[str] = "learns which labels go together"
+    cheaper_presets: ClassVar[Sequence[str]] = ("fast",)
+    milliseconds: ClassVar[float] = 0.4
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"dim": 256},
         "large": {"dim": 3072, "epochs": 4, "keep": 0.95, "dropout": 0.7},
@@ -109,85 +80,84 @@ class GLaS(Neural):
         },
     }
 
-    embedder_: Embedder
-    index_: Index
-    scale_: float
-    bias_: float
+    dim: int = setting(
+        1024, "length of the embeddings of documents and labels (the paper's d)", at_least(1)
+    )
+    embedding: Embedding | None = setting(
+        None,
+        "a linear map, one with a ReLU layer, or the sum of both (residual); none takes relu with "
+        "up to 10,000 features, residual with more",
+    )
+    loss: Loss = setting(
+        "bce",
+        "over all labels or over the sampled ones; margin is the paper's equation (1), mining the "
+        "same for the hardest labels only",
+    )
+    sampled: int | None = setting(
+        None,
+        "how many random labels join those of the batch in the loss; 0 takes all labels, none "
+        "does so where they fit",
+        at_least(0),
+    )
+    margin: float = setting(
+        0.5, "by how much a relevant label must be ahead of others (margin, mining)", at_least(0)
+    )
+    mined: int = setting(10, "how many of the hardest labels count (mining)", at_least(1))
+    regularizer: Regularizer = setting("glas", "what keeps the label embeddings apart")
+    strength: float = setting(
+        1000.0,
+        "weight of the regularizer (the paper's λ; 10 with its margin loss); gravity, which pulls "
+        "at documents too, needs about a thousandth of what the others need",
+        at_least(0),
+    )
+    similarity: Similarity = setting(
+        "arithmetic", "what inner product the regularizer glas wants of two labels"
+    )
+    keep: float = setting(
+        0.9,
+        "share of the input cells that input dropout keeps (the paper's ρ)",
+        above(0, at_most=1),
+    )
+    dropout: float = setting(
+        0.3, "share of the ReLU layer's outputs that are dropped in training", share()
+    )
+    averaging: bool = setting(
+        False, "end with the mean of the weights of the second half of training"
+    )
 
-    def __init__(
-        self,
-        *,
-        dim: int = 1024,
-        embedding: Embedding | None = None,
-        loss: Loss = "bce",
-        sampled: int | None = None,
-        margin: float = 0.5,
-        mined: int = 10,
-        regularizer: Regularizer = "glas",
-        strength: float = 1000.0,
-        similarity: Similarity = "arithmetic",
-        keep: float = 0.9,
-        dropout: float = 0.3,
-        idf: bool = True,
-        normalize: bool = True,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float = 0.001,
-        schedule: Schedule = "linear",
-        averaging: bool = False,
-        valid: float = 0.0,
-        patience: int | None = None,
-        device: Device = "auto",
-        seed: int = 0,
-        tfidf: Tfidf | None = None,
-    ):
-        self.dim = dim
-        self.embedding = embedding
-        self.loss = loss
-        self.sampled = sampled
-        self.margin = margin
-        self.mined = mined
-        self.regularizer = regularizer
-        self.strength = strength
-        self.similarity = similarity
-        self.keep = keep
-        self.dropout = dropout
-        self.idf = idf
-        self.normalize = normalize
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.averaging = averaging
-        self.valid = valid
-        self.patience = patience
-        self.device = device
-        self.seed = seed
-        self.tfidf = tfidf
+    embedder_: Embedder = learned()
+    index_: Index = learned()
+    scale_: float = learned()
+    bias_: float = learned()
 
-    def check_parameters(self) -> None:
-        """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("dim", "mined"):
-            self.require(name, getattr(self, name) >= 1, "at least 1")
-        self.require("epochs", self.epochs is None or self.epochs >= 1, "at least 1, or none")
-        self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
-        choices = " or ".join(map(repr, get_args(Embedding)))
-        known = self.embedding is None or self.embedding in get_args(Embedding)
-        self.require("embedding", known, f"{choices}, or none")
-        for name in ("margin", "strength"):
-            self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
-        self.check_training()
+    @classmethod
+    def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
+        """Three products of matrices a pass; on a CPU also work for each score and each word."""
+        model = cls(**(cls.presets[preset] if preset else {}))
+        epochs = model.epochs or np.clip(2 + 75_000 / facts.n_documents, 3, 8)
+        inner = facts.n_values / facts.n_documents + model.dim + facts.n_labels
+        flops = 6 * model.dim * epochs * facts.n_documents * inner
+        if facts.device == "cuda":
+            return float(3 + flops / 6e13)
+        n_scores = epochs * facts.n_documents * facts.n_labels
+        n_read = epochs * facts.n_values * model.dim if facts.n_features > UNCACHED else 0
+        return float(2 + 0.02 * 128 * epochs + flops / 5.2e10 + 2e-8 * n_scores + 2.5e-9 * n_read)
+
+    @classmethod
+    def choose_preset(cls, facts: Facts) -> str | None:
+        """Take large vectors where there are many labels and a GPU."""
+        return "large" if facts.device == "cuda" and facts.n_labels > MANY_LABELS else None
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Train the network, then prepare it for single documents and the labels for search."""
         require_torch("GLaS")
         from longtail.training.processes import choose_device
 
-        kind = choose_device(self.device).type
+        device_type = choose_device(self.device).type
         batch_size = self.batch_size or choose_batch_size(X.shape[0])
-        self._plan_memory(X, Y, batch_size, kind, progress)
-        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
-        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, kind)
+        self._plan_memory(X, Y, batch_size, device_type, progress)
+        weights = self.weigh(X)
+        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, device_type)
         plan = self.make_config(
             self.epochs or _choose_epochs(X.shape[0]),
             batch_size,
@@ -202,7 +172,7 @@ class GLaS(Neural):
         self.index_ = build_label_index(labels, queries, seed=self.seed, progress=progress)
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
-    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, kind: str) -> "GLaSTask":
+    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> "GLaSTask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
@@ -214,40 +184,39 @@ class GLaS(Neural):
             held_out = (X[held], Y[held]) if len(held) else None
             X, Y = X[kept], Y[kept]
         n_labels = Y.shape[1]
-        gpus = [torch.cuda.current_device()] if kind == "cuda" else []
-        with torch.random.fork_rng(devices=gpus), torch.device(kind):
+        gpus = [torch.cuda.current_device()] if device_type == "cuda" else []
+        with torch.random.fork_rng(devices=gpus), torch.device(device_type):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
             network = Network(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
-        return GLaSTask(self, network, X, Y, held_out, self._n_sampled(n_labels, kind), kind)
+        return GLaSTask(
+            self, network, X, Y, held_out, self._n_sampled(n_labels, device_type), device_type
+        )
 
     def _map(self, n_features: int) -> Embedding:
         """Return which embedding map suits so many features."""
         return self.embedding or ("relu" if n_features <= FEW_FEATURES else "residual")
 
-    def _n_sampled(self, n_labels: int, kind: str) -> int | None:
+    def _n_sampled(self, n_labels: int, device_type: str) -> int | None:
         """Return how many labels to sample for a batch, None if it scores all."""
         if self.sampled is None:
-            return SAMPLED if n_labels > ALL_LABELS[kind] else None
+            return SAMPLED if n_labels > ALL_LABELS[device_type] else None
         return self.sampled or None
 
     def _plan_memory(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int, kind: str, progress: Progress
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        batch_size: int,
+        device_type: str,
+        progress: Progress,
     ) -> None:
         """Say what training will take, or stop with what to change."""
         n_cells = batch_size * -(-X.nnz // X.shape[0])
-        others = {
-            "dim=128": {"dim": 128},
-            f"sampled={SAMPLED}": {"sampled": SAMPLED},
-            f"dim=128, sampled={SAMPLED}": {"dim": 128, "sampled": SAMPLED},
-        }
+        others = ({"dim": 128}, {"sampled": SAMPLED}, {"dim": 128, "sampled": SAMPLED})
         n_pairs = min(int(np.square(np.diff(Y.indptr), dtype=np.int64).sum()), Y.shape[1] ** 2)
-        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, n_pairs, kind)
-        alternatives = {
-            name: type(self)(**{**self.get_parameters(), **other})._needs(*sizes)
-            for name, other in others.items()
-        }
-        self.say_memory(self._needs(*sizes), kind, alternatives, progress)
+        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, n_pairs, device_type)
+        self.say_memory(lambda model: model._needs(*sizes), others, device_type, progress)
 
     def _needs(
         self,
@@ -256,7 +225,7 @@ class GLaS(Neural):
         batch_size: int,
         n_cells: int,
         n_pairs: int,
-        kind: str,
+        device_type: str,
     ) -> "Needs":
         """Return the bytes that training takes, in the order of `Network`."""
         from longtail.models.glas.network import LARGEST_TABLE
@@ -264,16 +233,16 @@ class GLaS(Neural):
         from longtail.training.memory import Needs
 
         second = 0 if self._map(n_features) == "linear" else self.dim**2
-        sampled = self._n_sampled(n_labels, kind)
+        sampled = self._n_sampled(n_labels, device_type)
         n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size)
         n_scores = batch_size * n_scored
         if sampled is None and self.loss in ("bce", "softmax"):
-            n_scores = min(n_scores, max(PIECE[kind], n_labels))
+            n_scores = min(n_scores, max(PIECE[device_type], n_labels))
         parameters = 4 * (n_features * self.dim + second + n_labels * self.dim)
         gradients = 4 * (min(n_cells, n_features) * self.dim + second + n_scored * self.dim)
         activations = 4 * (6 * batch_size * self.dim + 4 * n_scored * self.dim + 3 * n_scores)
         counts = 24 * n_pairs if self.regularizer == "glas" else 0  # A, and what adds it up
-        if counts and kind == "cuda" and n_labels <= LARGEST_TABLE:
+        if counts and device_type == "cuda" and n_labels <= LARGEST_TABLE:
             activations += 2 * n_labels**2
         return Needs(
             parameters=parameters,

@@ -1,7 +1,14 @@
-"""GLaS in training: equations (2) to (4), the network, and algorithm 2.
+"""GLaS in training: equations (1) to (3), the network, and algorithm 2.
 
-Symbols are those of `longtail.models.glas.model`; equation (1) and the other losses are in
-`longtail.training.losses`. This module needs torch, a trained model does not.
+    x, φ(x)     cells, phi (B, dim)          documents and their unit embeddings
+    V, v_y      labels (n_labels, dim)       label embeddings, unit vectors
+    h_y         scores (B, C)                φ(x)·v_y of the batch's candidate labels
+    A = YᵀY     co-occurrence (sparse)       how many documents carry both labels; Z its diagonal
+    U           similarity (R, R)            the block of ½(AZ⁻¹ + Z⁻¹A) for a batch's labels
+    λ, ρ, c     strength, keep, margin
+    s, b        scale, bias                  score = s·φ·v_y + b
+
+This module needs torch, a trained model does not.
 """
 
 from dataclasses import dataclass
@@ -17,7 +24,7 @@ from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
 from longtail.models.embedder import Embedder
-from longtail.models.neural import pairs_of
+from longtail.models.rows import pairs_of
 from longtail.runtime.rows import Rows, view_rows
 from longtail.topk import TopK
 from longtail.training import losses
@@ -44,6 +51,31 @@ LARGEST_TABLE = 50_000  # labels whose similarities a GPU holds all at once; mor
 # -- the paper's equations ----------------------------------------------------------------------
 
 
+def margin_loss(scores: Tensor, own: Tensor, relevant: Tensor, c: float) -> Tensor:
+    """Equation (1) for one sampled relevant label y: Σ_{y'∉L} [h_y' − h_y + c]₊.
+
+    Args:
+        scores: (B, C) of the candidates.
+        own: (B,) the column of y; −1 for documents without labels.
+        relevant: (B, C) whether the document carries the candidate.
+        c: the margin.
+    """
+    return _violations(scores, own, relevant, c).sum() / len(scores)
+
+
+def mined_margin_loss(scores: Tensor, own: Tensor, relevant: Tensor, c: float, k: int) -> Tensor:
+    """Stochastic negative mining (Reddi et al. 2019): only the k hardest candidates count."""
+    violations = _violations(scores, own, relevant, c)
+    return violations.topk(min(k, violations.shape[1]), dim=1).values.sum() / len(scores)
+
+
+def _violations(scores: Tensor, own: Tensor, relevant: Tensor, c: float) -> Tensor:
+    """Return [h_y' − h_y + c]₊ (B, C), 0 for relevant y' and for documents without labels."""
+    own_scores = scores.gather(1, own.clamp_min(0)[:, None])  # (B, 1)
+    counted = ~relevant & (own >= 0)[:, None]
+    return (scores - own_scores + c).relu() * counted
+
+
 def spread_out(gram: Tensor) -> Tensor:
     """Equation (2): the mean of (v_y·v_y')²; `gram` is VᵀV."""
     return gram.square().mean()
@@ -54,34 +86,27 @@ def glas(gram: Tensor, U: Tensor) -> Tensor:
     return (gram - U).square().mean()
 
 
-def laplacian(V: Tensor, U: Tensor) -> Tensor:
-    """Equation (4): the mean of ‖v_y − v_y'‖²·u_yy', for V (K, dim)."""
-    squares = V.square().sum(1)
-    distances = squares[:, None] + squares[None, :] - 2 * V @ V.T
-    return (distances * U).mean()
-
-
 def gravity(phi: Tensor, V: Tensor) -> Tensor:
     """Krichene et al. 2018: the mean of (φ·v_y)² over all pairs, from the two Gram matrices."""
     return (phi.T @ phi / len(phi) * (V.T @ V / len(V))).sum()
 
 
-def similarity(A: Tensor, n_documents: int, kind: "Similarity" = "arithmetic") -> Tensor:
+def similarity(A: Tensor, n_documents: int, measure: "Similarity" = "arithmetic") -> Tensor:
     """Return U from the co-occurrence counts A (R, R); 0 for labels without documents."""
     Z = A.diagonal()
-    return similarity_of_pairs(A, Z[:, None], Z[None, :], n_documents, kind)
+    return similarity_of_pairs(A, Z[:, None], Z[None, :], n_documents, measure)
 
 
 def similarity_of_pairs(
-    both: Tensor, one: Tensor, other: Tensor, n_documents: int, kind: "Similarity"
+    both: Tensor, one: Tensor, other: Tensor, n_documents: int, measure: "Similarity"
 ) -> Tensor:
     """Return u_yy' of pairs: the documents that carry both labels, the one, the other."""
     A, row, column = both, one.clamp_min(1), other.clamp_min(1)
-    if kind == "arithmetic":  # ½(F(y|y') + F(y'|y))
+    if measure == "arithmetic":  # ½(F(y|y') + F(y'|y))
         return (A / row + A / column) / 2
-    if kind == "geometric":  # √(F(y|y')·F(y'|y)), theorem B.1
+    if measure == "geometric":  # √(F(y|y')·F(y'|y)), theorem B.1
         return A / (row * column).sqrt()
-    if kind == "jaccard":
+    if measure == "jaccard":
         return A / (row + column - A).clamp_min(1)
     information = (A.clamp_min(1) * n_documents / (row * column)).log()
     most = (n_documents / A.clamp_min(1)).log()
@@ -155,7 +180,7 @@ class GLaSTask:
     Y: sp.csr_matrix
     held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None
     sampled: int | None
-    kind: str
+    device_type: str
 
     def __post_init__(self) -> None:
         """View the rows and count which labels go together."""
@@ -166,7 +191,7 @@ class GLaSTask:
         self.table: Tensor | None = None
         if self.model.regularizer == "glas":
             self.together = view_rows(count_together(self.Y))
-        self.has_table = self.kind == "cuda" and self.Y.shape[1] <= LARGEST_TABLE
+        self.has_table = self.device_type == "cuda" and self.Y.shape[1] <= LARGEST_TABLE
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the cells of the documents, their labels, and the labels sampled for them."""
@@ -216,9 +241,9 @@ class GLaSTask:
         relevant = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
         relevant[batch["documents"], batch["labels"]] = True
         if model.loss == "margin":
-            return losses.margin_of_own(scores, own, relevant, model.margin)
+            return margin_loss(scores, own, relevant, model.margin)
         if model.loss == "mining":
-            return losses.mined_margin(scores, own, relevant, model.margin, model.mined)
+            return mined_margin_loss(scores, own, relevant, model.margin, model.mined)
         scores = (scores * net.scale + net.bias).float()
         return (losses.bce if model.loss == "bce" else losses.softmax)(scores, relevant)
 
@@ -234,16 +259,15 @@ class GLaSTask:
 
     def _similarity_of(self, batch: dict[str, Tensor]) -> Tensor:
         """Return U for the labels of the block."""
-        kind = self.model.similarity
         if "A" in batch:
-            return similarity(batch["A"], self.n_documents, kind)
+            return similarity(batch["A"], self.n_documents, self.model.similarity)
         if self.table is None:
             self.table = self._build_table(batch["block"].device)
         labels = batch.get("regularized", batch["block"])
         return self.table[labels[:, None], labels[None, :]].float()
 
     def _build_table(self, device: torch.device) -> Tensor:
-        """Return U for all labels, in half precision; a GPU reads blocks of it in no time."""
+        """Return U for all labels, in half precision, of which a GPU reads blocks quickly."""
         if self.together is None:
             raise RuntimeError("the labels that go together have not been counted")
         n_labels = self.Y.shape[1]

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
 from longtail.models.base import Model
+from longtail.models.cost import Facts
 from longtail.models.linear.beam import (
     TreeWeights,
     check_tree,
@@ -35,10 +36,10 @@ from longtail.models.linear.beam import (
 )
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
-from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
+from longtail.runtime.settings import above, at_least, configurable, learned, setting
 from longtail.runtime.store import Files
-from longtail.text.tfidf import Tfidf
 from longtail.topk import TopK
 
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
@@ -46,94 +47,70 @@ SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
 BATCH = 1024  # documents that a thread takes at a time
 
 
+@configurable
 class Linear(Model):
-    """A tree of linear classifiers; the strongest of the classical methods, and the fastest.
-
-    Args:
-        trees: how many trees to average; more are slower and a little more accurate.
-        flat: with at most so many labels there is no tree: every document tries every label.
-        branching: how many children a node may have; few make a deep tree, many a shallow one.
-        max_leaf: how many labels may share a parent.
-        max_depth: at most so many levels of clusters; none means as many as it takes.
-        balanced: make clusters equal in size (as Parabel does), or let them differ (Bonsai).
-        normalize: scale every document's row to length 1.
-        loss: what a classifier minimizes.
-        C: how much a wrong training document counts against large weights.
-        bias: value of the constant feature; 0 switches it off.
-        tolerance: stop training a node once no step is larger than this.
-        max_passes: stop training a node after so many passes over its documents.
-        prune: leave out weights smaller than this.
-        beam: how many nodes of a level a document follows.
-        power: how sharply a probability falls with the margin (squared hinge only).
-        seed: fixes everything that is random.
-        tfidf: how texts become rows.
-    """
+    """A tree of linear classifiers; the strongest of the classical methods, and the fastest."""
 
     name: ClassVar[str] = "linear"
     summary: ClassVar[str] = "linear classifiers in a tree over the labels"
     choose_when: ClassVar[str] = "you want a strong model in seconds, on any number of labels"
+    member_order: ClassVar[int | None] = 1
+    member_reason: ClassVar[str] = "strong everywhere, and the quickest"
+    milliseconds: ClassVar[float] = 0.2
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"trees": 1},
         "parabel": {"flat": 0, "branching": 2, "max_leaf": 100, "balanced": True},
         "bonsai": {"flat": 0, "branching": 100, "max_leaf": 100},
     }
 
-    trees_: Sequence[TreeWeights]
+    trees: int = setting(
+        3, "how many trees to average; more are slower and a little more accurate", at_least(1)
+    )
+    flat: int = setting(
+        1000,
+        "with at most so many labels there is no tree: every document tries every label",
+        at_least(0),
+    )
+    branching: int = setting(
+        256,
+        "how many children a node may have; few make a deep tree, many a shallow one",
+        at_least(2),
+    )
+    max_leaf: int = setting(400, "how many labels may share a parent", at_least(1))
+    max_depth: int | None = setting(
+        None, "at most so many levels of clusters; none means as many as it takes", at_least(0)
+    )
+    balanced: bool = setting(
+        False, "make clusters equal in size (as Parabel does), or let them differ (Bonsai)"
+    )
+    normalize: bool = setting(True, "scale every document's row to length 1")
+    loss: Literal["squared-hinge", "logistic"] = setting(
+        "squared-hinge", "what a classifier minimizes"
+    )
+    C: float = setting(
+        0.5, "how much a wrong training document counts against large weights", above(0)
+    )
+    bias: float = setting(1.0, "value of the constant feature; 0 switches it off", at_least(0))
+    tolerance: float = setting(
+        0.2, "stop training a node once no step is larger than this", above(0)
+    )
+    max_passes: int = setting(
+        10, "stop training a node after so many passes over its documents", at_least(1)
+    )
+    prune: float = setting(0.1, "leave out weights smaller than this", at_least(0))
+    beam: int = setting(10, "how many nodes of a level a document follows", at_least(1))
+    power: int = setting(
+        3, "how sharply a probability falls with the margin (squared hinge only)", at_least(1)
+    )
 
-    def __init__(
-        self,
-        *,
-        trees: int = 3,
-        flat: int = 1000,
-        branching: int = 256,
-        max_leaf: int = 400,
-        max_depth: int | None = None,
-        balanced: bool = False,
-        normalize: bool = True,
-        loss: Literal["squared-hinge", "logistic"] = "squared-hinge",
-        C: float = 0.5,
-        bias: float = 1.0,
-        tolerance: float = 0.2,
-        max_passes: int = 10,
-        prune: float = 0.1,
-        beam: int = 10,
-        power: int = 3,
-        seed: int = 0,
-        tfidf: Tfidf | None = None,
-    ):
-        self.trees = trees
-        self.flat = flat
-        self.branching = branching
-        self.max_leaf = max_leaf
-        self.max_depth = max_depth
-        self.balanced = balanced
-        self.normalize = normalize
-        self.loss = loss
-        self.C = C
-        self.bias = bias
-        self.tolerance = tolerance
-        self.max_passes = max_passes
-        self.prune = prune
-        self.beam = beam
-        self.power = power
-        self.seed = seed
-        self.tfidf = tfidf
+    trees_: Sequence[TreeWeights] = learned()
 
-    def check_parameters(self) -> None:
-        """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("trees", "max_leaf", "max_passes", "beam", "power"):
-            self.require(name, getattr(self, name) >= 1, "at least 1")
-        self.require("flat", self.flat >= 0, "0 or more")
-        self.require("branching", self.branching >= 2, "at least 2")
-        self.require("max_depth", self.max_depth is None or self.max_depth >= 0, "0 or more")
-        self.require(
-            "loss", self.loss in ("squared-hinge", "logistic"), "'squared-hinge' or 'logistic'"
-        )
-        for name in ("C", "tolerance"):
-            self.require(name, 0 < getattr(self, name) < np.inf, "a number above 0")
-        for name in ("bias", "prune"):
-            self.require(name, 0 <= getattr(self, name) < np.inf, "a number, 0 or more")
-        self.require("seed", 0 <= self.seed < 2**32, "between 0 and 4294967295")
+    @classmethod
+    def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
+        """Up to 1,000 labels every value meets every label; beyond, there are three trees."""
+        if facts.n_labels <= cls.flat:
+            return 0.2 + 4e-9 * facts.n_values * facts.n_labels
+        return 0.2 + 2.2e-6 * facts.n_values + 0.0025 * min(facts.n_labels, facts.n_documents)
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Build the trees, then train all their nodes."""
@@ -182,13 +159,7 @@ class Linear(Model):
         n = X.shape[0]
         size = min(BATCH, max(1, -(-n // n_threads())))
         batches = [(rows, first, min(first + size, n), k) for first in range(0, n, size)]
-        if len(batches) == 1:  # one document is answered faster than a thread is started
-            return TopK(*self._search(*batches[0]))
-        found = run_tasks(self._search, batches, [1.0] * len(batches))
-        return TopK(
-            np.concatenate([labels for labels, _ in found]),
-            np.concatenate([scores for _, scores in found]),
-        )
+        return TopK.concatenate([TopK(*found) for found in in_threads(self._search, batches)])
 
     def _search(
         self, rows: Rows, first: int, last: int, k: int

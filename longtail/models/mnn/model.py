@@ -30,29 +30,30 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
-from longtail.models.neural import (
-    Device,
-    Neural,
-    Schedule,
-    choose_batch_size,
-    hold_out,
-    require_torch,
-    weigh_features,
-    weigh_rows,
-)
+from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
+from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import Progress
 from longtail.runtime.rows import view_rows
+from longtail.runtime.settings import (
+    above,
+    at_least,
+    between,
+    configurable,
+    learned,
+    setting,
+    share,
+)
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
 from longtail.search.voters import Voters
-from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 if TYPE_CHECKING:
     from longtail.models.mnn.network import Choice, MNNTask
+    from longtail.training.config import TrainingConfig
     from longtail.training.memory import Needs
-    from longtail.training.task import TrainingConfig
 
 Embedding = Literal["average", "residual"]
 Loss = Literal["graded", "softmax", "hardest"]
@@ -67,117 +68,88 @@ HELD_SHARE, MOST_HELD = 0.1, 5000  # documents by which to choose how labels are
 USUAL_NUMBER, USUAL_TEMPERATURE = 30, 0.05  # of neighbours, where there is nothing to choose by
 
 
-class MNN(Neural):
-    """Two averaging networks that bring documents and their label sets together.
-
-    Args:
-        dim: length of the embeddings of documents and label sets.
-        embedding: the mean of a document's feature embeddings, or that and a ReLU layer's output.
-        loss: hardest is the paper's equation (11); softmax and graded learn from all pairs of a
-            batch.
-        negatives: how many other documents' label sets count for a document (the paper's h).
-        margin: cosines of negatives up to this are harmless (hardest; the paper's m).
-        contrast: weight of the softmax that is added to the graded loss.
-        keep: share of a document's features that feature dropout keeps (the paper's p).
-        dropout: share of the ReLU layer's outputs that are dropped in training.
-        rank: by the cosine with each label, or by the nearest training documents; none chooses.
-        n_neighbours: how many training documents are asked; none chooses.
-        temperature: a neighbour's vote falls by e with so much less cosine; none chooses.
-        blend: how far neighbours are moved from their documents to their label sets, 0 to 1.
-        idf: weight the features of rows by how rare they are; texts have such weights already.
-        normalize: scale every document's row to length 1.
-        epochs: passes over the documents.
-        batch_size: documents in a step; none makes about 128 steps of an epoch, more where that
-            would be too many for the device.
-        learning_rate: of Adam, at its highest.
-        schedule: how the learning rate falls.
-        valid: share of the documents held out to choose the best epoch and how to rank; 0 takes
-            the last epoch, and if there is something to choose, trains twice: without a tenth of
-            the documents (at most 5,000) to choose by these, then with all.
-        patience: stop after so many epochs that were no better (with valid only).
-        device: where to train.
-        seed: fixes everything that is random.
-        tfidf: how texts become rows.
-    """
+@configurable
+class MNN(NeuralRows):
+    """Two averaging networks that bring documents and their label sets together."""
 
     name: ClassVar[str] = "mnn"
     summary: ClassVar[str] = "documents and label sets as vectors; labels of the nearest documents"
     choose_when: ClassVar[str] = "documents carry many labels, or only rare ones"
+    has_embeddings: ClassVar[bool] = True
+    member_order: ClassVar[int | None] = 5
+    member_reason: ClassVar[str] = "finds documents with similar label sets"
+    milliseconds: ClassVar[float] = 0.8
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {"loss": "hardest", "embedding": "average", "blend": 0.0},
     }
 
-    embedder_: Embedder
-    rank_: Rank
-    voters_: Voters | None  # the training documents, if these rank labels
-    index_: Index  # of the vectors of single labels, or of the voters
-    ids_: NDArray[np.int32]  # the labels whose vectors are in the index; none if documents vote
+    dim: int = setting(256, "length of the embeddings of documents and label sets", at_least(1))
+    embedding: Embedding = setting(
+        "average", "the mean of a document's feature embeddings, or that and a ReLU layer's output"
+    )
+    loss: Loss = setting(
+        "graded",
+        "hardest is the paper's equation (11); softmax and graded learn from all pairs of a batch",
+    )
+    negatives: int = setting(
+        32, "how many other documents' label sets count for a document (the paper's h)", at_least(1)
+    )
+    margin: float = setting(
+        0.3, "cosines of negatives up to this are harmless (hardest; the paper's m)", between(-1, 1)
+    )
+    contrast: float = setting(
+        0.1, "weight of the softmax that is added to the graded loss", at_least(0)
+    )
+    keep: float = setting(
+        0.75,
+        "share of a document's features that feature dropout keeps (the paper's p)",
+        above(0, at_most=1),
+    )
+    dropout: float = setting(
+        0.3, "share of the ReLU layer's outputs that are dropped in training", share()
+    )
+    rank: Rank | None = setting(
+        None, "by the cosine with each label, or by the nearest training documents; none chooses"
+    )
+    n_neighbours: int | None = setting(
+        None, "how many training documents are asked; none chooses", at_least(1)
+    )
+    temperature: float | None = setting(
+        None,
+        "a neighbour's vote falls by e with so much less cosine; none chooses",
+        at_least(0.0001),
+    )
+    blend: float = setting(
+        0.5,
+        "how far neighbours are moved from their documents to their label sets, 0 to 1",
+        between(0, 1),
+    )
+    epochs: int = 10
+    batch_size: int | None = setting(
+        None,
+        "documents in a step; none makes about 128 steps of an epoch, more where that would be "
+        "too many for the device",
+        at_least(1),
+    )
+    learning_rate: float = 0.006
+    valid: float = setting(
+        0.0,
+        "share of the documents held out to choose the best epoch and how to rank; 0 takes the "
+        "last epoch, and if there is something to choose, trains twice: without a tenth of the "
+        "documents (at most 5,000) to choose by these, then with all",
+        share(),
+    )
 
-    def __init__(
-        self,
-        *,
-        dim: int = 256,
-        embedding: Embedding = "average",
-        loss: Loss = "graded",
-        negatives: int = 32,
-        margin: float = 0.3,
-        contrast: float = 0.1,
-        keep: float = 0.75,
-        dropout: float = 0.3,
-        rank: Rank | None = None,
-        n_neighbours: int | None = None,
-        temperature: float | None = None,
-        blend: float = 0.5,
-        idf: bool = True,
-        normalize: bool = True,
-        epochs: int = 10,
-        batch_size: int | None = None,
-        learning_rate: float = 0.006,
-        schedule: Schedule = "linear",
-        valid: float = 0.0,
-        patience: int | None = None,
-        device: Device = "auto",
-        seed: int = 0,
-        tfidf: Tfidf | None = None,
-    ):
-        self.dim = dim
-        self.embedding = embedding
-        self.loss = loss
-        self.negatives = negatives
-        self.margin = margin
-        self.contrast = contrast
-        self.keep = keep
-        self.dropout = dropout
-        self.rank = rank
-        self.n_neighbours = n_neighbours
-        self.temperature = temperature
-        self.blend = blend
-        self.idf = idf
-        self.normalize = normalize
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.valid = valid
-        self.patience = patience
-        self.device = device
-        self.seed = seed
-        self.tfidf = tfidf
+    embedder_: Embedder = learned()
+    rank_: Rank = learned()
+    voters_: Voters | None = learned()  # the training documents, if these rank labels
+    index_: Index = learned()  # of the vectors of single labels, or of the voters
+    ids_: NDArray[np.int32] = learned()  # the labels in the index; none if documents vote
 
-    def check_parameters(self) -> None:
-        """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("dim", "negatives", "epochs"):
-            self.require(name, getattr(self, name) >= 1, "at least 1")
-        enough = self.n_neighbours is None or self.n_neighbours >= 1
-        self.require("n_neighbours", enough, "at least 1, or none")
-        ranks = (None, "labels", "neighbours")
-        self.require("rank", self.rank in ranks, "'labels' or 'neighbours' or none")
-        self.require("margin", -1 <= self.margin <= 1, "from -1 to 1")
-        self.require("blend", 0 <= self.blend <= 1, "from 0 to 1")
-        self.require("contrast", 0 <= self.contrast < np.inf, "a number, 0 or more")
-        warm = self.temperature is None or 1e-4 <= self.temperature < np.inf
-        self.require("temperature", warm, "a number, 0.0001 or more, or none")
-        self.check_training()
+    @classmethod
+    def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
+        """Measured on four data sets."""
+        return estimate_by_document(facts, cpu=(3, 2.0), cuda=(8, 0.02))
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -186,11 +158,11 @@ class MNN(Neural):
         require_torch("MNN")
         from longtail.training.processes import choose_device
 
-        kind = choose_device(self.device).type
-        most = min(choose_batch_size(X.shape[0]), LARGEST_BATCH[kind])
+        device_type = choose_device(self.device).type
+        most = min(choose_batch_size(X.shape[0]), LARGEST_BATCH[device_type])
         batch_size = self.batch_size or most
-        self._plan_memory(X, Y, batch_size, kind, progress)
-        weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        self._plan_memory(X, Y, batch_size, device_type, progress)
+        weights = self.weigh(X)
         rows = weigh_rows(X, weights, self.normalize)
         plan = self.make_config(self.epochs, batch_size, precision=PRECISION)
         choice = None if self.valid else self._try(rows, Y, plan, progress)
@@ -281,15 +253,16 @@ class MNN(Neural):
     # -- memory -------------------------------------------------------------------------------
 
     def _plan_memory(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int, kind: str, progress: Progress
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        batch_size: int,
+        device_type: str,
+        progress: Progress,
     ) -> None:
         """Say what training will take, or stop with what to change."""
-        others: dict[str, dict[str, Any]] = {"dim=64": {"dim": 64}, "dim=32": {"dim": 32}}
-        alternatives = {
-            name: type(self)(**{**self.get_parameters(), **other})._needs(X, Y, batch_size)
-            for name, other in others.items()
-        }
-        self.say_memory(self._needs(X, Y, batch_size), kind, alternatives, progress)
+        others = ({"dim": 64}, {"dim": 32})
+        self.say_memory(lambda model: model._needs(X, Y, batch_size), others, device_type, progress)
 
     def _needs(self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int) -> "Needs":
         """Return the bytes that training takes."""

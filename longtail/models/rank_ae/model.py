@@ -21,7 +21,7 @@ have many labels. x' has length 1, so that long documents do not fade. There is 
 column's spread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -29,19 +29,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import DataError, ParameterError
-from longtail.models.neural import (
-    Device,
-    Neural,
-    Schedule,
-    choose_batch_size,
-    hold_out,
-    require_torch,
-    weigh_features,
-    weigh_rows,
-)
-from longtail.models.rank_ae.reader import Options, Reader, fit_curve, read_rows, weigh_words
+from longtail.models.cost import Facts, estimate_by_document
+from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
+from longtail.models.rank_ae.reader import Options, Reader, fit_score_curve, read_rows, weigh_words
+from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import Progress
 from longtail.runtime.rows import view_rows
+from longtail.runtime.settings import above, at_least, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
 from longtail.text.tfidf import Tfidf
@@ -59,113 +53,70 @@ CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
 DENSE = 0.5  # rows with this share of filled cells are no bags of words
 
 
-class RankAE(Neural):
-    """An autoencoder of label sets whose latent vectors are found from the words, by attention.
-
-    Args:
-        dim: length of the latent vectors (the paper's h).
-        word_dim: length of the word vectors (C); none takes that of `vectors`, else 256.
-        reduction: how much narrower the excitation network is than the word vectors (r).
-        attention: weigh the channels of each word by the excitation network; false is the
-            paper's ablation "no attn".
-        residual: lead a direct way past the autoencoder's inner layers.
-        loss: how labels are learned from their latent vector; bce is the ablation "no loss".
-        margin: by how much a relevant label must be ahead of others (m).
-        balance: weight of the reconstruction of labels (λ).
-        sampled: how many random labels join those of the batch in the loss; 0 takes all labels,
-            none does so where they fit.
-        vectors: a GloVe or word2vec text file that word vectors begin with (texts only).
-        input: what rows hold: words, never negative, or dense features, of which every document
-            has a value; auto says dense where at least half of the cells are filled.
-        keep: share of the input cells that input dropout keeps.
-        dropout: share of the hidden values that are dropped in training.
-        idf: weight the features of rows by how rare they are; texts have such weights already.
-        normalize: scale every document's row to length 1.
-        epochs: passes over the documents.
-        batch_size: documents in a step; none makes about 128 steps of an epoch.
-        learning_rate: of Adam, at its highest.
-        schedule: how the learning rate falls.
-        valid: share of the documents held out to choose the best epoch; 0 takes the last one.
-        patience: stop after so many epochs that were no better (with valid only).
-        device: where to train.
-        seed: fixes everything that is random.
-        tfidf: how texts become rows.
-    """
+@configurable
+class RankAE(NeuralRows):
+    """An autoencoder of label sets whose latent vectors are found from the words, by attention."""
 
     name: ClassVar[str] = "rank-ae"
     summary: ClassVar[str] = "autoencoder of label sets with word attention, trained by ranking"
     choose_when: ClassVar[str] = "labels are missing, rows are dense, or words must be explained"
+    can_explain: ClassVar[bool] = True
+    member_order: ClassVar[int | None] = 7
+    member_reason: ClassVar[str] = "is trained to rank, and errs in other places"
+    milliseconds: ClassVar[float] = 0.6
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"dim": 128, "word_dim": 128, "epochs": 6},
     }
 
-    reader_: Reader
-    index_: Index
-    dense_: bool
-    curve_: tuple[float, float]
+    dim: int = setting(256, "length of the latent vectors (the paper's h)", at_least(1))
+    word_dim: int | None = setting(
+        None, "length of the word vectors (C); none takes that of `vectors`, else 256", at_least(1)
+    )
+    reduction: int = setting(
+        4, "how much narrower the excitation network is than the word vectors (r)", at_least(1)
+    )
+    attention: bool = setting(
+        True,
+        "weigh the channels of each word by the excitation network; false is the paper's "
+        "ablation without channel attention",
+    )
+    residual: bool = setting(True, "lead a direct way past the autoencoder's inner layers")
+    loss: Literal["ranking", "bce"] = setting(
+        "ranking",
+        "how labels are learned from their latent vector; bce is the ablation of the ranking loss",
+    )
+    margin: float = setting(
+        1.0, "by how much a relevant label must be ahead of others (m)", above(0)
+    )
+    balance: float = setting(0.03, "weight of the reconstruction of labels (λ)", above(0))
+    sampled: int | None = setting(
+        None,
+        "how many random labels join those of the batch in the loss; 0 takes all labels, none "
+        "does so where they fit",
+        at_least(0),
+    )
+    vectors: str | None = setting(
+        None, "a GloVe or word2vec text file that word vectors begin with (texts only)"
+    )
+    input: Literal["auto", "words", "dense"] = setting(
+        "auto",
+        "what rows hold: words, never negative, or dense features, of which every document has a "
+        "value; auto says dense where at least half of the cells are filled",
+    )
+    keep: float = 0.8
+    dropout: float = 0.3
+    epochs: int = 10
+    learning_rate: float = 0.005
 
-    def __init__(
-        self,
-        *,
-        dim: int = 256,
-        word_dim: int | None = None,
-        reduction: int = 4,
-        attention: bool = True,
-        residual: bool = True,
-        loss: Literal["ranking", "bce"] = "ranking",
-        margin: float = 1.0,
-        balance: float = 0.03,
-        sampled: int | None = None,
-        vectors: str | None = None,
-        input: Literal["auto", "words", "dense"] = "auto",
-        keep: float = 0.8,
-        dropout: float = 0.3,
-        idf: bool = True,
-        normalize: bool = True,
-        epochs: int = 10,
-        batch_size: int | None = None,
-        learning_rate: float = 0.005,
-        schedule: Schedule = "linear",
-        valid: float = 0.0,
-        patience: int | None = None,
-        device: Device = "auto",
-        seed: int = 0,
-        tfidf: Tfidf | None = None,
-    ):
-        self.dim = dim
-        self.word_dim = word_dim
-        self.reduction = reduction
-        self.attention = attention
-        self.residual = residual
-        self.loss = loss
-        self.margin = margin
-        self.balance = balance
-        self.sampled = sampled
-        self.vectors = vectors
-        self.input = input
-        self.keep = keep
-        self.dropout = dropout
-        self.idf = idf
-        self.normalize = normalize
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.valid = valid
-        self.patience = patience
-        self.device = device
-        self.seed = seed
-        self.tfidf = tfidf
+    reader_: Reader = learned()
+    index_: Index = learned()
+    dense_: bool = learned()
+    curve_: tuple[float, float] = learned()
 
-    def check_parameters(self) -> None:
-        """Raise ParameterError for the first parameter that is out of range."""
-        for name in ("dim", "reduction", "epochs"):
-            self.require(name, getattr(self, name) >= 1, "at least 1")
-        self.require("word_dim", self.word_dim is None or self.word_dim >= 1, "at least 1, or none")
-        self.require("sampled", self.sampled is None or self.sampled >= 0, "0 or more, or none")
-        for name in ("margin", "balance"):
-            self.require(name, 0 < getattr(self, name) < np.inf, "a number above 0")
-        self.check_training()
+    @classmethod
+    def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
+        """Measured on four data sets."""
+        return estimate_by_document(facts, cpu=(20, 4.6), cuda=(18, 0.08))
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -200,12 +151,14 @@ class RankAE(Neural):
         from longtail.training.processes import choose_device
 
         dense = self._is_dense(X)
-        kind = choose_device(self.device).type
+        device_type = choose_device(self.device).type
         batch_size = self.batch_size or choose_batch_size(X.shape[0])
         word_dim = self.word_dim or WORD_DIM if vectors is None else vectors.shape[1]
-        self._plan_memory(X, Y, word_dim, batch_size, kind, progress)
+        self._plan_memory(X, Y, word_dim, batch_size, device_type, progress)
         weights = self._weigh(X, dense)
-        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, kind)
+        task = self._prepare(
+            weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, device_type
+        )
         plan = self.make_config(self.epochs, batch_size)
         self.train_task(task, plan, X, Y, progress)
         net = task.net.cpu().requires_grad_(False)
@@ -221,7 +174,7 @@ class RankAE(Neural):
         chosen = np.random.default_rng(self.seed).permutation(rows)[:CURVE_DOCUMENTS]
         labels, scores = self._search(X[chosen], min(CURVE_LABELS, Y.shape[1]))
         relevant = np.array([np.isin(labels[i], Y[row].indices) for i, row in enumerate(chosen)])
-        return fit_curve(scores.ravel(), relevant.ravel())
+        return fit_score_curve(scores.ravel(), relevant.ravel())
 
     def _is_dense(self, X: sp.csr_matrix) -> bool:
         """Decide what the rows hold, and refuse words that weigh less than nothing."""
@@ -237,7 +190,7 @@ class RankAE(Neural):
         """Return what each feature's values are multiplied by."""
         if dense:
             return _scale_columns(X)
-        return weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+        return self.weigh(X)
 
     def _prepare(
         self,
@@ -245,7 +198,7 @@ class RankAE(Neural):
         Y: sp.csr_matrix,
         vectors: NDArray[np.float32] | None,
         word_dim: int,
-        kind: str,
+        device_type: str,
     ) -> "RankAETask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
@@ -263,12 +216,12 @@ class RankAE(Neural):
             net = Network(self, X.shape[1], Y.shape[1], signed, word_dim)
         if vectors is not None:
             net.begin_with(vectors)
-        return RankAETask(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], kind))
+        return RankAETask(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], device_type))
 
-    def _n_sampled(self, n_labels: int, kind: str) -> int | None:
+    def _n_sampled(self, n_labels: int, device_type: str) -> int | None:
         """Return how many labels to sample for a batch, None if it scores all."""
         if self.sampled is None:
-            return SAMPLED if n_labels > ALL_LABELS[kind] else None
+            return SAMPLED if n_labels > ALL_LABELS[device_type] else None
         return self.sampled or None
 
     def _plan_memory(
@@ -277,24 +230,23 @@ class RankAE(Neural):
         Y: sp.csr_matrix,
         word_dim: int,
         batch_size: int,
-        kind: str,
+        device_type: str,
         progress: Progress,
     ) -> None:
         """Say what training will take, or stop with what to change."""
         n_cells = batch_size * -(-X.nnz // X.shape[0])
-        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, kind)
-        small = {"dim": 64, "sampled": SAMPLED}
-        alternatives = {
-            "word_dim=64": self._with()._needs(*sizes, word_dim=64),
-            f"sampled={SAMPLED}": self._with(sampled=SAMPLED)._needs(*sizes, word_dim=word_dim),
-            f"word_dim=64, dim=64, sampled={SAMPLED}": self._with(**small)._needs(
-                *sizes, word_dim=64
-            ),
-        }
-        self.say_memory(self._needs(*sizes, word_dim=word_dim), kind, alternatives, progress)
-
-    def _with(self, **other: Any) -> "RankAE":
-        return type(self)(**{**self.get_parameters(), **other})
+        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, device_type)
+        others: Sequence[dict[str, Any]] = (
+            {"word_dim": 64},
+            {"sampled": SAMPLED},
+            {"word_dim": 64, "dim": 64, "sampled": SAMPLED},
+        )
+        self.say_memory(
+            lambda model: model._needs(*sizes, word_dim=model.word_dim or word_dim),
+            others,
+            device_type,
+            progress,
+        )
 
     def _needs(
         self,
@@ -302,7 +254,7 @@ class RankAE(Neural):
         n_labels: int,
         batch_size: int,
         n_cells: int,
-        kind: str,
+        device_type: str,
         *,
         word_dim: int,
     ) -> "Needs":
@@ -311,9 +263,13 @@ class RankAE(Neural):
         from longtail.training.memory import Needs
 
         h, layers = self.dim, word_dim * (word_dim // 2 + self.dim) + 2 * self.dim**2
-        sampled = self._n_sampled(n_labels, kind)
+        sampled = self._n_sampled(n_labels, device_type)
         n_scored = n_labels if sampled is None else min(n_labels, sampled + 8 * batch_size)
-        n_rows = batch_size if sampled is not None else min(batch_size, piece_size(kind, n_labels))
+        n_rows = (
+            batch_size
+            if sampled is not None
+            else min(batch_size, piece_size(device_type, n_labels))
+        )
         parameters = 4 * (n_features * word_dim + 2 * n_labels * h + layers)
         touched = min(n_cells, n_features) * word_dim + min(8 * batch_size, n_labels) * h
         scores = 6 * n_rows * n_scored + 2 * n_scored * h

@@ -1,7 +1,7 @@
-"""Reader: Rank-AE's way from a document to its labels once training is over, without torch.
+"""Reader: Rank-AE's forward pass from a document to its decoded vector, without torch.
 
-Each document is read by itself in a fixed order of sums, so that a batch gives the very bits of
-one by one.
+Prediction and explanation both call `read_row`. Each document is read by itself and added up in a
+fixed order, so that it gets the same bits in a batch as alone. Symbols are those of `network.py`.
 """
 
 from typing import Any, NamedTuple
@@ -10,19 +10,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from longtail.evaluation.calibration import fit_platt
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
 
 Floats = NDArray[np.float32]
 
 ROWS_PER_TASK = 512
-NEWTON_STEPS = 30
-RIDGE = 1.0  # pairs' worth of belief that a score one standard deviation higher means 1 more logit
-LEAST_SLOPE, STEEPEST = 0.01, 50.0
+LEAST_SLOPE, STEEPEST = 0.01, 50.0  # of the curve: by standard deviation, and by unit of score
 
 
 class Options(NamedTuple):
-    """Which parts of the network there are."""
+    """Which of its layers the network has."""
 
     attention: bool
     residual: bool
@@ -64,8 +63,38 @@ class Reader(NamedTuple):
                 raise ValueError(f"reader.{field} has shape {array.shape}, expected {shape}")
 
 
+class Excitation(NamedTuple):
+    """The excitation network's outputs for the distinct words of some rows.
+
+    Attributes:
+        place: (nnz,) where in the tables below the word of each cell is.
+        positive: (U, C) F2·δ(F1·e); empty without attention.
+        negative: (U, C) F2·δ(F1·(−e)), for values below 0; empty if there is none.
+    """
+
+    place: NDArray[np.int64]
+    positive: Floats
+    negative: Floats
+
+
+class ReadRow(NamedTuple):
+    """What the network computes for one document.
+
+    Attributes:
+        words: (n, C) V' ∘ A, what both attentions leave of each word.
+        length: of the sum of these, which is scaled to length 1 to give x'.
+        latent: (h,) x_h.
+        inner: (h,) the first layer of D, before its ReLU.
+    """
+
+    words: Floats
+    length: float
+    latent: Floats
+    inner: Floats
+
+
 def read_rows(reader: Reader, rows: Rows, options: Options) -> Floats:
-    """Return for each row what the labels' vectors are multiplied with, and a 1 for their bias."""
+    """Return D's first layer (n, h + 1) for each row, with a 1 that meets the labels' bias."""
     n = len(rows.start) - 1
     size = min(ROWS_PER_TASK, max(1, -(-n // n_threads())))
     tasks = [(reader, rows, a, min(a + size, n), options) for a in range(0, n, size)]
@@ -75,20 +104,44 @@ def read_rows(reader: Reader, rows: Rows, options: Options) -> Floats:
 
 
 def _read_some(reader: Reader, rows: Rows, first: int, last: int, options: Options) -> Floats:
-    """Excite each distinct word of these rows once, then read row by row."""
-    begin, end = rows.start[first], rows.start[last]
-    used, place = np.unique(rows.columns[begin:end], return_inverse=True)
-    values = rows.values[begin:end]
-    excited = _excite_words(reader, used if options.attention else used[:0], np.float32(1))
-    negative = excited[:0]
-    if options.attention and len(values) and values.min() < 0:
-        negative = _excite_words(reader, used, np.float32(-1))
-    return _read(reader, rows, first, last, options, place, excited, negative)
+    excited = excite_words(reader, rows, first, last, options)
+    return _decode_rows(reader, rows, first, last, options, excited)
 
 
 @njit(nogil=True, cache=True)
-def _excite_words(reader: Reader, used: NDArray[np.int32], sign: np.float32) -> Floats:
-    """Return F2·δ(F1·e) of the words `used`, or of −e, see `rank_ae_training.attend`."""
+def _decode_rows(
+    reader: Reader, rows: Rows, first: int, last: int, options: Options, excited: Excitation
+) -> Floats:
+    """Return the first layer of D behind its ReLU, and a 1, for each row."""
+    h = len(reader.decode_bias)
+    found = np.empty((last - first, h + 1), np.float32)
+    for i in range(first, last):
+        row = read_row(reader, rows, i, rows.start[first], options, excited)
+        for j in range(h):
+            own = row.latent[j] if options.residual else np.float32(0)
+            found[i - first, j] = own + max(row.inner[j], np.float32(0))
+        found[i - first, h] = 1
+    return found
+
+
+# -- the forward pass -----------------------------------------------------------------------------
+
+
+def excite_words(reader: Reader, rows: Rows, first: int, last: int, options: Options) -> Excitation:
+    """Run the excitation network once for each distinct word of these rows."""
+    begin, end = rows.start[first], rows.start[last]
+    used, place = np.unique(rows.columns[begin:end], return_inverse=True)
+    values = rows.values[begin:end]
+    positive = _excite(reader, used if options.attention else used[:0], np.float32(1))
+    negative = positive[:0]
+    if options.attention and len(values) and values.min() < 0:
+        negative = _excite(reader, used, np.float32(-1))
+    return Excitation(place, positive, negative)
+
+
+@njit(nogil=True, cache=True)
+def _excite(reader: Reader, used: NDArray[np.int32], sign: np.float32) -> Floats:
+    """Return F2·δ(F1·e) of the words `used`, or of −e; see `network.attend`."""
     C, narrow = reader.squeeze.shape
     excited = np.zeros((len(used), C), np.float32)
     inner = np.empty(narrow, np.float32)
@@ -106,39 +159,31 @@ def _excite_words(reader: Reader, used: NDArray[np.int32], sign: np.float32) -> 
 
 
 @njit(nogil=True, cache=True)
-def _read(
-    reader: Reader,
-    rows: Rows,
-    first: int,
-    last: int,
-    options: Options,
-    place: NDArray[np.int64],
-    excited: Floats,
-    negative: Floats,
-) -> Floats:
-    C, h = reader.project.shape
-    found = np.empty((last - first, h + 1), np.float32)
-    pooled = np.empty(C, np.float32)
-    for i in range(first, last):
-        scale = np.float32(1)
-        if options.normalize:
-            scale = _scale_of_row(reader, rows, i)
-        pooled[:] = 0
-        for cell in range(rows.start[i], rows.start[i + 1]):
-            column = rows.columns[cell]
-            at = place[cell - rows.start[first]]
-            v = rows.values[cell] * reader.feature_weight[column] * scale
-            _add_word(v, reader.words[column], at, excited, negative, pooled)
-        latent = _to_unit_times(pooled, reader.project, reader.project_bias)
-        z = reader.decode_bias.copy()
-        for j in range(h):
-            for to in range(h):
-                z[to] += latent[j] * reader.decode[j, to]
-        for to in range(h):
-            own = latent[to] if options.residual else np.float32(0)
-            found[i - first, to] = own + max(z[to], np.float32(0))
-        found[i - first, h] = 1
-    return found
+def read_row(
+    reader: Reader, rows: Rows, i: int, begin: int, options: Options, excited: Excitation
+) -> ReadRow:
+    """Compute F and the first layer of D for row i; `begin` is the first cell of `excited`."""
+    first, last = rows.start[i], rows.start[i + 1]
+    scale = np.float32(1)
+    if options.normalize:
+        scale = _scale_of_row(reader, rows, i)
+    words = np.empty((last - first, reader.words.shape[1]), np.float32)
+    pooled = np.zeros(reader.words.shape[1], np.float32)
+    for cell in range(first, last):
+        column = rows.columns[cell]
+        v = rows.values[cell] * reader.feature_weight[column] * scale
+        word = words[cell - first]
+        at = excited.place[cell - begin]
+        _weigh_word(v, reader.words[column], at, excited.positive, excited.negative, word)
+        for c in range(len(word)):
+            pooled[c] += word[c]
+    squares = 0.0
+    for c in range(len(pooled)):
+        squares += np.float64(pooled[c]) ** 2
+    scale = np.float32(1 / np.sqrt(squares)) if squares > 0 else np.float32(0)
+    latent = _add_product(pooled, scale, reader.project, reader.project_bias)
+    inner = _add_product(latent, np.float32(1), reader.decode, reader.decode_bias)
+    return ReadRow(words, np.sqrt(squares), latent, inner)
 
 
 @njit(nogil=True, cache=True)
@@ -151,58 +196,46 @@ def _scale_of_row(reader: Reader, rows: Rows, i: int) -> np.float32:
 
 
 @njit(nogil=True, cache=True)
-def _add_word(
-    v: np.float32, word: Floats, at: int, excited: Floats, negative: Floats, pooled: Floats
+def _weigh_word(
+    v: np.float32, e: Floats, at: int, positive: Floats, negative: Floats, word: Floats
 ) -> None:
-    """Add V' ∘ A of one word; without attention `excited` is empty and A is 1."""
+    """Leave V' ∘ A of equation (5) in `word`; A is 1 without attention."""
     one = np.float32(1)
-    if len(excited) == 0:
-        for c in range(len(word)):
-            pooled[c] += v * word[c]
+    if len(positive) == 0:
+        for c in range(len(e)):
+            word[c] = v * e[c]
     elif v >= 0:
-        for c in range(len(word)):
-            pooled[c] += v * word[c] / (one + np.exp(-v * excited[at, c]))
+        for c in range(len(e)):
+            word[c] = v * e[c] / (one + np.exp(-v * positive[at, c]))
     else:
-        for c in range(len(word)):
-            pooled[c] += v * word[c] / (one + np.exp(v * negative[at, c]))
+        for c in range(len(e)):
+            word[c] = v * e[c] / (one + np.exp(v * negative[at, c]))
 
 
 @njit(nogil=True, cache=True)
-def _to_unit_times(pooled: Floats, weight: Floats, bias: Floats) -> Floats:
-    """Return the pooled words, scaled to length 1, after the layer that follows."""
-    squares = 0.0
-    for c in range(len(pooled)):
-        squares += np.float64(pooled[c]) ** 2
-    scale = np.float32(1 / np.sqrt(squares)) if squares > 0 else np.float32(0)
-    latent = bias.copy()
-    for c in range(len(pooled)):
-        value = pooled[c] * scale
-        for j in range(len(latent)):
-            latent[j] += value * weight[c, j]
-    return latent
+def _add_product(x: Floats, scale: np.float32, weight: Floats, bias: Floats) -> Floats:
+    """Return (scale·x)·weight + bias, added up in a fixed order."""
+    y = bias.copy()
+    for i in range(len(x)):
+        value = x[i] * scale
+        for j in range(len(y)):
+            y[j] += value * weight[i, j]
+    return y
 
 
-# -- scores as shares -----------------------------------------------------------------------------
+# -- scores as probabilities ----------------------------------------------------------------------
 
 
-def fit_curve(scores: NDArray[Any], relevant: NDArray[np.bool_]) -> tuple[float, float]:
+def fit_score_curve(scores: NDArray[Any], relevant: NDArray[np.bool_]) -> tuple[float, float]:
     """Return a and b of σ(a·score + b), the share of labels with that score that are relevant.
 
-    Platt 1999: targets a little inside of 0 and 1, found by Newton steps; the curve always rises.
+    It is Platt scaling of the scores, which have no natural zero, in units of their spread. The
+    curve always rises, so that it leaves the order of labels as it is.
     """
-    n_right = int(relevant.sum())
-    n_wrong = relevant.size - n_right
-    target = np.where(relevant, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
     centre, unit = float(scores.mean()), max(float(scores.std()), 1e-6)
-    X = np.stack([(scores - centre) / unit, np.ones(scores.size)])  # (2, n)
-    curve = np.array([1.0, np.log((n_right + 1) / (n_wrong + 1))])
-    for _ in range(NEWTON_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(curve @ X, -30, 30)))
-        gradient = X @ (p - target) + RIDGE * (curve - [1, 0])
-        slope = (X * (p * (1 - p))) @ X.T + RIDGE * np.eye(2)
-        curve -= np.clip(np.linalg.solve(slope, gradient), -1, 1)
-    a = min(max(float(curve[0]), LEAST_SLOPE) / unit, STEEPEST)
-    return a, float(curve[1]) - a * centre
+    slope, intercept = fit_platt((scores.astype(np.float64) - centre) / unit, relevant)
+    a = min(max(slope, LEAST_SLOPE) / unit, STEEPEST)
+    return a, intercept - a * centre
 
 
 # -- explaining ---------------------------------------------------------------------------------
@@ -212,26 +245,15 @@ def weigh_words(reader: Reader, rows: Rows, options: Options, label: Floats | No
     """Return a weight for each cell of the one row that `rows` holds.
 
     Without a label: the length of v_j·e_j ∘ a_j, what both attentions leave of the word (the sum
-    of a_j alone, which the paper draws, would be near C/2 for words it has hardly seen). With the
-    vector of a label: what the word adds to its score, as far as that is a sum over words: the
-    pooled vector's length and which neurons are awake are taken as they are.
+    of a_j alone, which the paper draws, would be near C/2 for words that are nearly untrained).
+    With the vector of a label: what the word adds to its score. As the score is no sum over words,
+    the pooled vector's length and the set of active neurons are taken as they are.
     """
-    words = reader.words[rows.columns]  # (n, C)
-    v = (rows.values * reader.feature_weight[rows.columns])[:, None]
-    if options.normalize:
-        v = v / max(float(np.linalg.norm(v)), 1e-30)
-    A: NDArray[Any] = np.ones_like(words)
-    if options.attention:
-        excited = np.maximum(v * words @ reader.squeeze, 0) @ reader.excite
-        A = 1 / (1 + np.exp(-np.clip(excited, -80, 80)))  # equation (5)
-    M = v * words * A
+    row = read_row(reader, rows, 0, 0, options, excite_words(reader, rows, 0, 1, options))
     if label is None:
-        return np.asarray(np.linalg.norm(M, axis=1), np.float32)
-    pooled = M.sum(axis=0)
-    length = max(float(np.linalg.norm(pooled)), 1e-30)
-    latent = pooled / length @ reader.project + reader.project_bias
-    awake = latent @ reader.decode + reader.decode_bias > 0
-    slope = reader.decode @ (awake * label)  # of the label's score, for each latent value
+        return np.asarray(np.linalg.norm(row.words, axis=1), np.float32)
+    slope = reader.decode @ ((row.inner > 0) * label)  # of the label's score, for each of latent
     if options.residual:
         slope = slope + label
-    return np.asarray(M @ (reader.project @ slope) / length, np.float32)
+    weights = row.words @ (reader.project @ slope) / max(row.length, 1e-30)
+    return np.asarray(weights, np.float32)

@@ -58,6 +58,7 @@ def write_manifest(entries: dict[str, Entry], config: dict[str, Any]) -> bytes:
         "format_version": FORMAT_VERSION,
         "longtail_version": __version__,
         "model": str(config.get("model", "")),
+        "package": str(config.get("package", "longtail")),
         "files": {name: entry._asdict() for name, entry in entries.items()},
     }
     return (json.dumps(manifest, indent=2) + "\n").encode()

@@ -1,0 +1,140 @@
+"""The whole recipe of `longtail compare`: check, read, run every method, write the report."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from longtail.compare.contenders import find_entrants, parse_models, text_settings
+from longtail.compare.folder import RESULTS, ReportFolder, write_whole
+from longtail.compare.machine import describe
+from longtail.compare.process import check_platform
+from longtail.compare.report import write_report
+from longtail.compare.results import assemble
+from longtail.compare.run import Comparison, run_all
+from longtail.compare.split import checksum_files, read_split
+from longtail.compare.table import write_table
+from longtail.errors import ParameterError, suggest
+from longtail.evaluation.metrics import PROPENSITIES
+from longtail.progress import SILENT, Progress
+from longtail.runtime.parallel import n_threads, set_threads
+
+
+def prepare(
+    data: Path,
+    models: str,
+    *,
+    valid: float | None = None,
+    seeds: Sequence[int] = (0,),
+    peers: bool = False,
+    peers_from: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    budget: str | None = None,
+    timeout: float | None = None,
+    device: str | None = None,
+    propensity: str = "default",
+    threads: int | None = None,
+    keep_models: bool = False,
+) -> Comparison:
+    """Check everything, read the data and find the methods; nothing is trained or written.
+
+    Args:
+        data: a file or folder; both its splits.
+        models: names, each with settings behind a colon, such as linear,glas:preset=fast,dim=64.
+        valid: measure on this share of the training documents instead of the test split.
+        seeds: every method is trained once with each of them.
+        peers: whether to compare all installed peers, too.
+        peers_from: a folder with one environment for each peer.
+        settings: parameters by "MODEL.key", for every method of that model.
+        budget: time for models that plan their training, such as 10m.
+        timeout: stop a method that takes longer, in seconds.
+        device: where torch trains.
+        propensity: the constants of the PS metrics.
+        threads: how many each method may use; None for all cores.
+        keep_models: whether to keep the trained models.
+    """
+    check_platform()
+    _check(valid, timeout, propensity)
+    pairs = settings or {}
+    contenders = parse_models(models, pairs, {"device": device, "budget": budget})
+    entrants, missing = find_entrants(contenders, peers=peers, environments=peers_from)
+    set_threads(threads)
+    return Comparison(
+        split=read_split(data, valid),
+        entrants=entrants,
+        seeds=seeds,
+        threads=n_threads(),
+        timeout=timeout,
+        tfidf=text_settings(pairs),
+        keep_models=keep_models,
+        missing=missing,
+        propensity=propensity,
+    )
+
+
+def _check(valid: float | None, timeout: float | None, propensity: str) -> None:
+    if valid is not None and not 0 < valid < 1:
+        raise ParameterError(f"--valid must be above 0 and below 1. Got {valid:g} instead.")
+    if timeout is not None and timeout <= 0:
+        raise ParameterError(f"--timeout must be above 0. Got {timeout:g} instead.")
+    if propensity not in PROPENSITIES:
+        raise ParameterError(
+            f"--propensity must be one of {', '.join(PROPENSITIES)}. "
+            f"Got '{propensity}' instead{suggest(propensity, PROPENSITIES)}"
+        )
+
+
+def open_folder(
+    out: Path, comparison: Comparison, *, resume: bool = False, overwrite: bool = False
+) -> ReportFolder:
+    """Make the folder of the report; with `resume`, continue the one that is there."""
+    described = comparison.split.describe()
+    identity = {"format": 1, "origin": described["origin"], "sha256": described["sha256"]}
+    folder = ReportFolder(out)
+    folder.open(identity, resume=resume, overwrite=overwrite)
+    return folder
+
+
+def compare(
+    comparison: Comparison,
+    folder: ReportFolder,
+    data: Path,
+    *,
+    command: str = "",
+    progress: Progress = SILENT,
+    after_run: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Run every method, write results.json, table.md and report.html, and return the results.
+
+    Args:
+        comparison: what `prepare` returned.
+        folder: what `open_folder` returned.
+        data: the path that the data were read from.
+        command: how to repeat this, for the report.
+        progress: is shown the stages of every run.
+        after_run: is called after each run.
+    """
+    began, started = time.perf_counter(), datetime.now(UTC)
+    runs = []
+    for run in run_all(comparison, folder, progress):
+        runs.append(run)
+        after_run()
+    progress.stage("comparing", 0)
+    results = assemble(runs, comparison.split, comparison.propensity)
+    results |= {
+        "command": command,
+        "date": started.strftime("%Y-%m-%d %H:%M UTC"),
+        "seconds": round(time.perf_counter() - began, 1),
+        "seeds": list(comparison.seeds),
+        "depth": comparison.depth,
+        "data": {"name": data.resolve().name, **comparison.split.describe()},
+        "files": checksum_files(data),
+        "machine": describe(comparison.threads),
+        "missing": [each._asdict() for each in comparison.missing],
+    }
+    write_whole(folder.path / RESULTS, json.dumps(results, indent=1, ensure_ascii=False))
+    write_whole(folder.path / "table.md", write_table(results))
+    write_whole(folder.path / "report.html", write_report(results))
+    return results

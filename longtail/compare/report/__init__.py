@@ -1,1 +1,0 @@
-"""A comparison as one page that needs nothing but itself."""

@@ -1,0 +1,1 @@
+"""HTML pages that need no other file: Jinja2 templates, their tables and plots."""

@@ -1,0 +1,355 @@
+"""The whole recipe of training: hold out, measure, calibrate, train on everything, save.
+
+`longtail train` parses its options, calls `train` and prints what it returns; a program calls the
+same function. `Model.fit` is the plain step inside.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Literal
+
+import numpy as np
+
+from longtail.data import Dataset, as_dataset, load
+from longtail.errors import DataError, ParameterError, TrainingError
+from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
+from longtail.evaluation.metrics import TrainingCounts, evaluate, evaluate_given
+from longtail.models.base import Model
+from longtail.models.registry import DEFAULT_MODEL, get_model_class
+from longtail.progress import SILENT, Progress
+from longtail.runtime.store import check_writable
+from longtail.topk import TopK
+
+FEWEST_TO_VALIDATE = 100  # with fewer documents, a held-out part says next to nothing
+BATCH = 4096  # documents predicted between two moves of the progress bar
+METRICS_K = 5  # the metrics go up to @5
+
+CalibrationMethod = Literal["isotonic", "logistic", "none"]
+Report = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, and what is known of it.
+
+    Attributes:
+        model: trained on all documents, with probabilities if some could be held out.
+        report: its metrics on held-out documents, in percent; None if none were held out.
+        seconds: that it took.
+        problem: why training stopped early, with usable weights; None if it did not.
+        test: the test split of the data, if they were read from a path that has one.
+    """
+
+    model: Model
+    report: Report | None
+    seconds: float
+    problem: str | None = None
+    test: Dataset | None = None
+
+
+def train(
+    data: Any,
+    labels: Any = None,
+    *,
+    model: str | type[Model] = DEFAULT_MODEL,
+    settings: Mapping[str, Any] | None = None,
+    budget: str | None = None,
+    device: str | None = None,
+    seed: int | None = None,
+    valid: float = 0.1,
+    calibration: CalibrationMethod = "isotonic",
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress = SILENT,
+) -> Trained:
+    """Train a model on documents, measured and calibrated on some that were held out first.
+
+    Args:
+        data: a Dataset, the path of one, or texts or rows with `labels`.
+        labels: the labels of texts or rows, as `Model.fit` takes them.
+        model: the name of a model, or its class.
+        settings: parameters of the model, and `preset`, as `--set` takes them.
+        budget: how long a model that plans its time may train, such as 10m.
+        device: where to train: auto, cpu or cuda.
+        seed: fixes everything that is random.
+        valid: share of the documents held out for measuring; 0 for none.
+        calibration: how the held-out documents make probabilities of scores.
+        out: the folder to save the model in; its checkpoints go beside it, into OUT.run.
+        overwrite: replace the model that is in `out`.
+        resume: go on with training that was stopped, from the checkpoints in OUT.run.
+        progress: is shown what takes long.
+    """
+    if not 0 <= valid < 1:
+        raise ParameterError(
+            f"The 'valid' parameter of train must be at least 0 and below 1. Got {valid:g} instead."
+        )
+    options = {"budget": budget, "device": device, "seed": seed}
+    maker = ModelMaker.check(model, {**(settings or {}), **_given(options)})
+    run = RunFolder.open(out, overwrite=overwrite, resume=resume, progress=progress)
+    dataset, test = load(data) if isinstance(data, str | Path) else (as_dataset(data, labels), None)
+    began = time.perf_counter()
+    report, learned = None, None
+    if _can_validate(maker.make(), dataset, valid, progress):
+        report, learned = _validate(maker, run, dataset, valid, calibration, progress)
+    fitted, problem = _fit(run.prepare(maker.make(), TRAINING), dataset, progress)
+    if fitted.held_out_ is not None:
+        report, learned = measure_held_out(fitted, dataset, calibration, progress)
+    fitted.calibration_ = learned
+    run.save(fitted, overwrite=overwrite)
+    return Trained(fitted, report, time.perf_counter() - began, problem, test)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ModelMaker:
+    """Makes untrained models of one class with the same settings."""
+
+    model_class: type[Model]
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def check(cls, model: str | type[Model], settings: dict[str, Any]) -> "ModelMaker":
+        """Make sure that the settings are those of the model and lie in their ranges."""
+        model_class = get_model_class(model) if isinstance(model, str) else model
+        if not model_class.has_parameter("device") and settings.pop("device", "cpu") == "cuda":
+            raise ParameterError(
+                f"{model_class.name} is trained on the CPU only; leave out the device cuda"
+            )
+        if "budget" in settings and not model_class.has_parameter("budget"):
+            raise ParameterError(
+                f"{model_class.name} does not plan its time; leave out the budget, or train fusion"
+            )
+        maker = cls(model_class, settings)
+        maker.make().check_parameters()
+        return maker
+
+    def make(self) -> Model:
+        """Return an untrained model."""
+        return self.model_class.from_settings(self.settings)
+
+
+# -- measuring --------------------------------------------------------------------------------
+
+
+def _can_validate(model: Model, dataset: Dataset, valid: float, progress: Progress) -> bool:
+    """Whether documents should be held out for a model that does not do so itself."""
+    if not valid or model.holds_out:
+        return False
+    if model.may_know_documents:
+        progress.say(
+            "Note: nothing is measured and no probabilities are learned, as the model that this "
+            "one builds on may have been trained on the same documents; longtail evaluate and "
+            "calibrate do both, with others."
+        )
+        return False
+    if len(dataset) < FEWEST_TO_VALIDATE:
+        progress.say(
+            f"Note: {len(dataset)} documents are too few to hold some out for measuring "
+            f"(at least {FEWEST_TO_VALIDATE} are needed)."
+        )
+        return False
+    return True
+
+
+def _validate(
+    maker: ModelMaker,
+    run: "RunFolder",
+    dataset: Dataset,
+    valid: float,
+    method: CalibrationMethod,
+    progress: Progress,
+) -> tuple[Report, Calibration | None]:
+    """Train on a part of the documents and measure on the others."""
+    kept, held_out = dataset.split(valid)
+    progress.say(
+        f"Measuring: training on {len(kept):,} of {len(dataset):,} documents, "
+        f"testing on {len(held_out):,} (--valid 0 skips this)"
+    )
+    fitted, _ = _fit(run.prepare(maker.make(), MEASURING), kept, progress)
+    depth = choose_depth(held_out.Y)
+    top = predict_in_batches(fitted, held_out, depth, calibrated=False, progress=progress)
+    report, learned = measure(top, held_out, fitted.training_counts_, method, progress)
+    precision = ", ".join(f"P@{k} {report[f'P@{k}']:.1f}" for k in (1, 3, 5))
+    progress.say(f"Measured: {precision}. Now training on all documents")
+    return report, learned
+
+
+def measure_held_out(
+    model: Model,
+    dataset: Dataset,
+    method: CalibrationMethod = "isotonic",
+    progress: Progress = SILENT,
+) -> tuple[Report | None, Calibration | None]:
+    """Do what `measure` does, with the predictions that training made for held-out documents."""
+    if model.held_out_ is None:
+        return None, None
+    held_out = dataset.take(model.held_out_.rows)
+    return measure(model.held_out_.top, held_out, model.training_counts_, method, progress)
+
+
+def measure(
+    top: TopK,
+    held_out: Dataset,
+    counts: TrainingCounts,
+    method: CalibrationMethod = "isotonic",
+    progress: Progress = SILENT,
+) -> tuple[Report, Calibration | None]:
+    """Return the metrics of predictions, and what makes probabilities of their scores.
+
+    The metrics are those of probabilities, each document's by what the other documents taught.
+    """
+    calibration, threshold = None, None
+    if method != "none":
+        try:
+            calibration, top = Calibration.fit_and_predict(top, held_out.Y, method, counts=counts)
+            threshold = calibration.find_threshold("auto")
+        except DataError as error:
+            progress.say(f"Note: no probabilities: {error}")
+    return report_on(top, held_out, counts, threshold=threshold), calibration
+
+
+def report_on(
+    top: TopK,
+    test: Dataset,
+    counts: TrainingCounts,
+    propensity: Any = "default",
+    threshold: float | None = None,
+) -> Report:
+    """Return all metrics; those of a threshold only with one."""
+    report = evaluate(top, test, train=counts, propensity=propensity)
+    report["ECE"] = round(error_of_first(top, test.Y), 5)
+    if threshold is not None:
+        report["threshold"] = threshold
+        report |= evaluate_given(top.above(threshold), test.Y)
+    return report
+
+
+def evaluate_model(
+    model: Model,
+    test: Dataset,
+    propensity: Any = "default",
+    threshold: float | None = None,
+    progress: Progress = SILENT,
+) -> tuple[Report, TopK]:
+    """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
+    began = time.perf_counter()
+    k = METRICS_K if model.calibration_ is None else max(METRICS_K, model.calibration_.depth)
+    top = predict_in_batches(model, test, k, progress=progress)
+    seconds = time.perf_counter() - began
+    report = report_on(top, test, model.training_counts_, propensity, threshold)
+    return {**report, "seconds": round(seconds, 3)}, top
+
+
+def predict_in_batches(
+    model: Model,
+    documents: Dataset,
+    k: int,
+    *,
+    calibrated: bool = True,
+    progress: Progress = SILENT,
+) -> TopK:
+    """Predict the labels of `documents`, with progress."""
+    n = len(documents)
+    batches = []
+    progress.stage("labelling", n)
+    for start in range(0, n, BATCH):
+        rows = np.arange(start, min(start + BATCH, n))
+        batches.append(model.predict(documents.take(rows), k, calibrated=calibrated))
+        progress.advance(len(rows))
+    return TopK.concatenate(batches)
+
+
+def _fit(model: Model, dataset: Dataset, progress: Progress) -> tuple[Model, str | None]:
+    """Train `model`; return it with what stopped its training, if something did."""
+    try:
+        return model.fit(dataset, progress=progress), None
+    except TrainingError as error:
+        if not model.is_fitted:
+            raise
+        return model, str(error)
+
+
+# -- the run folder ---------------------------------------------------------------------------
+
+MEASURING, TRAINING = "measuring", "training"
+
+
+class RunFolder:
+    """Where a model goes, and beside it OUT.run: log and checkpoints while it is trained.
+
+    Checkpoints go once the model is saved, the log stays. Models that train in a minute or two have
+    no use for it, and then the folder is never made.
+    """
+
+    def __init__(self, out: Path | None, resume: bool = False) -> None:
+        self.out = out
+        self.path = None if out is None else out.with_name(out.name + ".run")
+        self.resume = resume
+
+    @classmethod
+    def open(
+        cls, out: str | Path | None, *, overwrite: bool, resume: bool, progress: Progress
+    ) -> "RunFolder":
+        """Make sure that the model can be written, and that no earlier run is lost by it."""
+        run = cls(None if out is None else Path(out), resume)
+        if run.out is None:
+            return run
+        if os.path.lexists(run.out) and not overwrite:
+            raise ParameterError(
+                f"{run.out} already exists; choose another --out, or add --overwrite"
+            )
+        check_writable(run.out, overwrite=overwrite)
+        kept = run.find_checkpoints()
+        if resume and not kept:
+            progress.say(f"Note: there is no checkpoint in {run.path}; training begins anew.")
+        elif kept and not resume and not overwrite:
+            raise ParameterError(
+                f"{run.path} holds checkpoints of a run that was stopped; add --resume to go on "
+                "with it, or --overwrite to begin again"
+            )
+        return run
+
+    def find_checkpoints(self) -> list[Path]:
+        """Return the folders of all checkpoints, whole or not, and of members that are done."""
+        if self.path is None:
+            return []
+        found = [*self.path.glob("**/step-*"), *self.path.glob("*/members")]
+        return [folder for folder in found if folder.is_dir()]
+
+    def prepare(self, model: Model, stage: str) -> Model:
+        """Let `model` write into the folder of the stage, if it is one that can resume."""
+        if model.can_resume and self.path is not None:
+            model.run_dir, model.resume = self.path / stage, self.resume
+        return model
+
+    def save(self, model: Model, *, overwrite: bool) -> None:
+        """Write the model, in the first of the processes that train it, and drop checkpoints."""
+        if self.out is None or self.path is None or not is_first_process():
+            return
+        model.save(self.out, overwrite=overwrite)
+        self.remove_checkpoints()
+
+    def remove_checkpoints(self) -> None:
+        """Remove what nobody needs once the model is saved."""
+        for folder in self.find_checkpoints():
+            rmtree(folder, ignore_errors=True)
+
+    def say_what_is_kept(self) -> str:
+        """Return what to tell a user who stopped training."""
+        kept = f"no model was saved and {self.out} is as it was before"
+        if not self.find_checkpoints():
+            return f"{kept}."
+        return f"{kept}; the same command with --resume goes on from where it stopped."
+
+
+def is_first_process() -> bool:
+    """Whether this is the first, or the only one, of the processes that train a model."""
+    return os.environ.get("RANK", "0") == "0"

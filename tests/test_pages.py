@@ -1,0 +1,67 @@
+"""Pages: templates escape what they get, cells sort by numbers, scripts run only where needed."""
+
+import re
+
+import pytest
+from jinja2 import TemplateNotFound, UndefinedError
+from markupsafe import Markup
+
+from longtail.pages.content import Cell, Figure, Table
+from longtail.pages.render import TEMPLATES, _environment, render
+from longtail.pages.svg import PALETTE
+
+HOSTILE = "</script><script>alert('x')</script>\"' onclick=\"alert(1)\" {{7*7}} {% raw %}"
+
+
+def show_table(table, css):
+    macros = _environment().get_template("macros.html").module
+    return re.sub(r"\n", "", str(macros.show_table(table, css)))
+
+
+def reliability(**changed):
+    given = {"subject": "linear", "error": 0.25, "figure": Figure(Markup("<svg></svg>"), "points")}
+    return render("reliability.html", **given | {"bins": Table(["a"], [[Cell("1")]])} | changed)
+
+
+def test_cells_carry_what_they_are_sorted_by():
+    cell = Cell("1,000", 1000.0, note="±3", tip="from 997", dot="#fff", css="best")
+    html = show_table(Table(["a", "b"], [[Cell("x"), cell]]), "sortable")
+    assert '<table class="sortable">' in html
+    assert "<th>a</th><th>b</th>" in html
+    assert (
+        '<td>x</td><td data-v="1000" class="best" title="from 997">'
+        '<span class="dot" style="background:#fff"></span>1,000 <small>±3</small></td>'
+    ) in html
+
+
+def test_every_field_of_a_cell_is_escaped():
+    cell = Cell(HOSTILE, 1.0, note=HOSTILE, tip=HOSTILE, dot=HOSTILE, css=HOSTILE)
+    html = show_table(Table([HOSTILE], [[cell]]), HOSTILE)
+    assert "<script" not in html
+    assert 'onclick="' not in html
+    assert html.count("{{7*7}}") == 7
+
+
+def test_a_page_without_sortable_tables_runs_no_script():
+    page = reliability()
+    assert "script-src 'none'" in page
+    assert "<script" not in page
+    assert "<svg></svg>" in page
+
+
+def test_what_is_no_svg_of_ours_is_escaped():
+    page = reliability(figure=Figure(HOSTILE, HOSTILE), subject=HOSTILE)
+    assert "<script" not in page
+    assert "{{7*7}}" in page
+
+
+def test_a_template_that_is_given_too_little_fails():
+    with pytest.raises(UndefinedError):
+        render("reliability.html", subject="x")
+    with pytest.raises(TemplateNotFound):
+        render("../render.py")
+
+
+def test_the_dark_page_has_a_color_for_each_of_the_palette():
+    style = (TEMPLATES / "style.css").read_text()
+    assert re.findall(r"--c(\d+):", style) == [str(i) for i in range(len(PALETTE))]
