@@ -479,9 +479,9 @@ def test_one_label(texts):
         ({"head": "8,x"}, "'head' parameter of AttentionXML must be a size of at least 1, several"),
         ({"branching": 6}, "'branching' .* must be a power of 2, at least 2. Got 6"),
         ({"beam": 0}, "'beam' .* must be at least 1, or none. Got 0"),
-        ({"levels": -1}, "'levels' .* must be 0 or more, or none. Got -1"),
+        ({"levels": -1}, "'levels' .* must be at least 0, or none. Got -1"),
         ({"word_dropout": 1.0}, "'word_dropout' .* must be from 0 to below 1. Got 1.0"),
-        ({"clip": 0.0}, "'clip' .* must be a number above 0. Got 0.0"),
+        ({"clip": 0.0}, "'clip' .* must be above 0. Got 0.0"),
         (
             {"train_vectors": False, "pretrain": False},
             "'train_vectors' .* must be true if there are no vectors",

@@ -293,9 +293,9 @@ def test_negative_values_need_a_space_of_embeddings():
     ("parameters", "message"),
     [
         ({"n_neighbours": 0}, "'n_neighbours' parameter of KNN must be at least 1, or none"),
-        ({"temperature": 0.0}, "'temperature' parameter of KNN must be a number, 0.0001 or more"),
-        ({"rarity": 9.0}, "'rarity' parameter of KNN must be a number from -5 to 5, or none"),
-        ({"snippet_chars": -1}, "'snippet_chars' parameter of KNN must be 0 or more. Got -1"),
+        ({"temperature": 0.0}, "'temperature' parameter of KNN must be at least 0.0001"),
+        ({"rarity": 9.0}, "'rarity' parameter of KNN must be from -5 to 5, or none"),
+        ({"snippet_chars": -1}, "'snippet_chars' parameter of KNN must be at least 0. Got -1"),
         ({"space": "nowhere"}, "must be one of tfidf, .*folder of such a model. Got 'nowhere'"),
     ],
 )

@@ -352,3 +352,36 @@ def test_files_that_do_not_fit_together(name, fitted, tmp_path):
     write_folder(tmp_path / "broken", files)
     with pytest.raises(ModelFileError, match="do not fit together"):
         load_model(tmp_path / "broken")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda files: files.config.update(n_documents=0),
+        lambda files: files.config.update(n_documents="many"),
+        lambda files: files.config.update(n_features=-1),
+        lambda files: files.config.update(trained_on="pictures"),
+        lambda files: files.config["parameters"].update(seed=-1),
+        lambda files: files.config["parameters"].update(seed="0"),
+        lambda files: files.arrays.update(label_counts=files.arrays["label_counts"][:-1]),
+        lambda files: files.arrays.update(label_counts=-files.arrays["label_counts"]),
+        lambda files: files.texts.update(label_names=list(files.texts["label_names"])[:-1]),
+    ],
+)
+def test_shared_state_that_does_not_fit_is_refused(name, damage, fitted):
+    files = fitted[name, "any"].to_files()
+    damage(files)
+    with pytest.raises(ModelFileError, match="do not fit together"):
+        get_model_class(name).from_files(files, "model")
+
+
+@pytest.mark.parametrize("document_type", ["texts"])
+def test_a_vocabulary_longer_than_the_rows_is_refused(name, document_type, fitted):
+    files = fitted[name, document_type].to_files()
+    if "vocabulary" not in files.texts:
+        pytest.skip(f"{name} makes no rows of texts")
+    words = sorted([*files.texts["vocabulary"], "zzz"])
+    files.texts["vocabulary"] = words
+    files.arrays["features.idf"] = np.ones(len(words), np.float32)
+    with pytest.raises(ModelFileError, match=r"do not fit together|cannot be used"):
+        get_model_class(name).from_files(files, "model")

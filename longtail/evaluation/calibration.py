@@ -371,14 +371,17 @@ class Calibration:
         if shifts.dtype != np.float64 or shifts.ndim != 1 or not np.isfinite(shifts).all():
             raise ValueError("the shifts of the calibration are no finite numbers")
         check_method(config["method"])
+        for name in ("depth", "n_documents"):
+            if type(config[name]) is not int or config[name] < 1:
+                raise ValueError(f"the {name} of the calibration is {config[name]!r}")
         thresholds = {name: float(config["thresholds"][name]) for name in AUTOMATIC.values()}
         facts = {name: float(config[name]) for name in ("error", "error_before")}
         return cls(
             method=config["method"],
             steps=Steps(shifts=shifts, **curves),
             thresholds=thresholds,
-            depth=int(config["depth"]),
-            n_documents=int(config["n_documents"]),
+            depth=config["depth"],
+            n_documents=config["n_documents"],
             **facts,
         )
 

@@ -519,20 +519,42 @@ class Model(ABC):
             features = Tfidf.from_files(files) if "features" in files.config else None
             model = cls(**files.config["parameters"])
             model.tfidf = features
+            check_settings(model)
             model.label_names_ = files.texts["label_names"]
             counts = files.arrays["label_counts"]
             model.training_counts_ = TrainingCounts(files.config["n_documents"], counts)
             model.features_ = features
-            model.trained_on = files.config.get("trained_on", "texts" if features else "rows")
+            model.trained_on = files.config["trained_on"]
             model.n_features_ = files.config["n_features"]
             model.calibration_ = Calibration.from_files(files)
+            model._check_shared_state()
             model.restore(files)
+        except ModelFileError as error:  # of a part, which does not know the folder
+            raise ModelFileError(f"{path}: {error}") from error
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{path}: the files are whole but do not fit together ({error!r}); "
                 "train the model again"
             ) from error
         return model
+
+    def _check_shared_state(self) -> None:
+        """Raise ValueError unless what all models share fits together."""
+        counts, n_labels = self.training_counts_, len(self.label_names_)
+        if type(counts.n_documents) is not int or counts.n_documents < 1:
+            raise ValueError(f"{counts.n_documents!r} training documents")
+        found = counts.label_counts
+        if found.shape != (n_labels,) or found.dtype != np.int64 or not n_labels:
+            raise ValueError(f"label counts of shape {found.shape} for {n_labels} labels")
+        if found.min() < 0 or found.max() > counts.n_documents:
+            raise ValueError("label counts below 0 or above the number of documents")
+        if self.trained_on not in self.reads:
+            raise ValueError(f"{self.name} cannot have been trained on {self.trained_on!r}")
+        if type(self.n_features_) is not int or self.n_features_ < 0:
+            raise ValueError(f"{self.n_features_!r} features")
+        if self.features_ is not None and self.features_.n_features_ != self.n_features_:
+            known = self.features_.n_features_
+            raise ValueError(f"a vocabulary of {known} terms for {self.n_features_} features")
 
 
 def find_threshold(threshold: float | str, calibration: Calibration | None) -> float:

@@ -327,7 +327,7 @@ class Fusion(Model):
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for members that do not fit together."""
         names = files.config["members"]
-        self.members_ = {name: build_model(files.inner(name), name) for name in names}
+        self.members_ = {name: build_model(files.inner(name), f"member {name}") for name in names}
         for name, member in self.members_.items():
             if list(member.label_names_) != list(self.label_names_):
                 raise ValueError(f"the member {name} was trained on other labels")
