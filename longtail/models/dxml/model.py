@@ -66,7 +66,7 @@ from longtail.text.tfidf import Tfidf
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
-    from longtail.models.dxml.network import Kind, Network
+    from longtail.models.dxml.network import DXMLNetwork, Embedding
     from longtail.training.memory import Needs
 
 Floats = NDArray[np.float32]
@@ -279,13 +279,13 @@ class DXML(Neural):
         from longtail.models.dxml.network import new_network
 
         weights = weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
-        kind: Kind = "linear" if self.linear else "residual" if self.residual else "relu"
-        net = new_network(X.shape[1], self._width, self.dim, kind, self.seed)
+        embedding: Embedding = "linear" if self.linear else "residual" if self.residual else "relu"
+        net = new_network(X.shape[1], self._width, self.dim, embedding, self.seed)
         return self._train_network(net, weights, X, Y, vectors, self.epochs, progress)
 
     def _train_network(
         self,
-        net: "Network",
+        net: "DXMLNetwork",
         weights: Floats,
         X: sp.csr_matrix,
         Y: sp.csr_matrix,
