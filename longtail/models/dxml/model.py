@@ -54,7 +54,7 @@ from longtail.search.voters import Voters, choose_voting
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
-    from longtail.models.dxml.network import Kind, Network
+    from longtail.models.dxml.network import DXMLNetwork, Embedding
     from longtail.training.memory import Needs
 
 Floats = NDArray[np.float32]
@@ -229,13 +229,13 @@ class DXML(NeuralRows):
         from longtail.models.dxml.network import new_network
 
         weights = self.weigh(X)
-        kind: Kind = "linear" if self.linear else "residual" if self.residual else "relu"
-        net = new_network(X.shape[1], self._width, self.dim, kind, self.seed)
+        embedding: Embedding = "linear" if self.linear else "residual" if self.residual else "relu"
+        net = new_network(X.shape[1], self._width, self.dim, embedding, self.seed)
         return self._train_network(net, weights, X, Y, vectors, self.epochs, progress)
 
     def _train_network(
         self,
-        net: "Network",
+        net: "DXMLNetwork",
         weights: Floats,
         X: sp.csr_matrix,
         Y: sp.csr_matrix,

@@ -176,7 +176,7 @@ class GLaS(NeuralRows):
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
-        from longtail.models.glas.network import GLaSTask, Network
+        from longtail.models.glas.network import GLaSNetwork, GLaSTask
 
         held_out = None
         if self.valid:
@@ -188,7 +188,7 @@ class GLaS(NeuralRows):
         with torch.random.fork_rng(devices=gpus), torch.device(device_type):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
-            network = Network(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
+            network = GLaSNetwork(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
         return GLaSTask(
             self, network, X, Y, held_out, self._n_sampled(n_labels, device_type), device_type
         )

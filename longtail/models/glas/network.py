@@ -118,7 +118,7 @@ def similarity_of_pairs(
 # -- the network ----------------------------------------------------------------------------------
 
 
-class Network(nn.Module):
+class GLaSNetwork(nn.Module):
     """The embedding map φ, linear or with a ReLU layer, and the label embeddings V."""
 
     def __init__(
@@ -172,10 +172,10 @@ class Network(nn.Module):
 
 @dataclass
 class GLaSTask:
-    """Algorithm 2, as the trainer's Task."""
+    """Algorithm 2, as the training loop's Task."""
 
     model: "GLaS"
-    net: Network
+    net: GLaSNetwork
     X: sp.csr_matrix
     Y: sp.csr_matrix
     held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None

@@ -51,7 +51,7 @@ from longtail.search.voters import Voters
 from longtail.topk import NO_LABEL, TopK
 
 if TYPE_CHECKING:
-    from longtail.models.mnn.network import Choice, MNNTask
+    from longtail.models.mnn.network import MNNTask, RankingChoice
     from longtail.training.config import TrainingConfig
     from longtail.training.memory import Needs
 
@@ -172,7 +172,7 @@ class MNN(NeuralRows):
 
     def _try(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, plan: "TrainingConfig", progress: Progress
-    ) -> "Choice | None":
+    ) -> "RankingChoice | None":
         """Train without some documents and choose how to rank by these; None: nothing to choose."""
         if not self._is_open():
             return None
@@ -197,7 +197,7 @@ class MNN(NeuralRows):
         """Return what the trainer needs, with a share of the documents held out."""
         import torch
 
-        from longtail.models.mnn.network import MNNTask, Network
+        from longtail.models.mnn.network import MNNNetwork, MNNTask
 
         held_out = None
         kept, held = hold_out(X.shape[0], share, self.seed)
@@ -206,13 +206,13 @@ class MNN(NeuralRows):
             X, Y = X[kept], Y[kept]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            network = Network(X.shape[1], Y.shape[1], self.dim, self.embedding)
+            network = MNNNetwork(X.shape[1], Y.shape[1], self.dim, self.embedding)
         return MNNTask(self, network, X, Y, held_out)
 
     def _keep(
         self,
         task: "MNNTask",
-        choice: "Choice | None",
+        choice: "RankingChoice | None",
         weights: NDArray[np.float32],
         X: sp.csr_matrix,
         Y: sp.csr_matrix,

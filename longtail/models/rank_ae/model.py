@@ -203,7 +203,7 @@ class RankAE(NeuralRows):
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
-        from longtail.models.rank_ae.network import Network, RankAETask
+        from longtail.models.rank_ae.network import RankAENetwork, RankAETask
 
         held_out = None
         if self.valid:
@@ -213,7 +213,7 @@ class RankAE(NeuralRows):
         signed = bool(X.nnz) and bool(X.data.min() < 0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            net = Network(self, X.shape[1], Y.shape[1], signed, word_dim)
+            net = RankAENetwork(self, X.shape[1], Y.shape[1], signed, word_dim)
         if vectors is not None:
             net.begin_with(vectors)
         return RankAETask(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], device_type))
