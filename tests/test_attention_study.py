@@ -9,7 +9,7 @@ from planted import planted_dataset, planted_texts
 torch = pytest.importorskip("torch", reason="AttentionXML needs torch")
 
 from bench import attention_speed, attention_study  # noqa: E402
-from longtail.data import Parts, write_dataset  # noqa: E402
+from longtail.data import Splits, write_dataset  # noqa: E402
 from longtail.runtime.parallel import set_threads  # noqa: E402
 
 SMALL = {"word_dim": 8, "hidden": 8, "head": 8, "epochs": 2, "batch_size": 32}
@@ -19,7 +19,7 @@ GIVEN = [part for name in SMALL for part in ("--set", f"{name}={SMALL[name]}")]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    write_dataset(Parts(planted_texts(120), planted_texts(40, seed=1)), folder / "planted")
+    write_dataset(Splits(planted_texts(120), planted_texts(40, seed=1)), folder / "planted")
     return folder / "planted"
 
 

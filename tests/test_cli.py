@@ -637,10 +637,10 @@ def test_verify_whole_and_damaged(files, tmp_path):
 
 
 def test_demo_trains_measures_and_shows_documents(monkeypatch, tmp_path):
-    from longtail.data import Parts, debian
+    from longtail.data import Splits, debian
 
     whole = debian.load_debian()
-    few = Parts(whole.train.take(np.arange(500)), whole.test.take(np.arange(60)))
+    few = Splits(whole.train.take(np.arange(500)), whole.test.take(np.arange(60)))
     monkeypatch.setattr(debian, "load_debian", lambda: few)
     monkeypatch.chdir(tmp_path)
     for _ in range(2):  # the second time it replaces its own model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from longtail.data import Dataset, Parts, as_dataset
+from longtail.data import Dataset, Splits, as_dataset
 from longtail.errors import DataError
 
 TEXTS = ["pale ale", "red wine", ""]
@@ -97,8 +97,8 @@ def test_what_cannot_be_used_says_why(data, labels, message):
 
 def test_parts_and_labels_of_a_dataset_are_mistakes():
     data = as_dataset(TEXTS, [["a"], [], []])
-    with pytest.raises(DataError, match=r"give one of them: parts\.train or parts\.test"):
-        as_dataset(Parts(data, None))
+    with pytest.raises(DataError, match=r"give one of them: splits\.train or splits\.test"):
+        as_dataset(Splits(data, None))
     with pytest.raises(DataError, match="a Dataset has its labels already"):
         as_dataset(data, [["a"], [], []])
     assert isinstance(data, Dataset)

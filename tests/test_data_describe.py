@@ -75,7 +75,7 @@ def test_texts_by_hand():
     test = make_texts(["pale ale", "black tea", "mead"], [["beer"], ["tea", "black"], []])
     found = describe((train, test))
 
-    assert found.kind == "texts"
+    assert found.document_type == "texts"
     assert found.n_features is None
     assert found.n_labels == 5
     assert found.train.n_documents == 5
@@ -110,7 +110,8 @@ def test_problems_are_plain_sentences():
         "such documents can only get the most frequent labels.",
         "1 training document (20.0 %) has no labels: such documents teach nothing.",
         "1 training document (20.0 %) repeats an earlier one.",
-        "1 test document (50.0 %) stands in the training part as well: results will look too good.",
+        "1 test document (50.0 %) stands in the training split as well: "
+        "results will look too good.",
         "1 test label is never seen in training (50.0 % of the test pairs): "
         "no model can predict them.",
         "1 label is on no document at all.",
@@ -135,7 +136,7 @@ def test_rows_by_hand():
     train = make_rows([[1, 0, 2], [0, 0, 0], [1, 0, 2], [2, 0, 1]], [["x"], ["x"], ["y"], ["y"]])
     test = make_rows([[0, 0, 0], [2, 0, 1], [0, 2, 1]], [["x"], [], ["y"]])
     found = describe((train, test))
-    assert found.kind == "features"
+    assert found.document_type == "features"
     assert found.n_features == 3
     assert found.train.n_empty == 1
     assert found.train.n_duplicates == 1
@@ -149,7 +150,7 @@ def test_rows_by_hand():
 def test_empty_training_part_is_a_problem():
     found = describe((make_texts([], []), None))
     assert found.train.labels_per_document == Spread(0.0, 0.0, 0)
-    assert found.problems == ["The training part holds no documents."]
+    assert found.problems == ["The training split holds no documents."]
 
 
 def test_as_dict_goes_through_json():

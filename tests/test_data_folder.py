@@ -118,11 +118,11 @@ def test_small_sets_of_the_repository(tmp_path):
         ({"train.txt": "Notes.\n"}, "{}/train.txt: the format is not recognized; " + KNOWN),
         ({"train.txt": ""}, "{}/train.txt: the file is empty"),
         ({"train.jsonl": JSON_LINE, "test.jsonl": ""}, "{}/test.jsonl: the file is empty"),
-        ({"test.jsonl": JSON_LINE}, "{}: has a test part but no training part; "
+        ({"test.jsonl": JSON_LINE}, "{}: has a test split but no training split; "
          "to use test.jsonl alone, give its path"),
         ({"train.a": JSON_LINE, "train.b": JSON_LINE}, "{}: both train.a and train.b could be the "
-         "training part; move one of them away, or give the path of a file"),
-        ({"train.a": JSON_LINE, "test.b": "1 1 1\n0 0:1\n"}, "{}: one part holds feature rows and "
+         "training split; move one of them away, or give the path of a file"),
+        ({"train.a": JSON_LINE, "test.b": "1 1 1\n0 0:1\n"}, "{}: one split holds feature rows and "
          "the other texts (train.a is JSON lines, test.b is sparse rows)"),
         ({"train.jsonl": JSON_LINE, "filter_labels_train.txt": "0 0\n"},
          "{}/filter_labels_train.txt: names labels by id, but nothing says which id is which "

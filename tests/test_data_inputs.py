@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longtail.data import inputs, read_documents
+from longtail.data import formats, read_documents
 from longtail.errors import DataError
 
 
@@ -49,7 +49,7 @@ def test_rows_from_a_stream(content):
 
 
 def test_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "BATCH", 2)
+    monkeypatch.setattr(formats, "BATCH", 2)
     monkeypatch.setattr("longtail.data.source.BLOCK", 16)
     monkeypatch.setattr("longtail.data.source.HEAD", 8)
     batches = list(read_documents(io.BytesIO(b"a\nb\nc\nd\n")))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_data_documents import pairs
 
-from longtail.data import Dataset, Parts, as_dataset, convert, load, write_dataset
+from longtail.data import Dataset, Splits, as_dataset, convert, load, write_dataset
 from longtail.errors import DataError
 
 TEXTS = ['pale "ale", k\u00f6lsch', "", "tab\there; and | more", "[not json]"]
@@ -85,7 +85,7 @@ def test_a_folder_of_texts_keeps_all_labels_in_order(tmp_path, texts, format):
     data = texts.align(names)
     exclude = sp.csr_matrix(([1.0], ([2], [0])), shape=data.Y.shape)
     test = Dataset(data.Y, names, texts=data.texts, exclude=exclude)
-    write_dataset(Parts(data, test), tmp_path / "out", format)
+    write_dataset(Splits(data, test), tmp_path / "out", format)
     back = load(tmp_path / "out")
     assert back.train.label_names == names
     assert pairs(back.train) == pairs(back.test) == pairs(data)
@@ -95,7 +95,7 @@ def test_a_folder_of_texts_keeps_all_labels_in_order(tmp_path, texts, format):
 
 def test_a_folder_of_rows(tmp_path, rows):
     named = Dataset(rows.Y, [f"label {i}" for i in range(8)], X=rows.X)
-    write_dataset(Parts(named, named), tmp_path / "data-1.2")
+    write_dataset(Splits(named, named), tmp_path / "data-1.2")
     assert sorted(file.name for file in (tmp_path / "data-1.2").iterdir()) == [
         "label_names.txt",
         "test.txt",
@@ -130,8 +130,8 @@ def test_what_cannot_be_written(tmp_path, texts, rows):
         f"{tmp_path / 'x.csv'}: the data holds feature rows, and a .csv file holds texts; "
         "write a .txt file or a folder instead"
     )
-    assert message_of(Parts(texts, texts), tmp_path / "x.csv") == (
-        f"{tmp_path / 'x.csv'}: the data has a training and a test part, and a file holds only "
+    assert message_of(Splits(texts, texts), tmp_path / "x.csv") == (
+        f"{tmp_path / 'x.csv'}: the data has a training and a test split, and a file holds only "
         "one; give a folder, or convert one file at a time"
     )
     assert message_of(texts, tmp_path / "no" / "x.csv") == (

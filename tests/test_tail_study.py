@@ -7,7 +7,7 @@ from planted import planted_dataset
 
 from bench.tail_study import HEADINGS, draw, group_documents, main
 from longtail import Dataset
-from longtail.data import Parts, write_dataset
+from longtail.data import Splits, write_dataset
 from longtail.runtime.parallel import set_threads
 
 
@@ -45,7 +45,7 @@ def test_the_tail_can_be_given_by_a_number_of_documents(parts) -> None:
 
 
 def test_every_model_gets_a_row_for_each_group(tmp_path, capsys) -> None:
-    parts = Parts(planted_dataset(), planted_dataset(n=80, seed=1))
+    parts = Splits(planted_dataset(), planted_dataset(n=80, seed=1))
     write_dataset(parts, tmp_path / "data")
     command = [str(tmp_path / "data"), "--models", "linear", "--at-most", "50", "--threads", "1"]
     main([*command, "--set", "linear.trees=1", "--json", str(tmp_path / "rows.json")])

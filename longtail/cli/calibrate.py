@@ -13,7 +13,7 @@ from longtail.errors import DataError, ParameterError
 def calibrate(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="Documents it was not trained on; test part.")
+        Path, typer.Argument(metavar="DATA", help="Documents it was not trained on; test split.")
     ],
     method: Annotated[
         Literal["isotonic", "logistic"], typer.Option(help="logistic suits very few documents.")
@@ -29,8 +29,8 @@ def calibrate(
     """Make probabilities of a saved model's scores.
 
     `longtail train` does so by itself; this is for models trained with --valid 0, and for documents
-    that differ from those of training. Takes the test part of DATA, or all of it if it has only one
-    part: documents that the model was not trained on, a few hundred or more. Measure it afterwards
+    that differ from those of training. Takes the test split of DATA, or all of it if there is no
+    other: documents that the model was not trained on, a few hundred or more. Measure it afterwards
     on others still. DIR is replaced as a whole at the end.
     """
     from longtail.data import load

@@ -51,12 +51,12 @@ def convert(
     """Write a data set in another format.
 
     The name of OUT says which: x.jsonl, x.csv, x.tsv, x.parquet, x.txt (fastText for texts, sparse
-    rows for features), each but Parquet also with .gz, or a folder for training and test part.
+    rows for features), each but Parquet also with .gz, or a folder for training and test split.
     """
     from longtail.cli.show import show
     from longtail.data.writer import convert
 
     with if_interrupted(f"{out} was not written."):
-        parts = convert(data, out)
-    n_documents = sum(len(part) for part in parts if part is not None)
-    show(f"{n_documents:,} documents with {parts.train.n_labels:,} labels are in {out}")
+        splits = convert(data, out)
+    n_documents = sum(len(split) for split in splits if split is not None)
+    show(f"{n_documents:,} documents with {splits.train.n_labels:,} labels are in {out}")

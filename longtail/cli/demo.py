@@ -32,7 +32,7 @@ def demo(
     check_writable(out, overwrite=True)
     train, test = load_debian()
     if test is None:
-        raise DataError("the bundled data set has lost its test part; install longtail again")
+        raise DataError("the bundled data set has lost its test split; install longtail again")
     show(
         f"Debian package descriptions: {len(train):,} documents to train on, {len(test):,} to "
         f"test on, {train.n_labels:,} labels."

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A file or folder; its test part.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A file or folder; its test split.")],
     propensity: Annotated[
         str,
         typer.Option(
@@ -45,7 +45,7 @@ def evaluate(
     """Measure how good a saved model is.
 
     Shows P, nDCG, PSP, PSnDCG and recall at 1, 3 and 5, in percent, and how well frequent and rare
-    labels are found. Takes the test part of DATA, or all of it if it has only one part. Of a model
+    labels are found. Takes the test split of DATA, or all of it if there is no other. Of a model
     with probabilities, also shows how far these are from the truth (the expected calibration error)
     and precision, recall and F1 of the labels above a threshold, `auto` unless given.
     """

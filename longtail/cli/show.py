@@ -13,7 +13,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
-    from longtail.data.describe import Description, PartDescription
+    from longtail.data.describe import Description, SplitDescription
     from longtail.evaluation.explanation import Neighbour, Term, Vote
     from longtail.evaluation.metrics import Band
     from longtail.models.base import Model
@@ -103,7 +103,7 @@ def description_blocks(found: "Description") -> list[Table | str]:
     """Show a data set: its splits side by side, its frequency bands, its problems."""
     splits = [found.train] if found.test is None else [found.train, found.test]
     width = "" if found.n_features is None else f", {found.n_features:,} features"
-    title = f"{found.n_labels:,} labels, documents as {found.kind}{width}"
+    title = f"{found.n_labels:,} labels, documents as {found.document_type}{width}"
     names = ["documents"] if found.test is None else ["training", "test"]
     table = _table(title, "", *names, right_from=1)
     for row in zip(*(_split_rows(split) for split in splits), strict=True):
@@ -117,7 +117,7 @@ def description_blocks(found: "Description") -> list[Table | str]:
     return [table, bands, *(["Problems:", *problems] if problems else ["No problems."])]
 
 
-def _split_rows(split: "PartDescription") -> list[tuple[str, str]]:
+def _split_rows(split: "SplitDescription") -> list[tuple[str, str]]:
     labels, documents = split.labels_per_document, split.documents_per_label
     return [
         ("documents", f"{split.n_documents:,}"),

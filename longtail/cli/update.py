@@ -20,7 +20,7 @@ SHOWN = 3  # new labels that are named
 def update(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
     data: Annotated[
-        Path, typer.Argument(metavar="NEWDATA", help="A file or folder; its training part.")
+        Path, typer.Argument(metavar="NEWDATA", help="A file or folder; its training split.")
     ],
     train: Annotated[
         bool, typer.Option("--train", help="Also go on with training, on old and new documents.")

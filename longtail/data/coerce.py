@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.data.dataset import Dataset, Parts, build_label_matrix
+from longtail.data.dataset import Dataset, Splits, build_label_matrix
 from longtail.errors import DataError
 
 
@@ -34,8 +34,10 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
 
 def as_documents(data: Any) -> list[str] | sp.csr_matrix:
     """Return the texts or the checked feature rows of what `as_dataset` takes."""
-    if isinstance(data, Parts):
-        raise DataError("this is a pair of parts; give one of them: parts.train or parts.test")
+    if isinstance(data, Splits):
+        raise DataError(
+            "these are the splits of a data set; give one of them: splits.train or splits.test"
+        )
     if isinstance(data, Dataset):
         data = data.texts if data.X is None else data.X
     if sp.issparse(data) or (isinstance(data, np.ndarray) and data.dtype.kind in "fiub"):

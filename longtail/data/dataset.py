@@ -32,13 +32,13 @@ class Dataset:
     exclude: sp.csr_matrix | None = None
 
     def __post_init__(self) -> None:
-        """Check that the parts agree in length."""
+        """Check that all agree in length."""
         if (self.X is None) == (self.texts is None):
             raise DataError("a Dataset needs either feature rows X or texts, and not both")
-        kind = "texts" if self.X is None else "rows of X"
+        documents = "texts" if self.X is None else "rows of X"
         if self.n_documents != self.Y.shape[0]:
             raise DataError(
-                f"{self.n_documents} {kind} but {self.Y.shape[0]} rows of labels Y; "
+                f"{self.n_documents} {documents} but {self.Y.shape[0]} rows of labels Y; "
                 "both must have one row for each document"
             )
         if len(self.label_names) != self.n_labels:
@@ -78,7 +78,7 @@ class Dataset:
         )
 
     def split(self, fraction: float, seed: int = 0) -> tuple["Dataset", "Dataset"]:
-        """Return two parts, the second with `fraction` of the documents drawn at random."""
+        """Return two datasets, the second with `fraction` of the documents drawn at random."""
         order = np.random.default_rng(seed).permutation(self.n_documents)
         n_second = min(max(round(self.n_documents * fraction), 1), self.n_documents - 1)
         return self.take(np.sort(order[n_second:])), self.take(np.sort(order[:n_second]))
@@ -102,8 +102,8 @@ class Dataset:
         )
 
 
-class Parts(NamedTuple):
-    """A data set as it was found: its training part, and its test part where there is one."""
+class Splits(NamedTuple):
+    """A data set as it was found: its training split, and its test split where there is one."""
 
     train: Dataset
     test: Dataset | None

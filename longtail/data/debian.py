@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail.data.dataset import Dataset, Parts, build_label_matrix
+from longtail.data.dataset import Dataset, Splits, build_label_matrix
 
 PATH = Path(__file__).with_name("debian.jsonl.gz")
 
 
-def load_debian() -> Parts:
-    """Return the training and the test part, which share no source package and no text."""
+def load_debian() -> Splits:
+    """Return the training and the test split, which share no source package and no text."""
     with gzip.open(PATH, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     Y, label_names = build_label_matrix(row["labels"] for row in rows)
     data = Dataset(Y, label_names, texts=[row["text"] for row in rows])
     is_test = np.array([row["part"] == "test" for row in rows])
-    return Parts(data.take(np.flatnonzero(~is_test)), data.take(np.flatnonzero(is_test)))
+    return Splits(data.take(np.flatnonzero(~is_test)), data.take(np.flatnonzero(is_test)))

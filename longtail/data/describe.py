@@ -51,8 +51,8 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class PartDescription:
-    """One part of a data set, training or test.
+class SplitDescription:
+    """One split of a data set, training or test.
 
     Attributes:
         n_documents: the number of documents.
@@ -80,23 +80,23 @@ class Description:
     """A data set in numbers, with what seems wrong with it in plain sentences.
 
     Attributes:
-        kind: "texts" or "features".
-        n_labels: all labels of both parts, with those that no document carries.
+        document_type: "texts" or "features".
+        n_labels: all labels of both splits, with those that no document carries.
         n_features: the number of columns, or None for texts.
-        train: the training part.
-        test: the test part, or None.
+        train: the training split.
+        test: the test split, or None.
         bands: head, torso and tail of the training labels.
         n_unseen_labels: labels that test documents carry and no training document does.
         n_unseen_pairs: how often test documents carry such labels.
-        n_in_both: test documents that also stand in the training part.
+        n_in_both: test documents that also stand in the training split.
         problems: one sentence for each thing that may surprise.
     """
 
-    kind: str
+    document_type: str
     n_labels: int
     n_features: int | None
-    train: PartDescription
-    test: PartDescription | None
+    train: SplitDescription
+    test: SplitDescription | None
     bands: list[LabelBand]
     n_unseen_labels: int
     n_unseen_pairs: int
@@ -108,20 +108,20 @@ class Description:
         return asdict(self)
 
 
-def describe(parts: tuple[Dataset, Dataset | None]) -> Description:
+def describe(splits: tuple[Dataset, Dataset | None]) -> Description:
     """Count what `(train, test)` hold and look for what may surprise."""
-    train, test = parts
+    train, test = splits
     test = None if test is None else test.align(train.label_names)
     train_hashes = _hash_documents(train)
     test_hashes = None if test is None else _hash_documents(test)
     label_counts = train.count_labels()
     unseen = _unseen_pairs(label_counts, test)
     draft = Description(
-        kind="features" if train.texts is None else "texts",
+        document_type="features" if train.texts is None else "texts",
         n_labels=train.n_labels if test is None else max(train.n_labels, test.n_labels),
         n_features=None if train.X is None else int(train.X.shape[1]),
-        train=_describe_part(train, train_hashes),
-        test=None if test is None or test_hashes is None else _describe_part(test, test_hashes),
+        train=_describe_split(train, train_hashes),
+        test=None if test is None or test_hashes is None else _describe_split(test, test_hashes),
         bands=_label_bands(label_counts),
         n_unseen_labels=int(np.count_nonzero(unseen)),
         n_unseen_pairs=int(unseen.sum()),
@@ -167,11 +167,11 @@ def _unseen_pairs(label_counts: NDArray[np.int64], test: Dataset | None) -> NDAr
     return counts
 
 
-def _describe_part(data: Dataset, hashes: NDArray[np.uint64]) -> PartDescription:
+def _describe_split(data: Dataset, hashes: NDArray[np.uint64]) -> SplitDescription:
     labels_per_document = np.diff(data.Y.indptr).astype(np.int64)
     label_counts = data.count_labels()
     filled = hashes[hashes != 0]
-    return PartDescription(
+    return SplitDescription(
         n_documents=data.n_documents,
         n_pairs=int(data.Y.nnz),
         n_labels_used=int(np.count_nonzero(label_counts)),
@@ -231,10 +231,10 @@ def _scramble(columns: NDArray[Any], values: NDArray[Any]) -> NDArray[np.uint64]
 
 
 def _find_problems(found: Description) -> list[str]:
-    """Return a sentence for everything that may surprise, the training part first."""
-    problems = _part_problems(found.train, "training", found.kind)
+    """Return a sentence for everything that may surprise, the training split first."""
+    problems = _split_problems(found.train, "training", found.document_type)
     if found.test is not None:
-        problems += _part_problems(found.test, "test", found.kind)
+        problems += _split_problems(found.test, "test", found.document_type)
         problems += _overlap_problems(found, found.test)
     unused = found.n_labels - found.train.n_labels_used - found.n_unseen_labels
     if unused > 0:
@@ -242,29 +242,29 @@ def _find_problems(found: Description) -> list[str]:
     return problems
 
 
-def _part_problems(part: PartDescription, name: str, kind: str) -> list[str]:
-    if not part.n_documents:
-        return [f"The {name} part holds no documents."]
+def _split_problems(split: SplitDescription, name: str, document_type: str) -> list[str]:
+    if not split.n_documents:
+        return [f"The {name} split holds no documents."]
     problems = []
-    if part.n_empty:
-        lacks = "no text" if kind == "texts" else "no features"
-        who = _share(part.n_empty, part.n_documents, name, "has", "have")
+    if split.n_empty:
+        lacks = "no text" if document_type == "texts" else "no features"
+        who = _share(split.n_empty, split.n_documents, name, "has", "have")
         problems.append(f"{who} {lacks}: such documents can only get the most frequent labels.")
-    if part.n_without_labels:
-        who = _share(part.n_without_labels, part.n_documents, name, "has", "have")
+    if split.n_without_labels:
+        who = _share(split.n_without_labels, split.n_documents, name, "has", "have")
         effect = "teach nothing" if name == "training" else "score 0 in every metric"
         problems.append(f"{who} no labels: such documents {effect}.")
-    if part.n_duplicates:
-        who = _share(part.n_duplicates, part.n_documents, name, "repeats", "repeat")
+    if split.n_duplicates:
+        who = _share(split.n_duplicates, split.n_documents, name, "repeats", "repeat")
         problems.append(f"{who} an earlier one.")
     return problems
 
 
-def _overlap_problems(found: Description, test: PartDescription) -> list[str]:
+def _overlap_problems(found: Description, test: SplitDescription) -> list[str]:
     problems = []
     if found.n_in_both:
         who = _share(found.n_in_both, test.n_documents, "test", "stands", "stand")
-        problems.append(f"{who} in the training part as well: results will look too good.")
+        problems.append(f"{who} in the training split as well: results will look too good.")
     if found.n_unseen_labels:
         who = _count(found.n_unseen_labels, "test label is", "test labels are")
         share = 100 * found.n_unseen_pairs / test.n_pairs
@@ -279,6 +279,6 @@ def _count(n: int, one: str, many: str) -> str:
     return f"{n:,} {one if n == 1 else many}"
 
 
-def _share(n: int, total: int, part: str, one: str, many: str) -> str:
+def _share(n: int, total: int, split: str, one: str, many: str) -> str:
     noun, verb = ("document", one) if n == 1 else ("documents", many)
-    return f"{n:,} {part} {noun} ({100 * n / total:.1f} %) {verb}"
+    return f"{n:,} {split} {noun} ({100 * n / total:.1f} %) {verb}"

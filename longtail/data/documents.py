@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longtail.data.json_line import kind_of, parse_object
 from longtail.data.labels import LabelRows, LabelSpace
-from longtail.data.source import Source
+from longtail.data.source import Source, name_json_type, parse_object
 from longtail.errors import DataError
 
 TEXT_FIELD = "text"
@@ -38,7 +37,7 @@ NumberedLines = Iterable[tuple[int, str]]
 
 
 @dataclass
-class TextPart:
+class TextFile:
     """The documents of one file."""
 
     path: Path
@@ -90,29 +89,29 @@ def plain_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterat
         yield number, line, None
 
 
-def collect(documents: Iterable[Document], path: Path, space: LabelSpace) -> TextPart:
+def collect(documents: Iterable[Document], path: Path, space: LabelSpace) -> TextFile:
     """Gather the documents of a file whose labels are lists."""
-    part = TextPart(path, [], LabelRows(space.numbering))
+    file = TextFile(path, [], LabelRows(space.numbering))
     for line, text, labels in documents:
-        part.texts.append(text)
+        file.texts.append(text)
         try:
-            part.labels.add(labels or ())
+            file.labels.add(labels or ())
         except TypeError:
             raise _label_error(labels, path, line) from None
-    return part
+    return file
 
 
-def collect_cells(documents: Iterable[Document], path: Path, space: LabelSpace) -> TextPart:
+def collect_cells(documents: Iterable[Document], path: Path, space: LabelSpace) -> TextFile:
     """Gather the documents of a file whose labels may be cells, to be split when all are read."""
     texts: list[str] = []
     cells: list[str | list[Any]] = []
     for _, text, labels in documents:
         texts.append(text)
         cells.append(labels or "")
-    return TextPart(path, texts, space.split_cells(cells))
+    return TextFile(path, texts, space.split_cells(cells))
 
 
-def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextPart:
+def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextFile:
     """Read a file of texts and a file of labels, line by line the same documents.
 
     The labels of a line are split as LabelSpace says.
@@ -125,7 +124,7 @@ def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextPart:
             f"{labels.path}; line n of both must be the same document",
             path=texts.path,
         )
-    return TextPart(texts.path, lines, space.split_cells(cells))
+    return TextFile(texts.path, lines, space.split_cells(cells))
 
 
 def _join_text(document: dict[str, Any], path: Path, line: int) -> str:
@@ -141,7 +140,7 @@ def _join_text(document: dict[str, Any], path: Path, line: int) -> str:
     for name, value in zip(fields, parts, strict=True):
         if not isinstance(value, str | None):
             raise DataError(
-                f'"{name}" must be a string; got {kind_of(value)}', path=path, line=line
+                f'"{name}" must be a string; got {name_json_type(value)}', path=path, line=line
             )
     return " ".join(filter(None, parts))
 
@@ -158,7 +157,7 @@ def _other_labels(document: dict[str, Any], path: Path, line: int) -> list[Any]:
     labels = document[name]
     if not isinstance(labels, list | None):
         raise DataError(
-            f'"{name}" must be a list such as ["beer", "wine"]; got {kind_of(labels)}',
+            f'"{name}" must be a list such as ["beer", "wine"]; got {name_json_type(labels)}',
             path=path,
             line=line,
         )
@@ -168,7 +167,7 @@ def _other_labels(document: dict[str, Any], path: Path, line: int) -> list[Any]:
 def _label_error(labels: Any, path: Path, line: int) -> DataError:
     """Say which label cannot be one."""
     wrong = [label for label in labels if type(label) not in (str, int)]
-    got = kind_of(wrong[0]) if wrong else "an empty string"
+    got = name_json_type(wrong[0]) if wrong else "an empty string"
     return DataError(f"a label must be a string; got {got}", path=path, line=line)
 
 

@@ -1,4 +1,4 @@
-r"""Data sets on disk: a file, or a folder with a training part and perhaps a test part.
+r"""Data sets on disk: a file, or a folder with a training split and perhaps a test split.
 
 A folder is looked at in this order:
 
@@ -24,8 +24,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.data.dataset import Dataset, Parts
-from longtail.data.documents import TextPart, read_parallel
+from longtail.data.dataset import Dataset, Splits
+from longtail.data.documents import TextFile, read_parallel
 from longtail.data.formats import Format, read_texts, recognize, refuse_plain
 from longtail.data.labels import LabelSpace, find_label_names, order_labels
 from longtail.data.source import Source
@@ -45,11 +45,11 @@ _TEXTS = re.compile(r"(?P<before>.*[_.-])texts?(?P<after>\.txt(\.gz)?)?")
 _MATRIX = re.compile(r"(?P<role>trn|tst)_X_Xf\.txt(\.gz)?")
 
 
-def load(path: str | Path, *, split: int = 0) -> Parts:
+def load(path: str | Path, *, split: int = 0) -> Splits:
     """Read a data set from a file or a folder; its format is recognized.
 
-    A single file is the training part, and there is no test part. `split` chooses one of the ten
-    splits of the repository's small sets.
+    A single file is the training split, and there is no test split. `split` chooses one of the ten
+    divisions of the repository's small sets.
     """
     path = Path(path)
     if not path.exists():
@@ -61,49 +61,49 @@ def load(path: str | Path, *, split: int = 0) -> Parts:
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from None
     for read in (_load_small_set, _load_matrices, _load_parallel):
-        parts = read(path, files, split)
-        if parts is not None:
-            return _add_filters(path, parts)
+        splits = read(path, files, split)
+        if splits is not None:
+            return _add_filters(path, splits)
     return _add_filters(path, _load_roles(path, files))
 
 
-def _load_file(path: Path) -> Parts:
+def _load_file(path: Path) -> Splits:
     """Read a single file, or the pair of files of which it is one."""
     folder = path.parent
     if match := _TEXTS.fullmatch(path.name):
         labels = _find(folder, f"{match['before']}labels{(match['after'] or '')}")
         if labels is not None:
-            return _text_parts(folder, [path], lambda file, space: _pair(file, labels, space))
+            return _text_splits(folder, [path], lambda file, space: _pair(file, labels, space))
     if match := _MATRIX.fullmatch(path.name):
-        return _row_parts(folder, [_read_matrices(path)])
+        return _row_splits(folder, [_read_matrices(path)])
     return _read_files(folder, [path])
 
 
-def _load_small_set(folder: Path, files: list[Path], split: int) -> Parts | None:
+def _load_small_set(folder: Path, files: list[Path], split: int) -> Splits | None:
     """Read `*_data.txt` and take the rows that the split files name."""
     data = [file for file in files if re.fullmatch(r".*_data\.txt(\.gz)?", file.name)]
     if len(data) != 1:
         return None
     stem = re.sub(r"_data\.txt(\.gz)?$", "", data[0].name)
-    train, test = (_find(folder, f"{stem}_{part}Split.txt") for part in ("tr", "tst"))
+    train, test = (_find(folder, f"{stem}_{name}Split.txt") for name in ("tr", "tst"))
     if train is None:
         return None
     whole = _read_files(folder, data).train
     n = whole.n_documents
-    return Parts(
+    return Splits(
         whole.take(_read_split(train, split, n)),
         None if test is None else whole.take(_read_split(test, split, n)),
     )
 
 
-def _load_matrices(folder: Path, files: list[Path], _: int) -> Parts | None:
-    train, test = (_find(folder, f"{part}_X_Xf.txt") for part in ("trn", "tst"))
+def _load_matrices(folder: Path, files: list[Path], _: int) -> Splits | None:
+    train, test = (_find(folder, f"{name}_X_Xf.txt") for name in ("trn", "tst"))
     if train is None or _find(folder, "trn.json") is not None:
         return None
-    return _row_parts(folder, [_read_matrices(path) for path in (train, test) if path is not None])
+    return _row_splits(folder, [_read_matrices(path) for path in (train, test) if path is not None])
 
 
-def _load_parallel(folder: Path, files: list[Path], _: int) -> Parts | None:
+def _load_parallel(folder: Path, files: list[Path], _: int) -> Splits | None:
     pairs: dict[str, tuple[Path, Path]] = {}
     for file in files:
         match = _TEXTS.fullmatch(file.name)
@@ -119,19 +119,19 @@ def _load_parallel(folder: Path, files: list[Path], _: int) -> Parts | None:
         return None
     found = [pairs[role] for role in ("train", "test") if role in pairs]
     labels_of = dict(found)
-    return _text_parts(
+    return _text_splits(
         folder, list(labels_of), lambda file, space: _pair(file, labels_of[file], space)
     )
 
 
-def _load_roles(folder: Path, files: list[Path]) -> Parts:
-    """Read the files that their names make the training and the test part."""
+def _load_roles(folder: Path, files: list[Path]) -> Splits:
+    """Read the files that their names make the training and the test split."""
     candidates = [file for file in files if not _BESIDE.fullmatch(file.name)]
     train = _choose([file for file in candidates if _role(file) == "train"], "training")
     test = _choose([file for file in candidates if _role(file) == "test"], "test")
     if train is None and test is not None:
         raise DataError(
-            f"has a test part but no training part; to use {test.name} alone, give its path",
+            f"has a test split but no training split; to use {test.name} alone, give its path",
             path=folder,
         )
     if train is None:
@@ -146,13 +146,13 @@ def _load_roles(folder: Path, files: list[Path]) -> Parts:
     return _read_files(folder, [train] if test is None else [train, test])
 
 
-def _choose(files: list[Path], part: str) -> Path | None:
+def _choose(files: list[Path], split: str) -> Path | None:
     """Return the one file that can be read, or raise an error that says why there is none."""
     faults = {file: _fault(file) for file in files}
     readable = [file for file, fault in faults.items() if fault is None]
     if len(readable) > 1:
         raise DataError(
-            f"both {readable[0].name} and {readable[1].name} could be the {part} part; "
+            f"both {readable[0].name} and {readable[1].name} could be the {split} split; "
             "move one of them away, or give the path of a file",
             path=readable[0].parent,
         )
@@ -163,11 +163,11 @@ def _choose(files: list[Path], part: str) -> Path | None:
 
 
 def _fault(file: Path) -> DataError | None:
-    """Return why a file cannot be a part of a data set."""
+    """Return why a file cannot be a split of a data set."""
     try:
         with Source(file) as source:
-            kind = recognize(source)
-            return refuse_plain(source) if kind in (Format.PLAIN, Format.MATRIX) else None
+            unusable = recognize(source) in (Format.PLAIN, Format.MATRIX)
+            return refuse_plain(source) if unusable else None
     except DataError as error:
         return error
 
@@ -183,32 +183,32 @@ def _find(folder: Path, name: str) -> Path | None:
     return next((p for p in (folder / plain, folder / f"{plain}.gz") if p.is_file()), None)
 
 
-def _read_files(folder: Path, paths: list[Path]) -> Parts:
+def _read_files(folder: Path, paths: list[Path]) -> Splits:
     """Read one or two files of any single-file format that share one label space."""
-    kinds = []
+    forms = []
     for path in paths:
         with Source(path) as source:
-            kinds.append(recognize(source))
-            if kinds[-1] is Format.PLAIN:
+            forms.append(recognize(source))
+            if forms[-1] is Format.PLAIN:
                 raise refuse_plain(source)
-            if kinds[-1] is Format.MATRIX:
+            if forms[-1] is Format.MATRIX:
                 raise DataError("rows without labels; a data file starts with 'N D L'", path=path)
-    holds_rows = [kind is Format.SPARSE for kind in kinds]
+    holds_rows = [form is Format.SPARSE for form in forms]
     if any(holds_rows) and not all(holds_rows):
         raise DataError(
-            f"one part holds feature rows and the other texts ({paths[0].name} is {kinds[0]}, "
-            f"{paths[1].name} is {kinds[1]})",
+            f"one split holds feature rows and the other texts ({paths[0].name} is {forms[0]}, "
+            f"{paths[1].name} is {forms[1]})",
             path=folder,
         )
     if holds_rows[0]:
-        return _row_parts(folder, [_read_sparse(path) for path in paths])
-    kind_of = dict(zip(paths, kinds, strict=True))
-    return _text_parts(folder, paths, lambda file, space: _read_texts(file, kind_of[file], space))
+        return _row_splits(folder, [_read_sparse(path) for path in paths])
+    form_of = dict(zip(paths, forms, strict=True))
+    return _text_splits(folder, paths, lambda file, space: _read_texts(file, form_of[file], space))
 
 
-def _read_texts(path: Path, kind: Format, space: LabelSpace) -> TextPart:
+def _read_texts(path: Path, form: Format, space: LabelSpace) -> TextFile:
     with Source(path) as source:
-        return read_texts(source, kind, space)
+        return read_texts(source, form, space)
 
 
 def _read_sparse(path: Path) -> Rows:
@@ -247,19 +247,19 @@ def _read_matrices(path: Path) -> Rows:
     return X, Y
 
 
-def _pair(texts: Path, labels: Path, space: LabelSpace) -> TextPart:
+def _pair(texts: Path, labels: Path, space: LabelSpace) -> TextFile:
     with Source(texts) as text_source, Source(labels) as label_source:
         return read_parallel(text_source, label_source, space)
 
 
-def _row_parts(folder: Path, parts: list[Rows]) -> Parts:
-    """Make the parts as wide as the widest and name their labels."""
-    n_features = max(X.shape[1] for X, _ in parts)
-    n_labels = max(Y.shape[1] for _, Y in parts)
+def _row_splits(folder: Path, splits: list[Rows]) -> Splits:
+    """Make the splits as wide as the widest and name their labels."""
+    n_features = max(X.shape[1] for X, _ in splits)
+    n_labels = max(Y.shape[1] for _, Y in splits)
     named = find_label_names(folder)
     names = named.of_columns(n_labels) if named else [str(i) for i in range(n_labels)]
-    datasets = [Dataset(_widen(Y, n_labels), names, X=_widen(X, n_features)) for X, Y in parts]
-    return Parts(datasets[0], datasets[1] if len(datasets) > 1 else None)
+    datasets = [Dataset(_widen(Y, n_labels), names, X=_widen(X, n_features)) for X, Y in splits]
+    return Splits(datasets[0], datasets[1] if len(datasets) > 1 else None)
 
 
 def _widen(matrix: sp.csr_matrix, n_columns: int) -> sp.csr_matrix:
@@ -267,17 +267,17 @@ def _widen(matrix: sp.csr_matrix, n_columns: int) -> sp.csr_matrix:
     return sp.csr_matrix(arrays, shape=(matrix.shape[0], n_columns))
 
 
-def _text_parts(
-    folder: Path, paths: list[Path], read: Callable[[Path, LabelSpace], TextPart]
-) -> Parts:
+def _text_splits(
+    folder: Path, paths: list[Path], read: Callable[[Path, LabelSpace], TextFile]
+) -> Splits:
     """Read text files into one label space and name its labels."""
     space = LabelSpace()
     found = [read(path, space) for path in paths]
     columns, names = order_labels(space.numbering.names, find_label_names(folder))
     datasets = [
-        Dataset(part.labels.matrix(columns, len(names)), names, texts=part.texts) for part in found
+        Dataset(file.labels.matrix(columns, len(names)), names, texts=file.texts) for file in found
     ]
-    return Parts(datasets[0], datasets[1] if len(datasets) > 1 else None)
+    return Splits(datasets[0], datasets[1] if len(datasets) > 1 else None)
 
 
 def _read_numbers(path: Path, n_columns: int | None, what: str) -> NDArray[np.int64]:
@@ -315,18 +315,18 @@ def _read_split(path: Path, split: int, n_documents: int) -> NDArray[np.int64]:
     return numbers[:, split] - 1
 
 
-def _add_filters(folder: Path, parts: Parts) -> Parts:
+def _add_filters(folder: Path, splits: Splits) -> Splits:
     """Read the pairs that must not be predicted, where the folder has them."""
     train, test = _find(folder, "filter_labels_train.txt"), _find(folder, "filter_labels_test.txt")
-    if (train or test) and parts.train.texts is not None and find_label_names(folder) is None:
+    if (train or test) and splits.train.texts is not None and find_label_names(folder) is None:
         raise DataError(
             "names labels by id, but nothing says which id is which label; "
             "put a label_names.txt beside it",
             path=train or test,
         )
-    return Parts(
-        _with_filter(parts.train, train),
-        None if parts.test is None else _with_filter(parts.test, test),
+    return Splits(
+        _with_filter(splits.train, train),
+        None if splits.test is None else _with_filter(splits.test, test),
     )
 
 

@@ -1,14 +1,18 @@
-"""Which format a file has, told from its first bytes and never from its name."""
+"""Formats of a single file: recognized by the first bytes, never by the name; then read."""
 
 import re
 from collections.abc import Iterator
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, islice
+from pathlib import Path
+from typing import BinaryIO
+
+import scipy.sparse as sp
 
 from longtail.data.documents import (
     FASTTEXT_MARK,
     Document,
-    TextPart,
+    TextFile,
     collect,
     collect_cells,
     fasttext_documents,
@@ -38,6 +42,7 @@ class Format(StrEnum):
     PLAIN = "plain text"
 
 
+BATCH = 8192  # documents
 KNOWN = (
     "known are sparse rows under an 'N D L' header, JSON lines, CSV, TSV, Parquet "
     "and fastText, each plain or gzipped"
@@ -51,25 +56,45 @@ _LINES = {
 }
 
 
+def read_documents(file: str | Path | BinaryIO) -> Iterator[list[str] | sp.csr_matrix]:
+    """Yield batches of documents from a file or a binary stream such as `sys.stdin.buffer`.
+
+    A batch is a list of texts, or rows X from a sparse file (`N D L`) or a matrix file (`N D`).
+    Labels may be absent and are not looked at. What is in no other format is plain text, a document
+    a line, in which an empty line is an empty document. Lines of a stream go out as they come in.
+    """
+    with Source(file) as source:
+        form = recognize(source)
+        if form in (Format.SPARSE, Format.MATRIX):
+            from longtail.data.sparse import row_batches  # compiles its parser on import
+
+            yield from row_batches(source)
+            return
+        for documents in text_batches(source, form, labels=False):
+            texts = (text for _, text, _ in documents)
+            while batch := list(islice(texts, BATCH)):
+                yield batch
+
+
 def text_batches(
-    source: Source, kind: Format, *, labels: bool = True
+    source: Source, form: Format, *, labels: bool = True
 ) -> Iterator[Iterator[Document]]:
     """Yield the documents of a file of texts; without `labels` there need not be any.
 
     Where a document is a line, a batch is what has come so far: whoever writes to us may wait
     for the answer. Other formats are one batch.
     """
-    if kind in _FILES:
-        yield _FILES[kind](source, labels=labels)
+    if form in _FILES:
+        yield _FILES[form](source, labels=labels)
         return
     for first, lines in source.lines():
-        yield _LINES[kind](source.path, enumerate(lines, first), labels=labels)
+        yield _LINES[form](source.path, enumerate(lines, first), labels=labels)
 
 
-def read_texts(source: Source, kind: Format, space: LabelSpace) -> TextPart:
+def read_texts(source: Source, form: Format, space: LabelSpace) -> TextFile:
     """Read a whole file of texts with their labels."""
-    gather = collect_cells if kind in (Format.TABLE, Format.PARQUET) else collect
-    return gather(chain.from_iterable(text_batches(source, kind)), source.path, space)
+    gather = collect_cells if form in (Format.TABLE, Format.PARQUET) else collect
+    return gather(chain.from_iterable(text_batches(source, form)), source.path, space)
 
 
 def recognize(source: Source) -> Format:

@@ -16,8 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.data.json_line import parse_object
-from longtail.data.source import Source
+from longtail.data.source import Source, parse_object
 from longtail.errors import DataError
 
 SEPARATORS = "\t;|,"

@@ -18,8 +18,7 @@ from longtail.data.documents import (
     choose_label_field,
     choose_text_fields,
 )
-from longtail.data.json_line import parse_json
-from longtail.data.source import MAX_LINE, Source
+from longtail.data.source import MAX_LINE, Source, parse_json
 from longtail.errors import DataError
 
 DELIMITERS = "\t,;"
@@ -175,11 +174,11 @@ def _label_cells(batch: Any, name: str, path: Path, first: int) -> list[str | li
 
     column = batch.column(name)
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        kind = column.type.value_type
-        if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        held = column.type.value_type
+        if pa.types.is_integer(held) or pa.types.is_string(held) or pa.types.is_large_string(held):
             return [[x for x in row or [] if x not in (None, "")] for row in column.to_pylist()]
         raise DataError(
-            f"the lists of the column '{name}' must hold strings, not {kind}", path=path
+            f"the lists of the column '{name}' must hold strings, not {held}", path=path
         )
     cells = _strings(batch, name, path)
     return [_parse_cell(cell or "", path, row) for row, cell in enumerate(cells, first)]

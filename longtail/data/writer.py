@@ -8,10 +8,10 @@
 | x.parquet                   | text, list of labels      | -                             |
 | x.txt                       | fastText                  | sparse rows, `N D L` header   |
 
-Each but Parquet also with `.gz`. A file holds one part, so data with a test part needs a folder; a
-folder also keeps the names and order of all labels (`label_names.txt`) and the pairs that must not
-be predicted (`filter_labels_train.txt`, `filter_labels_test.txt`). Everything is written under a
-temporary name first, and nothing that exists is ever replaced.
+Each but Parquet also with `.gz`. A file holds one split, so data with a test split needs a folder.
+A folder also keeps the names and order of all labels (`label_names.txt`) and the pairs that must
+not be predicted (`filter_labels_train.txt`, `filter_labels_test.txt`). Everything is written under
+a temporary name first, and nothing that exists is ever replaced.
 """
 
 import csv
@@ -29,7 +29,7 @@ from typing import TextIO
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.data.dataset import Dataset, Parts
+from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import FASTTEXT_MARK
 from longtail.data.folder import load
 from longtail.errors import DataError, suggest
@@ -38,36 +38,36 @@ _ROWS_AT_ONCE = 4096
 _DOCUMENTS_AT_ONCE = 1 << 16
 
 
-def convert(data: str | Path, out: str | Path) -> Parts:
+def convert(data: str | Path, out: str | Path) -> Splits:
     """Read the data set `data` and write it to `out`, whose name says the format."""
     _check_target(Path(out))
-    parts = load(data)
-    write_dataset(parts, out)
-    return parts
+    splits = load(data)
+    write_dataset(splits, out)
+    return splits
 
 
-def write_dataset(parts: Parts | Dataset, out: str | Path, format: str | None = None) -> None:
+def write_dataset(splits: Splits | Dataset, out: str | Path, format: str | None = None) -> None:
     """Write a data set to `out`, whose name says the format unless `format` does.
 
     `format` is an ending from the table above without its dot, such as "jsonl" or "csv.gz". For a
     folder it is the format of the files in it.
     """
-    parts = parts if isinstance(parts, Parts) else Parts(parts, None)
+    splits = splits if isinstance(splits, Splits) else Splits(splits, None)
     out = Path(out)
     ending = _check_target(out)
-    form = ending or (format or ("jsonl" if parts.train.texts is not None else "txt"))
-    write = _choose_writer(form, parts.train, out)
-    if ending and parts.test is not None:
+    form = ending or (format or ("jsonl" if splits.train.texts is not None else "txt"))
+    write = _choose_writer(form, splits.train, out)
+    if ending and splits.test is not None:
         raise DataError(
-            "the data has a training and a test part, and a file holds only one; "
+            "the data has a training and a test split, and a file holds only one; "
             "give a folder, or convert one file at a time",
             path=out,
         )
     with _whole_or_nothing(out) as temporary:
         if ending:
-            write(parts.train, temporary)
+            write(splits.train, temporary)
         else:
-            _write_folder(parts, temporary, form, write)
+            _write_folder(splits, temporary, form, write)
 
 
 def _check_target(out: Path) -> str:
@@ -119,11 +119,11 @@ def _whole_or_nothing(out: Path) -> Iterator[Path]:
 
 
 def _write_folder(
-    parts: Parts, folder: Path, form: str, write: Callable[[Dataset, Path], None]
+    splits: Splits, folder: Path, form: str, write: Callable[[Dataset, Path], None]
 ) -> None:
     folder.mkdir()
-    _write_names(parts.train, folder / "label_names.txt")
-    for role, data in (("train", parts.train), ("test", parts.test)):
+    _write_names(splits.train, folder / "label_names.txt")
+    for role, data in (("train", splits.train), ("test", splits.test)):
         if data is None:
             continue
         write(data, folder / f"{role}.{form}")

@@ -304,7 +304,7 @@ class Calibration:
             top: the model's own scores; lists longer than what will be asked for are better.
             Y: (n, n_labels) the true labels, in the model's numbering.
             method: "isotonic", or "logistic" for curves of two parameters.
-            counts: of the training part, so that labels of like frequency can share.
+            counts: of the training split, so that labels of like frequency can share.
             reorder: whether labels may change places; None lets unseen documents decide.
         """
         return cls.fit_and_predict(top, Y, method, counts=counts, reorder=reorder)[0]

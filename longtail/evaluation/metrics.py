@@ -11,7 +11,7 @@ Each is the mean over all documents; a document without labels scores 0 and coun
 PSnDCG@k put g(r) = 1/p_r, the inverse propensity, in place of 1, and divide the sum over all
 documents by the same sum for the best possible ranking: T in order of falling 1/p. The propensity
 p_l = 1 / (1 + C·(N_l + B)^(-A)) with C = (log N - 1)(B + 1)^A takes N, the number of training
-documents, and N_l, how many of them carry l, from the training part; labels never seen there have
+documents, and N_l, how many of them carry l, from the training split; labels never seen there have
 N_l = 0. Below three training documents C would be negative; it is then 0, and PSP@k equals the
 sum of hits over the best possible sum.
 
@@ -49,7 +49,7 @@ _DISCOUNT = 1 / np.log2(np.arange(2, _DEPTH + 2))
 
 @dataclass(frozen=True, eq=False)
 class TrainingCounts:
-    """All that the metrics need to know of a training part.
+    """All that the metrics need to know of a training split.
 
     Attributes:
         n_documents: the number of training documents.
