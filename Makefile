@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test check format docs bench clean
+.PHONY: demo test test-all check format docs bench clean
 
 demo: $(READY)            ## train and evaluate on the bundled data set, label a few texts
 	$(BIN)/longtail demo
 
-test: $(READY)            ## the whole test suite
+test: $(READY)            ## the tests but for the slow ones, in under 4 minutes
 	$(BIN)/python -m pytest
+
+test-all: $(READY)        ## all tests, with studies, large presets and long fault tests
+	$(BIN)/python -m pytest -m ""
 
 check: $(READY)           ## style, types and layering
 	$(BIN)/ruff check .
@@ -34,5 +37,5 @@ $(READY): pyproject.toml constraints.txt
 	    --constraint constraints.txt --editable '.[deep,dev,docs]'
 	touch $@
 
-clean:
+clean:                    ## remove what the other targets made
 	rm -rf .venv build dist docs/_build *.egg-info

@@ -28,6 +28,7 @@ def run(study, data, tmp_path, *more):
     return json.loads((tmp_path / "out").read_text())
 
 
+@pytest.mark.slow
 def test_every_part_of_table_4(data, tmp_path, capsys):
     rows = run("components", data, tmp_path, *GIVEN)
     assert [row["model"] for row in rows] == list(attention_study.COMPONENTS)
@@ -130,6 +131,7 @@ def test_speed_of_training_and_prediction(data, capsys):
     assert 0 < found["one text p50 ms"] <= found["one text p99 ms"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_speed_on_made_up_texts_with_a_tree(capsys):
     size = ["--labels", "300", "--documents", "200", "--set", "levels=1", "--set", "branching=16"]

@@ -91,7 +91,7 @@ def test_a_model_that_cannot_explain_itself(tmp_path):
     Linear().fit(planted_texts()).save(tmp_path / "m")
     result = call(tmp_path / "m", "word0")
     assert result.exit_code == 2
-    assert "linear cannot explain itself; models that can: " in result.stderr
+    assert "linear cannot explain its predictions; models that can: " in result.stderr
     assert "rank-ae" in result.stderr
 
 

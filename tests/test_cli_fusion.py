@@ -55,7 +55,7 @@ def test_an_explanation_shows_the_votes(trained, tmp_path):
     assert result.exit_code == 0, result.stderr
     assert "linear" in result.stdout
     assert "1. " in result.stdout
-    assert "The label's place in each member's list" in result.stdout
+    assert "For each member: rank of the label in its list" in result.stdout
     assert "word0" in result.stdout
     assert "<th>knn</th>" in page.read_text()
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -41,54 +42,61 @@ def data(tmp_path):
     return write_texts(tmp_path / "train.jsonl", 200, seed=0)
 
 
-def train_until(step, data, out, *more):
-    command = [sys.executable, "-c", IMPATIENT, str(step), "train", data, "--out", out, *GLAS]
-    return subprocess.run([str(part) for part in [*command, *more]], capture_output=True)
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The folder of a run on the same data that was killed after its seventh step."""
+    folder = tmp_path_factory.mktemp("killed")
+    data = write_texts(folder / "train.jsonl", 200, seed=0)
+    command = [sys.executable, "-c", IMPATIENT, 7, "train", data, "--out", folder / "model", *GLAS]
+    done = subprocess.run([str(part) for part in command], capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    assert not (folder / "model").exists()
+    return folder
+
+
+@pytest.fixture
+def stopped(killed, tmp_path):
+    """What the killed run left behind, for a test of its own to go on with."""
+    return shutil.copytree(killed / "model.run", tmp_path / "model.run")
 
 
 def weights(folder):
     return read_folder(folder).arrays
 
 
-def test_a_run_that_was_killed_goes_on_to_the_same_model(data, tmp_path):
+def test_a_run_that_was_killed_goes_on_to_the_same_model(data, stopped, tmp_path):
     succeed("train", data, "--out", tmp_path / "whole", *GLAS)
-    killed = train_until(7, data, tmp_path / "model")
-    assert killed.returncode == -signal.SIGKILL
-    assert not (tmp_path / "model").exists()
     resumed = succeed("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
     assert "Going on from step 7 of 64" in resumed.stderr
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "model")
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-    assert not list((tmp_path / "model.run").glob("*/step-*"))
-    with (tmp_path / "model.run" / "training" / "log.csv").open() as file:
+    assert not list(stopped.glob("*/step-*"))
+    with (stopped / "training" / "log.csv").open() as file:
         assert [row["step"] for row in csv.DictReader(file)][-1] == "64"
 
 
-def test_checkpoints_are_not_thrown_away_by_forgetting_resume(data, tmp_path):
-    train_until(3, data, tmp_path / "model")
+def test_checkpoints_are_not_thrown_away_by_forgetting_resume(data, stopped, tmp_path):
     line = fail("train", data, "--out", tmp_path / "model", *GLAS)
     assert line == (
-        f"Error: {tmp_path / 'model.run'} holds checkpoints of a run that was stopped; add "
+        f"Error: {stopped} holds checkpoints of a run that was stopped; add "
         "--resume to go on with it, or --overwrite to begin again"
     )
     succeed("train", data, "--out", tmp_path / "model", "--overwrite", *GLAS)
 
 
-def test_resuming_with_other_data_or_parameters_says_what_differs(data, tmp_path):
-    train_until(3, data, tmp_path / "model")
+def test_resuming_with_other_data_or_parameters_says_what_differs(data, stopped, tmp_path):
     line = fail("train", data, "--out", tmp_path / "model", "--resume", *GLAS, "--set", "keep=0.5")
     assert "belongs to another run: keep was 0.9, is 0.5; set these back" in line
     write_texts(data, 200, seed=1)
     line = fail("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
     assert "belongs to another run: data was " in line
-    assert list((tmp_path / "model.run").glob("*/step-*"))
+    assert list(stopped.glob("*/step-*"))
 
 
-def test_a_checkpoint_that_was_cut_off_falls_back_to_the_one_before(data, tmp_path):
-    train_until(7, data, tmp_path / "model")
-    newest = max((tmp_path / "model.run" / "training").glob("step-*"))
+def test_a_checkpoint_that_was_cut_off_falls_back_to_the_one_before(data, stopped, tmp_path):
+    newest = max((stopped / "training").glob("step-*"))
     os.truncate(newest / "weights.safetensors", 1000)
     resumed = succeed("train", data, "--out", tmp_path / "model", "--resume", *GLAS)
     assert "Passing over a damaged checkpoint" in resumed.stderr
@@ -138,6 +146,7 @@ def test_devices(data, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_two_processes_train_one_model(data, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -5,6 +5,7 @@ as small as this. LONGTAIL_TEST_DEVICE=cuda tries the same on a GPU.
 """
 
 import os
+from copy import copy
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -41,6 +42,11 @@ QUICK: dict[str, dict[str, object]] = {
     "fusion": {"members": "linear,knn"},
 }
 
+# For promises that do not depend on how much a model has learned.
+BRIEF = {"epochs": 2}
+# Over the sizes of a preset, whose other parameters stay.
+TINY = {"dim": 16, "hidden": 8, "head": 8, "word_dim": 8, "walks": 5, "epochs": 1}
+
 WITHOUT_CHANCE = {"knn"}  # few documents leave nothing to a seed
 PREDICTS_THERE = {"attention-xml"} if DEVICE == "cuda" else set()  # where sums have no fixed order
 MODELS = [
@@ -54,9 +60,15 @@ def make(name, **parameters):
     return get_model_class(name)(**{**QUICK.get(name, {}), **parameters})
 
 
+def make_brief(name, **parameters):
+    """Return a model that is trained for a moment only."""
+    brief = BRIEF if get_model_class(name).has_parameter("epochs") else {}
+    return make(name, **brief, **parameters)
+
+
 def make_small(name):
     """Return the model for fewer labels than a tree can have."""
-    return make(name, **({"levels": 0} if name == "attention-xml" else {}))
+    return make_brief(name, **({"levels": 0} if name == "attention-xml" else {}))
 
 
 def assert_same(name, one, other):
@@ -130,7 +142,7 @@ def test_predictions_are_ranked_and_scores_are_probabilities(name, fitted):
 def test_the_same_seed_gives_the_same_scores(name):
     test = planted(name, seed=1)
     first, again, other = (
-        make(name, seed=seed).fit(planted(name)).predict(test) for seed in (1, 1, 2)
+        make_brief(name, seed=seed).fit(planted(name)).predict(test) for seed in (1, 1, 2)
     )
     assert_same(name, first, again)
     assert np.array_equal(first.scores, other.scores) == (name in WITHOUT_CHANCE)
@@ -172,9 +184,9 @@ def test_a_document_without_features_gets_the_most_frequent_labels(name, fitted)
     assert unknown.labels.tolist() == [expected.tolist()] * 3
 
 
-def test_a_calibrated_model_gives_probabilities_in_order_and_after_loading(name, tmp_path):
+def test_a_calibrated_model_gives_probabilities_in_order_and_after_loading(name, fitted, tmp_path):
     held_out, test = planted(name, seed=2), planted(name, seed=1)
-    model = make(name).fit(planted(name)).calibrate(held_out)
+    model = copy(fitted[name, "any"]).calibrate(held_out)
     top = model.predict(test, k=4)
     assert (np.diff(top.scores, axis=1) <= 0).all()
     assert evaluate(top, test)["P@1"] > 95
@@ -183,7 +195,12 @@ def test_a_calibrated_model_gives_probabilities_in_order_and_after_loading(name,
     assert abs((chosen.labels != NO_LABEL).sum() - test.Y.nnz) < 0.1 * test.Y.nnz
     model.save(tmp_path / "model")
     assert np.array_equal(load_model(tmp_path / "model").predict(test, k=4).scores, top.scores)
-    learned = model.calibration_
+
+
+def test_training_again_forgets_the_calibration(name):
+    model = make_brief(name).fit(planted(name))
+    learned = model.calibrate(planted(name, seed=2)).calibration_
+    assert learned is not None
     assert model.fit(planted(name)).calibration_ is not learned
 
 
@@ -200,7 +217,7 @@ def test_training_with_empty_rows_unlabelled_documents_and_unseen_labels(name):
     Y[3:9] = 0
     Y = sp.hstack([Y, sp.csr_matrix((300, 3))]).tocsr()
     texts_or_rows = documents(name, X.tocsr())
-    top = make(name).fit(texts_or_rows, Y).predict(texts_or_rows, k=15)
+    top = make_brief(name).fit(texts_or_rows, Y).predict(texts_or_rows, k=15)
     assert top.labels.shape == (300, 15)
     assert (np.diff(top.scores, axis=1) <= 0).all()
 
@@ -301,7 +318,7 @@ def test_nothing_to_learn_from(name):
 def test_a_failed_fit_leaves_the_model_as_it_was(name):
     X, Y = planted_rows()
     X = documents(name, X)
-    model = make(name).fit(X, Y)
+    model = make_brief(name).fit(X, Y)
     before = model.predict(X)
     with pytest.raises(DataError):
         model.fit(X, Y[:10])
@@ -330,7 +347,30 @@ def test_settings_come_as_strings(name):
         get_model_class(name).from_settings({"preset": "nope"})
 
 
-def test_every_preset_works(name):
+def test_a_preset_gives_what_it_names_and_other_settings_override_it(name):
+    model_class = get_model_class(name)
+    for preset, named in model_class.presets.items():
+        model = model_class.from_settings({"preset": preset})
+        model.check_parameters()
+        defaults = model_class().get_parameters()
+        assert model.get_parameters() == {**defaults, **named}
+        one = next(iter(named))
+        over = model_class.from_settings({"preset": preset, one: defaults[one]})
+        assert over.get_parameters() == {**defaults, **named, one: defaults[one]}
+
+
+def test_every_preset_can_be_trained(name):
+    for preset in get_model_class(name).presets:
+        sizes = {
+            key: value for key, value in TINY.items() if get_model_class(name).has_parameter(key)
+        }
+        model = get_model_class(name).from_settings({"preset": preset, **sizes})
+        top = model.fit(planted(name, n=60)).predict(planted(name, n=10, seed=1), k=3)
+        assert top.labels.shape == (10, 3)
+
+
+@pytest.mark.slow
+def test_every_preset_learns_what_was_planted(name):
     for preset in get_model_class(name).presets:
         model = get_model_class(name).from_settings({"preset": preset})
         top = model.fit(planted(name)).predict(planted(name, seed=1))

@@ -70,6 +70,7 @@ def test_without_noise_one_noise_is_enough():
     ]
 
 
+@pytest.mark.slow
 def test_the_noise_study_from_end_to_end(folder, tmp_path, monkeypatch, capsys):
     quick = {"dim": 16, "word_dim": 16, "epochs": 6}
     monkeypatch.setitem(noise_study.MODELS, "Rank-AE", ("rank-ae", [quick]))

@@ -336,6 +336,7 @@ def test_resuming_without_a_folder():
         train_on_cpu(PlantedTask(), resume=True)
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_write_loses_nothing(tmp_path):
     subprocess.run([sys.executable, SCRIPT, "kill", tmp_path], check=True, timeout=300)
     with np.load(tmp_path / "resumed.npz") as resumed, np.load(tmp_path / "whole.npz") as whole:
