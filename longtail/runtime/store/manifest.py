@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ModelFileError
-from longtail.runtime.store.atomic import close
 from longtail.version import __version__
 
 FORMAT_VERSION = 2
@@ -84,7 +83,8 @@ def opened_folder(path: Path) -> Iterator[_Folder]:
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {reason_of(error)}") from error
     finally:
-        close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _why_no_folder(path: Path) -> str:
