@@ -144,7 +144,6 @@ class Tfidf:
             if settings.pop("type") != "tfidf":
                 raise ValueError("their type is not tfidf")
             loaded = cls(**settings)
-            check_settings(loaded)
             loaded._set_terms(*_split_terms(terms))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"the model's text features cannot be used: {error}") from error

@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.registry import BUILT_IN, get_model_class, model_names
-from longtail.models.rows import hold_out
+from longtail.runtime.rows import hold_out
 
 if TYPE_CHECKING:
     from longtail.models.base import Model
