@@ -54,7 +54,7 @@ from longtail.search.voters import Voters, choose_voting
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
-    from longtail.models.dxml.network import Kind, Network
+    from longtail.models.dxml.network import Architecture, Network
     from longtail.training.memory import Needs
 
 Floats = NDArray[np.float32]
@@ -229,8 +229,10 @@ class DXML(NeuralRows):
         from longtail.models.dxml.network import new_network
 
         weights = self.weigh(X)
-        kind: Kind = "linear" if self.linear else "residual" if self.residual else "relu"
-        net = new_network(X.shape[1], self._width, self.dim, kind, self.seed)
+        architecture: Architecture = (
+            "linear" if self.linear else "residual" if self.residual else "relu"
+        )
+        net = new_network(X.shape[1], self._width, self.dim, architecture, self.seed)
         return self._train_network(net, weights, X, Y, vectors, self.epochs, progress)
 
     def _train_network(

@@ -25,7 +25,7 @@ from longtail.training.layers import RowAdam, SparseBatch, drop_cells, multiply,
 if TYPE_CHECKING:
     from longtail.models.dxml.model import DXML
 
-Kind = Literal["linear", "relu", "residual"]
+Architecture = Literal["linear", "relu", "residual"]
 
 SPREAD = 0.02  # of the first layer's weights before training
 
@@ -50,9 +50,9 @@ def mean_labels(V: Tensor, labels: Tensor, start: Tensor) -> Tensor:
 class Network(nn.Module):
     """Figure 1: W_1, ReLU, W_2, dropout, length 1; an update may begin with one linear map."""
 
-    def __init__(self, n_features: int, hidden: int, dim: int, kind: Kind) -> None:
+    def __init__(self, n_features: int, hidden: int, dim: int, architecture: Architecture) -> None:
         super().__init__()
-        self.kind = kind
+        self.architecture = architecture
         weight = torch.empty(n_features, hidden).uniform_(-SPREAD, SPREAD)
         self.first = read_once(nn.Parameter(weight))
         self.bias = nn.Parameter(torch.zeros(hidden))
@@ -62,8 +62,8 @@ class Network(nn.Module):
         """Return f_x, unit vectors (B, dim)."""
         x = multiply(cells, self.first) + self.bias  # (B, hidden)
         if self.second is not None:
-            y = self.second(x if self.kind == "linear" else F.relu(x))  # (B, dim)
-            x = x + y if self.kind == "residual" else y
+            y = self.second(x if self.architecture == "linear" else F.relu(x))  # (B, dim)
+            x = x + y if self.architecture == "residual" else y
         return F.normalize(F.dropout(x.float(), dropout, self.training), dim=1)
 
     def export(self, weights: NDArray[np.float32]) -> Embedder:
@@ -75,26 +75,30 @@ class Network(nn.Module):
                 self.second.weight.T.contiguous().numpy(),
                 self.second.bias.numpy(),
             )
-        if self.kind == "linear" and self.second is not None:
+        if self.architecture == "linear" and self.second is not None:
             first, bias = first @ second, bias @ second + second_bias
             second, second_bias = np.empty((0, 0), np.float32), bias[:0]
-        residual = np.array([self.kind == "residual"], np.float32)
+        residual = np.array([self.architecture == "residual"], np.float32)
         return Embedder(weights, first, bias, second, second_bias, residual)
 
 
-def new_network(n_features: int, hidden: int, dim: int, kind: Kind, seed: int) -> Network:
+def new_network(
+    n_features: int, hidden: int, dim: int, architecture: Architecture, seed: int
+) -> Network:
     """Return a network whose weights the seed decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Network(n_features, hidden, dim, kind)
+        return Network(n_features, hidden, dim, architecture)
 
 
 def open_network(embedder: Embedder) -> Network:
     """Return the network that became `embedder`, to train it further."""
     n_features, hidden = embedder.weight.shape
     dim = len(embedder.second_bias)
-    kind: Kind = "linear" if dim == 0 else "residual" if embedder.residual[0] else "relu"
-    net = Network(n_features, hidden, dim, kind)
+    architecture: Architecture = (
+        "linear" if dim == 0 else "residual" if embedder.residual[0] else "relu"
+    )
+    net = Network(n_features, hidden, dim, architecture)
     with torch.no_grad():
         net.first.copy_(torch.from_numpy(embedder.weight.copy()))
         net.bias.copy_(torch.from_numpy(embedder.bias.copy()))
