@@ -12,8 +12,6 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, Literal
 
-import numpy as np
-
 from longtail.data import Dataset, as_dataset, load
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
@@ -25,7 +23,6 @@ from longtail.runtime.store import check_writable
 from longtail.topk import TopK
 
 FEWEST_TO_VALIDATE = 100  # with fewer documents, a held-out part says next to nothing
-BATCH = 4096  # documents predicted between two moves of the progress bar
 METRICS_K = 5  # the metrics go up to @5
 
 CalibrationMethod = Literal["isotonic", "logistic", "none"]
@@ -175,7 +172,7 @@ def _validate(
     )
     fitted, _ = _fit(run.prepare(maker.make(), MEASURING), kept, progress)
     depth = choose_depth(held_out.Y)
-    top = predict_in_batches(fitted, held_out, depth, calibrated=False, progress=progress)
+    top = fitted.predict(held_out, depth, calibrated=False, progress=progress)
     report, learned = measure(top, held_out, fitted.training_counts_, method, progress)
     precision = ", ".join(f"P@{k} {report[f'P@{k}']:.1f}" for k in (1, 3, 5))
     progress.say(f"Measured: {precision}. Now training on all documents")
@@ -242,29 +239,10 @@ def evaluate_model(
     """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
     began = time.perf_counter()
     k = METRICS_K if model.calibration_ is None else max(METRICS_K, model.calibration_.depth)
-    top = predict_in_batches(model, test, k, progress=progress)
+    top = model.predict(test, k, progress=progress)
     seconds = time.perf_counter() - began
     report = report_on(top, test, model.training_counts_, propensity, threshold)
     return {**report, "seconds": round(seconds, 3)}, top
-
-
-def predict_in_batches(
-    model: Model,
-    documents: Dataset,
-    k: int,
-    *,
-    calibrated: bool = True,
-    progress: Progress = SILENT,
-) -> TopK:
-    """Predict the labels of `documents`, with progress."""
-    n = len(documents)
-    batches = []
-    progress.stage("labelling", n)
-    for start in range(0, n, BATCH):
-        rows = np.arange(start, min(start + BATCH, n))
-        batches.append(model.predict(documents.take(rows), k, calibrated=calibrated))
-        progress.advance(len(rows))
-    return TopK.concatenate(batches)
 
 
 def _fit(model: Model, dataset: Dataset, progress: Progress) -> tuple[Model, str | None]:

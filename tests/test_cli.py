@@ -305,8 +305,8 @@ def test_train_overwrites_when_asked(files, tmp_path):
 def test_train_checks_valid(valid):
     error = fail("train", "x", "--out", "y", "--valid", valid)
     assert (
-        error
-        == f"Error: The 'valid' parameter of train must be at least 0 and below 1. Got {valid} instead."
+        error == "Error: The 'valid' parameter of train must be at least 0 and below 1. "
+        f"Got {valid} instead."
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the log belongs to the trainer")
 
-from longtail.training.history import History, Log, Pace
+from longtail.training.history import Clock, History, Log
 
 
 def test_the_table_has_all_columns_and_is_whole(tmp_path, monkeypatch):
@@ -22,10 +22,12 @@ def test_the_table_has_all_columns_and_is_whole(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
-def test_without_a_folder_nothing_is_written():
+def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     log = Log(None)
     log.write(History(records=[{"step": 1}]))
     log.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_tensorboard_gets_the_latest_record(tmp_path, monkeypatch):
@@ -51,12 +53,12 @@ def test_tensorboard_gets_the_latest_record(tmp_path, monkeypatch):
 
 def test_a_resumed_clock_goes_on():
     history = History(seconds=100.0, waiting=10.0)
-    pace = Pace()
-    pace.begin(history)
-    assert list(pace.wait_for(iter([1, 2]))) == [1, 2]
-    pace.count(0.5, 20)
-    pace.count(1.5, 20)
-    now = pace.measure(history)
+    clock = Clock()
+    clock.begin(history)
+    assert list(clock.wait_for(iter([1, 2]))) == [1, 2]
+    clock.count(0.5, 20)
+    clock.count(1.5, 20)
+    now = clock.measure(history)
     assert now["loss"] == 1.0
     assert now["documents_per_second"] > 0
     assert 100 < history.seconds < 110

@@ -17,7 +17,7 @@ from longtail.models.embedder import embed_rows  # noqa: E402
 from longtail.models.mnn import network as module  # noqa: E402
 from longtail.models.mnn.model import MNN  # noqa: E402
 from longtail.models.mnn.network import (  # noqa: E402
-    Network,
+    MNNNetwork,
     choose_ranking,
     cosines,
     drop_features,
@@ -66,7 +66,7 @@ def literal_cosine(x, y):
 
 
 def test_labels_are_averaged_as_in_equations_1_and_3(Y):
-    net = Network(5, 7, 4, "average")
+    net = MNNNetwork(5, 7, 4, "average")
     found = net.embed_labels(cells_of(Y)).detach().numpy()
     table = net.labels.detach().numpy()
     for i, y in enumerate(Y[:8]):
@@ -77,7 +77,7 @@ def test_labels_are_averaged_as_in_equations_1_and_3(Y):
 
 def test_features_are_averaged_as_in_equations_2_and_4():
     X = random_matrix(6, 5, 0.6)
-    net = Network(5, 7, 4, "average")
+    net = MNNNetwork(5, 7, 4, "average")
     found = net.embed(cells_of(X)).detach().numpy()
     table = net.features.detach().numpy()
     for i, w in enumerate(X):
@@ -88,7 +88,7 @@ def test_features_are_averaged_as_in_equations_2_and_4():
 
 def test_dropped_features_leave_the_mean_as_in_equations_5_to_7():
     X = random_matrix(6, 40, 0.6)
-    net = Network(40, 7, 4, "average")
+    net = MNNNetwork(40, 7, 4, "average")
     table = net.features.detach().numpy()
     torch.manual_seed(3)
     cells = drop_features(cells_of(X), 0.5)

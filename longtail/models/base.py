@@ -34,6 +34,7 @@ from longtail.topk import TopK
 Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
 DocumentType = Literal["texts", "rows"]
 
+BATCH = 4096  # documents predicted between two moves of a progress bar
 DEFAULT_K = 5  # labels for each document, if neither their number nor a threshold is given
 
 
@@ -335,6 +336,7 @@ class Model(ABC):
         *,
         threshold: float | str | None = None,
         calibrated: bool = True,
+        progress: Progress = SILENT,
     ) -> TopK:
         """Return the best labels of each document, best first.
 
@@ -348,6 +350,7 @@ class Model(ABC):
                 none; "auto" is what gave the best F1 on the documents of the calibration,
                 "auto-document" the best mean F1 of single documents.
             calibrated: whether to return probabilities if the model has been calibrated.
+            progress: is shown how many documents are labelled.
         """
         self._check_fitted()
         if k is not None and k < 1:
@@ -357,10 +360,10 @@ class Model(ABC):
         if k is None:
             k = DEFAULT_K if least is None or calibration is None else calibration.depth
         if calibration is None:
-            return self._predict_allowed(data, k)
+            return self._predict_allowed(data, k, progress)
         # Labels may change places, so it takes as many as at calibration to know the first.
         n_ranked = max(k, calibration.depth) if calibration.reorders else k
-        own = self._predict_allowed(data, n_ranked)
+        own = self._predict_allowed(data, n_ranked, progress)
         top = self._keep_shares(own, calibration.apply(own)).first(k)
         return top if least is None else top.above(least)
 
@@ -373,15 +376,29 @@ class Model(ABC):
             np.where(usual, own.scores, calibrated.scores),
         )
 
-    def _predict_allowed(self, data: Documents, k: int) -> TopK:
+    def _predict_allowed(self, data: Documents, k: int, progress: Progress) -> TopK:
         """Return the model's own scores for the best labels that are not excluded."""
         documents = self.check_documents(data)
         k = min(k, len(self.label_names_))
         exclude = _excluded(data, self.label_names_)
         if exclude is None:
-            return self.predict_documents(documents, k)
+            return self._predict_in_batches(documents, k, progress)
         enough = min(k + int(np.diff(exclude.indptr).max()), len(self.label_names_))
-        return self.predict_documents(documents, enough).without(exclude, k)
+        return self._predict_in_batches(documents, enough, progress).without(exclude, k)
+
+    def _predict_in_batches(
+        self, documents: list[str] | sp.csr_matrix, k: int, progress: Progress
+    ) -> TopK:
+        """Predict in one go, or in batches if somebody wants to see progress."""
+        n = len(documents) if isinstance(documents, list) else documents.shape[0]
+        if progress is SILENT or n <= BATCH:
+            return self.predict_documents(documents, k)
+        tops = []
+        progress.stage("labelling", n)
+        for start in range(0, n, BATCH):
+            tops.append(self.predict_documents(documents[start : start + BATCH], k))
+            progress.advance(len(tops[-1]))
+        return TopK.concatenate(tops)
 
     def frequent_labels(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the `k` most frequent labels, each with its share of the training documents."""

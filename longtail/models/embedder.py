@@ -14,7 +14,7 @@ ROWS_PER_TASK = 512
 
 
 class Embedder(NamedTuple):
-    """What embeds documents after training, without torch: each by itself, always the same.
+    """Embeds documents after training, without torch: each by itself, always with the same bits.
 
     Attributes:
         feature_weight: (n_features,) what each value is multiplied by first.
@@ -64,7 +64,7 @@ class Embedder(NamedTuple):
 def embed_rows(embedder: Embedder, rows: Rows, normalize: bool) -> NDArray[np.float32]:
     """Return the unit embeddings of all rows; no row's depends on how many there are.
 
-    A matrix product would not do: BLAS adds in another order for other shapes.
+    There is no matrix product, as BLAS adds in another order for other shapes.
     """
     n = len(rows.start) - 1
     size = min(ROWS_PER_TASK, max(1, -(-n // n_threads())))

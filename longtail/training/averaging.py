@@ -1,4 +1,4 @@
-"""The running mean of the weights, which often does better than any of them."""
+"""The running mean of the weights, which often predicts better than any single ones."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class WeightMean:
-    """The mean of a module's parameters over those moments at which they were added."""
+    """The mean of a module's parameters over the steps at which they were added."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         self._parameters = list(parameters)

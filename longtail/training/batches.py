@@ -17,10 +17,10 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 AHEAD = 4  # batches prepared before they are needed
-# Threads that prepare them: a GPU is faster than one thread, a CPU has better things to do.
+# Threads that prepare them: one cannot keep a GPU busy; on a CPU, more would slow training down.
 WORKERS = {"cpu": 1, "cuda": 4}
 WINDOW = 50  # batches whose documents are sorted by length together
-ORDER, BATCH, LOSS = 1, 2, 3  # what a stream of random numbers is for
+ORDER, BATCH, LOSS = 1, 2, 3  # seeds of the three streams of random numbers
 
 
 class Share(NamedTuple):

@@ -42,8 +42,8 @@ class History:
     waiting: float = 0.0
 
 
-class Pace:
-    """The clock of a run: how long it takes, how fast it is, and what the display says of it."""
+class Clock:
+    """Measures how long a run takes and how fast it is, and tells the progress display."""
 
     def __init__(self) -> None:
         self._before = self._waited_before = self._waited = 0.0

@@ -251,9 +251,9 @@ class NormalizedLinear(nn.Module):
 class RowAdam(torch.optim.Optimizer):
     """Adam for sparse gradients: rows that a batch does not touch are neither read nor written.
 
-    Each row counts its own steps, so that a rare one is not moved too far when it comes at last
-    (with a common count its first step would be three times the usual). A layer given as `layer`
-    has its `squares` kept up to date.
+    Each row counts its own steps, so that a rare row is not moved too far when it first occurs
+    (with a common count its first step would be three times the usual). The `squares` of a layer
+    given as `layer` are kept up to date.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from longtail.training.checkpoint import (
     write_checkpoint,
 )
 from longtail.training.config import TrainingConfig
-from longtail.training.history import History, Log, Pace
+from longtail.training.history import Clock, History, Log
 from longtail.training.processes import Processes, join_processes
 from longtail.training.task import Task
 
@@ -128,7 +128,7 @@ class _Run:
         self.unimproved = 0  # validations since the best one
         self.mean = WeightMean(self.parameters)
         self.best: dict[str, Tensor] = {}
-        self.pace = Pace()
+        self.clock = Clock()
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -140,11 +140,11 @@ class _Run:
         epochs, place = divmod(self.step, self.epoch_steps)
         n_done = epochs * self.task.n_documents + place * config.batch_size
         self.progress.stage("training", self.task.n_documents * config.epochs - n_done)
-        self.pace.begin(self.history)
+        self.clock.begin(self.history)
         saved = time.monotonic()
         with closing(log), closing(self.batches.prepare(steps)) as shares:
             self.module.train()
-            for share in self.pace.wait_for(shares):
+            for share in self.clock.wait_for(shares):
                 self._take_step(share)
                 if self.history.problem is not None:
                     break
@@ -181,9 +181,9 @@ class _Run:
             optimizer.zero_grad()
         self.step += 1
         self.last = share
-        self.pace.count(shown_loss, share.n_documents)
+        self.clock.count(shown_loss, share.n_documents)
         self.progress.advance(share.n_documents)
-        self.pace.note(self.progress, self.history)
+        self.clock.note(self.progress, self.history)
 
     def _loss(self, share: Share) -> Tensor:
         """Return the loss of this process's share of a step."""
@@ -273,7 +273,7 @@ class _Run:
         epoch = self.step / self.epoch_steps
         rate = self.config.learning_rate * self.config.rate(self.step - 1, self.n_steps)
         facts = {"step": self.step, "epoch": round(epoch, 3), "learning_rate": rate}
-        self.history.records.append({**facts, **self.pace.measure(self.history), **scores})
+        self.history.records.append({**facts, **self.clock.measure(self.history), **scores})
 
     def finish(self) -> None:
         """Leave the weights to keep in the module: the best, else the mean, else the last."""
@@ -281,7 +281,7 @@ class _Run:
             self.module.load_state_dict(self.best)
         else:
             self.mean.swap()
-        self.pace.measure(self.history)
+        self.clock.measure(self.history)
         self.history.n_steps = self.step
         self.module.eval()
 
@@ -291,7 +291,7 @@ class _Run:
         """Write a checkpoint of the run as it stands, if it has a folder for it."""
         if self.run_dir is None or not self.processes.is_main:
             return
-        self.pace.measure(self.history)
+        self.clock.measure(self.history)
         state = {
             "step": self.step,
             "unimproved": self.unimproved,

@@ -1,4 +1,4 @@
-"""The memory plan: what training will take, said before it begins, refused if it cannot fit.
+"""The memory plan: what training will take, computed before it begins; an error if it cannot fit.
 
 Weights, gradients, optimizer state, averages and activations lie on the device; the batches, the
 best weights so far and, while it is built, the model itself lie in RAM.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from longtail.errors import MemoryPlanError
 
-USABLE = 0.95  # of what is free; the rest goes to what no plan can foresee
+USABLE = 0.95  # of what is free; the rest is for what the plan leaves out
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,11 @@ def format_bytes(size: int) -> str:
     return f"{-(-size // 1024)} KiB"
 
 
-# -------------------------------------------------------------------------------- what there is
+# ------------------------------------------------------------------------------- what is free
 
 
 def free_gpu_memory() -> int | None:
-    """Return the free bytes of the current GPU, with those that torch holds ready."""
+    """Return the free bytes of the current GPU, with those that torch has reserved."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()

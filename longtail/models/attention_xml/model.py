@@ -6,21 +6,15 @@ LSTM; each label weighs the words by itself, and a head that all labels share tu
 into a score. Many labels are arranged in a shallow and wide tree: a network for each level decides
 among the children of the nodes that the level above has chosen.
 
-    x_i          words (n_words, word_dim)      word vectors, given or learned
-    h_i          tokens (B, T, 2·hidden)        the encoder's outputs
-    w_j, α_ij    labels (L, 2·hidden), attend   label j's attention over the words (2)
-    Ŵ1, Ŵ2       layers, output                 fully connected layers, shared by all labels
-    z_n          nodes                          whether a label of the document is below a node
-    H, K = M     levels, branching              inner levels of the tree, children of a node
-    C            candidates                     nodes of a level whose children are tried
+The symbols of the paper are listed in `network.py`, beside its equations.
 
 Departures: the first layer is applied before the attention's average and not behind it, which is
-the same sum and far cheaper, and m_j·w_j is added to a label's score (`attention_xml_network`).
-Without a file of word vectors, those that co-occurrence in the training texts gives are begun with.
-Where a document has fewer candidates, the rest is left out and not filled up at random. In an
-ensemble each member's first 100 labels are compared. Words seen once are learned as unknown ones in
-large sets, so that the unknown word has a vector. Prediction needs torch, unlike that of other
-models.
+the same sum and far cheaper, and m_j·w_j is added to a label's score (see `network.py`).
+Without a file of word vectors, training begins with vectors from the co-occurrence of words in the
+training texts. Where a document has fewer candidates, the rest is left out and not filled up at
+random. In an ensemble the first 100 labels of each tree are compared. In large sets, words seen
+once are learned as unknown ones, so that the unknown word has a vector. Prediction needs torch,
+unlike that of other models.
 """
 
 import shutil

@@ -5,12 +5,7 @@ neighbours in a graph, whose nodes DeepWalk turns into vectors. A document shoul
 of its labels' vectors; a network learns to put it there from its features. A new document gets the
 labels of the training documents that lie nearest to it.
 
-    V           label_vectors_ (n_labels, dim)   DeepWalk's vectors of the label graph
-    x, f_x      cells, (B, dim)                  documents and where the network puts them
-    f_y         (B, dim)                         where they belong: the mean of their labels' V
-    W_1, W_2    first (n_features, hidden), second (hidden, dim)
-    Z_i, m      voters_.index, clusters          k-means clusters of the documents
-    k           neighbours
+The symbols of the paper are listed in `network.py`, beside its equations.
 
 Departures: V is whitened and its rows have length 1. In a graph as dense as that of bibtex all
 labels are near each other, and so are their vectors; on held-out documents whitening is worth four
@@ -54,7 +49,7 @@ from longtail.search.voters import Voters, choose_voting
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
-    from longtail.models.dxml.network import Architecture, Network
+    from longtail.models.dxml.network import DXMLNetwork, Embedding
     from longtail.training.memory import Needs
 
 Floats = NDArray[np.float32]
@@ -229,15 +224,13 @@ class DXML(NeuralRows):
         from longtail.models.dxml.network import new_network
 
         weights = self.weigh(X)
-        architecture: Architecture = (
-            "linear" if self.linear else "residual" if self.residual else "relu"
-        )
-        net = new_network(X.shape[1], self._width, self.dim, architecture, self.seed)
+        embedding: Embedding = "linear" if self.linear else "residual" if self.residual else "relu"
+        net = new_network(X.shape[1], self._width, self.dim, embedding, self.seed)
         return self._train_network(net, weights, X, Y, vectors, self.epochs, progress)
 
     def _train_network(
         self,
-        net: "Network",
+        net: "DXMLNetwork",
         weights: Floats,
         X: sp.csr_matrix,
         Y: sp.csr_matrix,

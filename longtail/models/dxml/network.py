@@ -1,6 +1,13 @@
 """DXML in training: equations (1) to (3) and the network of figure 1.
 
-Symbols are those of `longtail.models.dxml.model`. Training needs torch, a trained model does not.
+    V           label_vectors_ (n_labels, dim)   DeepWalk's vectors of the label graph
+    x, f_x      cells, (B, dim)                  documents and where the network puts them
+    f_y         (B, dim)                         where they belong: the mean of their labels' V
+    W_1, W_2    first (n_features, hidden), second (hidden, dim)
+    Z_i, m      voters_.index, clusters          k-means clusters of the documents
+    k           neighbours
+
+This module needs torch, a trained model does not.
 """
 
 from dataclasses import dataclass
@@ -25,7 +32,7 @@ from longtail.training.layers import RowAdam, SparseBatch, drop_cells, multiply,
 if TYPE_CHECKING:
     from longtail.models.dxml.model import DXML
 
-Architecture = Literal["linear", "relu", "residual"]
+Embedding = Literal["linear", "relu", "residual"]
 
 SPREAD = 0.02  # of the first layer's weights before training
 
@@ -47,12 +54,12 @@ def mean_labels(V: Tensor, labels: Tensor, start: Tensor) -> Tensor:
 # -- the network ----------------------------------------------------------------------------------
 
 
-class Network(nn.Module):
+class DXMLNetwork(nn.Module):
     """Figure 1: W_1, ReLU, W_2, dropout, length 1; an update may begin with one linear map."""
 
-    def __init__(self, n_features: int, hidden: int, dim: int, architecture: Architecture) -> None:
+    def __init__(self, n_features: int, hidden: int, dim: int, embedding: Embedding) -> None:
         super().__init__()
-        self.architecture = architecture
+        self.embedding = embedding
         weight = torch.empty(n_features, hidden).uniform_(-SPREAD, SPREAD)
         self.first = read_once(nn.Parameter(weight))
         self.bias = nn.Parameter(torch.zeros(hidden))
@@ -62,8 +69,8 @@ class Network(nn.Module):
         """Return f_x, unit vectors (B, dim)."""
         x = multiply(cells, self.first) + self.bias  # (B, hidden)
         if self.second is not None:
-            y = self.second(x if self.architecture == "linear" else F.relu(x))  # (B, dim)
-            x = x + y if self.architecture == "residual" else y
+            y = self.second(x if self.embedding == "linear" else F.relu(x))  # (B, dim)
+            x = x + y if self.embedding == "residual" else y
         return F.normalize(F.dropout(x.float(), dropout, self.training), dim=1)
 
     def export(self, weights: NDArray[np.float32]) -> Embedder:
@@ -75,30 +82,28 @@ class Network(nn.Module):
                 self.second.weight.T.contiguous().numpy(),
                 self.second.bias.numpy(),
             )
-        if self.architecture == "linear" and self.second is not None:
+        if self.embedding == "linear" and self.second is not None:
             first, bias = first @ second, bias @ second + second_bias
             second, second_bias = np.empty((0, 0), np.float32), bias[:0]
-        residual = np.array([self.architecture == "residual"], np.float32)
+        residual = np.array([self.embedding == "residual"], np.float32)
         return Embedder(weights, first, bias, second, second_bias, residual)
 
 
 def new_network(
-    n_features: int, hidden: int, dim: int, architecture: Architecture, seed: int
-) -> Network:
+    n_features: int, hidden: int, dim: int, embedding: Embedding, seed: int
+) -> DXMLNetwork:
     """Return a network whose weights the seed decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Network(n_features, hidden, dim, architecture)
+        return DXMLNetwork(n_features, hidden, dim, embedding)
 
 
-def open_network(embedder: Embedder) -> Network:
+def open_network(embedder: Embedder) -> DXMLNetwork:
     """Return the network that became `embedder`, to train it further."""
     n_features, hidden = embedder.weight.shape
     dim = len(embedder.second_bias)
-    architecture: Architecture = (
-        "linear" if dim == 0 else "residual" if embedder.residual[0] else "relu"
-    )
-    net = Network(n_features, hidden, dim, architecture)
+    embedding: Embedding = "linear" if dim == 0 else "residual" if embedder.residual[0] else "relu"
+    net = DXMLNetwork(n_features, hidden, dim, embedding)
     with torch.no_grad():
         net.first.copy_(torch.from_numpy(embedder.weight.copy()))
         net.bias.copy_(torch.from_numpy(embedder.bias.copy()))
@@ -113,7 +118,7 @@ def open_network(embedder: Embedder) -> Network:
 
 @dataclass
 class DXMLTask:
-    """Line 4 of algorithm 1, as the trainer's Task.
+    """Line 4 of algorithm 1, as the training loop's Task.
 
     Attributes:
         model: holds the parameters.
@@ -126,7 +131,7 @@ class DXMLTask:
     """
 
     model: "DXML"
-    net: Network
+    net: DXMLNetwork
     X: sp.csr_matrix
     Y: sp.csr_matrix
     vectors: NDArray[np.float32]
@@ -158,7 +163,7 @@ class DXMLTask:
         return distance(f_x, f_y).mean()
 
     def _vectors_on(self, device: torch.device) -> Tensor:
-        """Return V on the device; it is no parameter, so the trainer does not move it."""
+        """Return V on the device; it is no parameter, so training does not move it."""
         if self._V is None or self._V.device != device:
             self._V = torch.from_numpy(self.vectors).to(device)
         return self._V

@@ -5,12 +5,7 @@ NeurIPS 2019. A small network maps a document to a unit vector, every label has 
 the labels with the largest inner products are predicted. Such models overfit; so the inner
 products of labels are pulled towards how often the labels co-occur, and input cells are dropped.
 
-    x, φ(x)     cells, phi (B, dim)          documents and their unit embeddings
-    V, v_y      labels (n_labels, dim)       label embeddings, unit vectors
-    A = YᵀY     co-occurrence (sparse)       how many documents carry both labels; Z its diagonal
-    U           similarity (R, R)            the block of ½(AZ⁻¹ + Z⁻¹A) for a batch's labels
-    λ, ρ, c     strength, keep, margin
-    s, b        scale, bias                  score = s·φ·v_y + b
+The symbols of the paper are listed in `network.py`, beside its equations.
 
 Departures: the loss is BCE over all labels where these fit, which is far better than sampled
 margins; the paper's own losses are options. s is the shared length of the label layer's weights,
@@ -176,7 +171,7 @@ class GLaS(NeuralRows):
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
-        from longtail.models.glas.network import GLaSTask, Network
+        from longtail.models.glas.network import GLaSNetwork, GLaSTask
 
         held_out = None
         if self.valid:
@@ -188,7 +183,7 @@ class GLaS(NeuralRows):
         with torch.random.fork_rng(devices=gpus), torch.device(device_type):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
-            network = Network(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
+            network = GLaSNetwork(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
         return GLaSTask(
             self, network, X, Y, held_out, self._n_sampled(n_labels, device_type), device_type
         )

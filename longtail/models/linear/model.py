@@ -159,7 +159,10 @@ class Linear(Model):
         n = X.shape[0]
         size = min(BATCH, max(1, -(-n // n_threads())))
         batches = [(rows, first, min(first + size, n), k) for first in range(0, n, size)]
-        return TopK.concatenate([TopK(*found) for found in in_threads(self._search, batches)])
+        found = in_threads(self._search, batches)
+        if len(found) == 1:
+            return TopK(*found[0])
+        return TopK(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
     def _search(
         self, rows: Rows, first: int, last: int, k: int

@@ -1,17 +1,11 @@
 """MNN: documents and their label sets meet as vectors of high cosine.
 
 Zhao et al., "Matching Neural Network for Extreme Multi-Label Learning", 2021. One averaging network
-embeds a document's features, another one its labels. MNNTask makes the cosine of a document and
+embeds a document's features, another one its labels. Training makes the cosine of a document and
 its own label set high, that of a document and other documents' label sets low. No distance between
 labels is needed for that, so that documents which carry rare labels only are learned from as well.
 
-    x, w, K      cells                     a document's features, their weights, how many there are
-    y, T         labels                    its labels, how many there are
-    W'_e, W_e    features, labels          the tables of feature and label embeddings (·, dim)
-    f_x, f_y     embed, embed_labels       mean of the rows of features; of labels (B, dim)
-    p, r         keep                      feature dropout: share of a document's features kept
-    c(x, y)      cosines                   (B, B) for all documents and label sets of a batch
-    h, m         negatives, margin         sampled label sets, and what cosine of theirs is harmless
+The symbols of the paper are listed in `network.py`, beside its equations.
 
 Departures: the paper gives none of its settings and does not say how it ranks labels. We rank by
 the cosine with each single label, or by the labels of the nearest training documents, each of which
@@ -19,8 +13,8 @@ counts e^(c/T); which way, how many and which T is chosen on held-out documents,
 documents are trained on. Neighbours are looked for among vectors half-way between a document's and
 its label set's. The default loss is not (11), which learns from one negative of a document, but
 from all pairs of the batch: c(x_i, y_j) is pulled towards the overlap of y_i and y_j, to which a
-softmax over the batch is added. Means are left as sums, as cosines do not feel the difference. A
-ReLU layer can be added to f_x.
+softmax over the batch is added. Means are left as sums, which have the same
+cosines. A ReLU layer can be added to f_x.
 """
 
 from collections.abc import Mapping
@@ -51,7 +45,7 @@ from longtail.search.voters import Voters
 from longtail.topk import NO_LABEL, TopK
 
 if TYPE_CHECKING:
-    from longtail.models.mnn.network import Choice, MNNTask
+    from longtail.models.mnn.network import MNNTask, RankingChoice
     from longtail.training.config import TrainingConfig
     from longtail.training.memory import Needs
 
@@ -172,7 +166,7 @@ class MNN(NeuralRows):
 
     def _try(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, plan: "TrainingConfig", progress: Progress
-    ) -> "Choice | None":
+    ) -> "RankingChoice | None":
         """Train without some documents and choose how to rank by these; None: nothing to choose."""
         if not self._is_open():
             return None
@@ -197,7 +191,7 @@ class MNN(NeuralRows):
         """Return what the trainer needs, with a share of the documents held out."""
         import torch
 
-        from longtail.models.mnn.network import MNNTask, Network
+        from longtail.models.mnn.network import MNNNetwork, MNNTask
 
         held_out = None
         kept, held = hold_out(X.shape[0], share, self.seed)
@@ -206,13 +200,13 @@ class MNN(NeuralRows):
             X, Y = X[kept], Y[kept]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            network = Network(X.shape[1], Y.shape[1], self.dim, self.embedding)
+            network = MNNNetwork(X.shape[1], Y.shape[1], self.dim, self.embedding)
         return MNNTask(self, network, X, Y, held_out)
 
     def _keep(
         self,
         task: "MNNTask",
-        choice: "Choice | None",
+        choice: "RankingChoice | None",
         weights: NDArray[np.float32],
         X: sp.csr_matrix,
         Y: sp.csr_matrix,

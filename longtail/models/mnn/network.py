@@ -1,6 +1,14 @@
 """MNN in training: equations (1) to (11), the two networks, and how labels will be ranked.
 
-Symbols are those of `longtail.models.mnn.model`. This module needs torch, a trained model does not.
+    x, w, K      cells                     a document's features, their weights, how many there are
+    y, T         labels                    its labels, how many there are
+    W'_e, W_e    features, labels          the tables of feature and label embeddings (·, dim)
+    f_x, f_y     embed, embed_labels       mean of the rows of features; of labels (B, dim)
+    p, r         keep                      feature dropout: share of a document's features kept
+    c(x, y)      cosines                   (B, B) for all documents and label sets of a batch
+    h, m         negatives, margin         sampled label sets, and what cosine of theirs is harmless
+
+This module needs torch, a trained model does not.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -136,7 +144,7 @@ def softmax_loss(c: Tensor, target: Tensor, scale: Tensor) -> Tensor:
 # -- the networks ---------------------------------------------------------------------------------
 
 
-class Network(nn.Module):
+class MNNNetwork(nn.Module):
     """f_x and f_y: a table each, of which a document's rows are averaged."""
 
     def __init__(self, n_features: int, n_labels: int, dim: int, embedding: "Embedding"):
@@ -171,12 +179,12 @@ class Network(nn.Module):
 
 
 class MNNTask:
-    """The trainer's Task; documents without labels, which match nothing, are left out."""
+    """The training loop's Task; documents without labels, which match nothing, are left out."""
 
     def __init__(
         self,
         model: "MNN",
-        net: Network,
+        net: MNNNetwork,
         X: sp.csr_matrix,
         Y: sp.csr_matrix,
         held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None = None,
@@ -232,7 +240,7 @@ class MNNTask:
 # -- how labels are ranked ------------------------------------------------------------------------
 
 
-class Choice(NamedTuple):
+class RankingChoice(NamedTuple):
     """A way to rank labels, and what it reached on held-out documents."""
 
     rank: "Rank"
@@ -242,7 +250,7 @@ class Choice(NamedTuple):
 
 
 @torch.no_grad()
-def choose_ranking(task: MNNTask) -> Choice:
+def choose_ranking(task: MNNTask) -> RankingChoice:
     """Return the way of ranking that is best on the held-out documents, by P@1 + P@3 + P@5.
 
     What the model's parameters say is not chosen.
@@ -258,7 +266,7 @@ def choose_ranking(task: MNNTask) -> Choice:
         seen = np.unique(task.Y.indices)  # the vectors of other labels mean nothing
         ids, cosine = nearest(queries, unit_labels(task.net)[seen], 5)
         top = TopK(seen[ids].astype(np.int32), cosine)
-        choices.append(Choice("labels", counts[0], temperatures[0], evaluate(top, Y)))
+        choices.append(RankingChoice("labels", counts[0], temperatures[0], evaluate(top, Y)))
     if model.rank != "labels":
         keys = blend(embed_all(task.net, task.X), embed_sets(task.net, task.Y), model.blend)
         ids, similarities = nearest(queries, keys, max(counts))
@@ -272,7 +280,7 @@ def choose_ranking(task: MNNTask) -> Choice:
         )
         weights = weigh_votes(similarities[:, :n], temperature)
         metrics = evaluate(count_votes(ids[:, :n], weights, task.Y, 5), Y)
-        choices.append(Choice("neighbours", n, temperature, metrics))
+        choices.append(RankingChoice("neighbours", n, temperature, metrics))
     return max(choices, key=lambda choice: sum_precisions(choice.metrics))
 
 
@@ -286,17 +294,17 @@ def blend(documents: Tensor, sets: Tensor, share: float) -> Tensor:
     return F.normalize((1 - share) * documents + share * sets, dim=1)
 
 
-def unit_labels(net: Network) -> Tensor:
+def unit_labels(net: MNNNetwork) -> Tensor:
     """Return the unit vectors f_y of all single labels."""
     return F.normalize(net.labels, dim=1)
 
 
-def embed_all(net: Network, X: sp.csr_matrix) -> Tensor:
+def embed_all(net: MNNNetwork, X: sp.csr_matrix) -> Tensor:
     """Return the unit vectors f_x of all documents, on the network's device."""
     return _embed_in_parts(net.embed, X, net.features.device)
 
 
-def embed_sets(net: Network, Y: sp.csr_matrix) -> Tensor:
+def embed_sets(net: MNNNetwork, Y: sp.csr_matrix) -> Tensor:
     """Return the unit vectors f_y of all documents' label sets, on the network's device."""
     return _embed_in_parts(net.embed_labels, Y, net.labels.device)
 

@@ -5,20 +5,13 @@ autoencoder maps a document's label set to a latent vector and back; a network w
 its words to the same vector. To predict, the words' vector is decoded. The decoder learns to rank:
 every label only meets the hardest label of the other side, which costs O(L).
 
-    I, V, e_j   cells, values, words (n_features, C)   words of a document, tf-idf, word vectors
-    V' = v_j·e_j                                       spatial attention: no parameters
-    A           σ(F2·δ(F1·V'))                         channel attention (5), r = `reduction`
-    x'          pooled (B, C)                          the words V' ∘ A of a document, averaged
-    x_h, y_h    embed, encode (B, dim)                 F(x), E(y): one vector from two sides
-    y'          decode, then labels (n_labels, dim)    D: scores of all labels
-    λ, m        balance, margin                        L_h + λ·L_ae (1), ranking loss (2) to (4)
+The symbols of the paper are listed in `network.py`, beside its equations.
 
 Departures: y' are plain scores, not probabilities (better by five points in a trial). The second
-layer of E and the first of D have a direct way beside them, and both ends begin with the same
-label vectors: otherwise the ranking loss rests where all scores are equal as soon as documents
-have many labels. x' has length 1, so that long documents do not fade. There is input dropout
-(`keep`) and dropout of hidden values, of which the paper is silent. Dense rows are scaled by each
-column's spread.
+layer of E and the first of D have a residual connection, and both ends begin with the same label
+vectors: otherwise, when documents have many labels, the ranking loss stays where all scores are
+equal. x' has length 1, so that long documents count as much as short ones. Input dropout (`keep`)
+and dropout of hidden values are not in the paper. Dense rows are scaled by each column's spread.
 """
 
 from collections.abc import Mapping, Sequence
@@ -203,7 +196,7 @@ class RankAE(NeuralRows):
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
-        from longtail.models.rank_ae.network import Network, RankAETask
+        from longtail.models.rank_ae.network import RankAENetwork, RankAETask
 
         held_out = None
         if self.valid:
@@ -213,7 +206,7 @@ class RankAE(NeuralRows):
         signed = bool(X.nnz) and bool(X.data.min() < 0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            net = Network(self, X.shape[1], Y.shape[1], signed, word_dim)
+            net = RankAENetwork(self, X.shape[1], Y.shape[1], signed, word_dim)
         if vectors is not None:
             net.begin_with(vectors)
         return RankAETask(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], device_type))

@@ -1,6 +1,14 @@
-"""Rank-AE in training: equations (1) to (5), the network, and what the trainer needs.
+"""Rank-AE in training: equations (1) to (5), the network, and its task.
 
-Symbols are those of `longtail.models.rank_ae.model`. This module needs torch, a trained model does not.
+    I, V, e_j   cells, values, words (n_features, C)   words of a document, tf-idf, word vectors
+    V' = v_j·e_j                                       spatial attention: no parameters
+    A           σ(F2·δ(F1·V'))                         channel attention (5), r = `reduction`
+    x'          pooled (B, C)                          the words V' ∘ A of a document, averaged
+    x_h, y_h    embed, encode (B, dim)                 F(x), E(y): one vector from two sides
+    y'          decode, then labels (n_labels, dim)    D: scores of all labels
+    λ, m        balance, margin                        L_h + λ·L_ae (1), ranking loss (2) to (4)
+
+This module needs torch, a trained model does not: `reader.py` predicts with what it exports.
 """
 
 from dataclasses import dataclass
@@ -31,8 +39,8 @@ from longtail.training.layers import (
 if TYPE_CHECKING:
     from longtail.models.rank_ae.model import RankAE
 
-WORD_SPREAD = 0.01  # small against Adam's steps, so that rare words soon stand where they belong
-LAYER_SPREAD = 0.01  # of the layers beside which there is a direct way
+WORD_SPREAD = 0.01  # small against Adam's steps, so that rare words learn quickly
+LAYER_SPREAD = 0.01  # of the layers with a residual connection
 
 
 # -- the paper's equations ----------------------------------------------------------------------
@@ -69,26 +77,26 @@ def ranking_over_all(
         labels: (P,) its label.
         m: the margin.
     """
-    loss: Tensor = _OverAll.apply(z, V, bias, documents, labels, m)  # type: ignore[no-untyped-call]
+    loss: Tensor = _RankingOverAll.apply(z, V, bias, documents, labels, m)  # type: ignore[no-untyped-call]
     return loss
 
 
-class _OverAll(torch.autograd.Function):
-    """Loss and gradients in one go, as `longtail.training.losses` does it."""
+class _RankingOverAll(torch.autograd.Function):
+    """Loss and gradients in one pass, as `longtail.training.losses` does it."""
 
     @staticmethod
     def forward(
         ctx: Any, z: Tensor, V: Tensor, bias: Tensor, documents: Tensor, labels: Tensor, m: float
     ) -> Tensor:
-        kind = z.device.type
-        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else z.dtype
+        device = z.device.type
+        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else z.dtype
         z_low, V_low, bias_low = z.to(low), V.to(low), bias.to(low)
         loss = z.new_zeros((), dtype=torch.float32)
         d_z = torch.empty_like(z_low)
         d_V = torch.zeros(V.shape, dtype=torch.float32, device=V.device)
         d_bias = torch.zeros(len(V), dtype=torch.float32, device=V.device)
-        size = piece_size(kind, len(V))
-        with torch.autocast(kind, enabled=False):
+        size = piece_size(device, len(V))
+        with torch.autocast(device, enabled=False):
             for first in range(0, len(z), size):
                 part = z_low[first : first + size]
                 scores = torch.addmm(bias_low, part, V_low.T)  # (size, L)
@@ -108,9 +116,9 @@ class _OverAll(torch.autograd.Function):
         return d_z * factor, d_V * factor, d_bias * factor, None, None, None
 
 
-def piece_size(kind: str, n_labels: int) -> int:
+def piece_size(device_type: str, n_labels: int) -> int:
     """Return how many documents are scored at a time; the loss holds several such tables."""
-    return max(1, losses.PIECE.get(kind, losses.PIECE["cuda"]) // 4 // n_labels)
+    return max(1, losses.PIECE.get(device_type, losses.PIECE["cuda"]) // 4 // n_labels)
 
 
 def _mark_pairs(documents: Tensor, labels: Tensor, first: int, shape: torch.Size) -> Tensor:
@@ -180,7 +188,7 @@ def _sum_runs(table: Tensor, index: Tensor, start: Tensor) -> Tensor:
 # -- the network ----------------------------------------------------------------------------------
 
 
-class Network(nn.Module):
+class RankAENetwork(nn.Module):
     """The maps F (words to x_h), E (labels to y_h) and D (either to scores)."""
 
     def __init__(
@@ -193,9 +201,9 @@ class Network(nn.Module):
         self.squeeze = nn.Parameter(torch.randn(narrow, C) / C**0.5)  # F1
         self.excite = nn.Parameter(torch.randn(C, narrow) / narrow**0.5)  # F2
         self.project = nn.Linear(C, h)
-        # Both ends of the autoencoder begin with the same vectors and hand them through, so that
-        # it gives back its labels from the first step on; from random layers it seldom gets away
-        # from giving all labels the same score.
+        # Both ends of the autoencoder begin with the same vectors, and the layers between pass
+        # them on, so that it returns its labels from the first step on. From random layers, it
+        # seldom learns to score labels differently.
         first = F.normalize(torch.randn(n_labels, h), dim=1)
         self.encode_first = read_once(nn.Parameter(first))
         self.encode_bias = nn.Parameter(torch.zeros(h))
@@ -267,10 +275,10 @@ class Network(nn.Module):
 
 @dataclass
 class RankAETask:
-    """Equation (1), as the trainer's Task."""
+    """Equation (1), as the training loop's Task."""
 
     model: "RankAE"
-    net: Network
+    net: RankAENetwork
     X: sp.csr_matrix
     Y: sp.csr_matrix
     held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None
