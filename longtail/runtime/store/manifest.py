@@ -78,7 +78,7 @@ def opened_folder(path: Path) -> Iterator[_Folder]:
         if not path.is_dir():
             raise ModelFileError(f"{path}: {_why_no_folder(path)}")
         if os.open in os.supports_dir_fd:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         yield _Folder(path, descriptor)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {reason_of(error)}") from error
