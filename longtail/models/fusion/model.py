@@ -107,7 +107,7 @@ class Fusion(Model):
         features, X = self.learn_features(dataset, progress)
         plan, facts = plan_fusion(
             X,
-            dataset.n_labels,
+            dataset.Y.shape[1],
             has_texts=dataset.X is None,
             members=self.members,
             budget=self.budget,
@@ -137,7 +137,7 @@ class Fusion(Model):
         self, trainer: MemberTrainer, dataset: Dataset
     ) -> tuple[list[Member], dict[str, Model], Stacker]:
         """Train each member with documents held out, and learn from its lists for these."""
-        width = min(WIDTH, dataset.n_labels)
+        width = min(WIDTH, dataset.Y.shape[1])
         trained: dict[str, Model] = {}
         lists: dict[str, list[TopK]] = {}
         planned = list(trainer.plan.members)
