@@ -19,7 +19,7 @@ from longtail import Dataset, load
 from longtail.models.mnn.model import MNN, PRECISION
 from longtail.models.mnn.network import MNNTask, choose_ranking
 from longtail.models.neural import choose_batch_size
-from longtail.models.rows import weigh_features, weigh_rows
+from longtail.runtime.rows import weigh_features, weigh_rows
 from longtail.text.tfidf import Tfidf
 from longtail.training.loop import train
 

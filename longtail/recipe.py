@@ -125,7 +125,7 @@ class ModelMaker:
                 f"{model_class.name} does not plan its time; leave out the budget, or train fusion"
             )
         maker = cls(model_class, settings)
-        maker.make().check_parameters()
+        maker.make()
         return maker
 
     def make(self) -> Model:

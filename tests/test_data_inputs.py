@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longtail.data import formats, read_documents
+from longtail.data import documents as formats
+from longtail.data import read_documents
 from longtail.errors import DataError
 
 

@@ -136,7 +136,7 @@ def test_a_copy_has_the_settings_and_nothing_learned() -> None:
 
 
 def words_of(text: str, **settings: object) -> list[str]:
-    return Tfidf(**settings)._words_of(text)  # type: ignore[arg-type]
+    return Tfidf(**settings)._reader.find(text)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

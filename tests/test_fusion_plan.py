@@ -8,7 +8,6 @@ from longtail.models.fusion.plan import (
     NOTHING_HELD_OUT,
     Scheme,
     choose_schemes,
-    estimate,
     format_seconds,
     make_plan,
     measure_speed,
@@ -19,6 +18,10 @@ from longtail.models.fusion.plan import (
 ALL = ("linear", "knn", "glas", "attention-xml", "mnn", "dxml", "rank-ae")
 SMALL = Facts(4880, 159, 1836, 335_000, has_texts=False, device="cpu")
 LARGE = Facts(475_974, 25_018, 300_000, 6_000_000, has_texts=True, device="cpu")
+
+
+def estimate(name, facts, preset=None):
+    return get_model_class(name).estimate_seconds(facts, preset)
 
 
 @pytest.mark.parametrize(

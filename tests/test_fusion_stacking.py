@@ -213,7 +213,7 @@ def test_rare_labels_are_lifted_where_a_part_finds_them_better():
     wanted = dict.fromkeys(("PSP@1", "PSP@3", "PSP@5"), 0.0) | {
         "PSP@3": plain.report["PSP@3"] + 0.1
     }
-    adjusted = choose_stacker(candidates, Y, counts, ["logistic"], 5, [wanted])
+    adjusted = choose_stacker(candidates, Y, counts, ["logistic"], 5, {"member": wanted})
     assert adjusted.stacker.adjustment.slope > 0
     assert adjusted.reports == plain.reports
     assert evaluate(adjusted.unseen, Y, train=counts) == adjusted.report

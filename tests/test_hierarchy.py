@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from longtail.errors import DataError, MissingExtraError
-from longtail.labels.hierarchy import find_circle, link_labels, read_hierarchy
+from longtail.labels.hierarchy import find_cycle, link_labels, read_hierarchy
 
 LABELS = ["beer", "wine", "drinks", "bread"]
 
@@ -132,31 +132,29 @@ def test_an_empty_file(tmp_path):
     assert message(write(tmp_path, "\n\n")) == "FILE: the file is empty"
 
 
-def test_circles(tmp_path):
+def test_cycles(tmp_path):
     path = write(tmp_path, "top\tdrinks\ndrinks\tbeer\nbeer\tale\nale\tdrinks\n")
-    assert message(path) == (
-        "FILE: goes in a circle: 'drinks' above 'beer' above 'ale' above 'drinks'"
-    )
+    assert message(path) == ("FILE: has a cycle: 'drinks' above 'beer' above 'ale' above 'drinks'")
     path = write(tmp_path, "beer\tbeer\n")
-    assert message(path) == "FILE: goes in a circle: 'beer' above 'beer'"
+    assert message(path) == "FILE: has a cycle: 'beer' above 'beer'"
     long = "".join(f"n{i}\tn{(i + 1) % 50}\n" for i in range(50))
     assert message(write(tmp_path, long)).count("above") == 5
 
 
-def test_a_circle_is_found_among_many_nodes():
+def test_a_cycle_is_found_among_many_nodes():
     rng = np.random.default_rng(0)
     down = np.sort(rng.choice(1000, (3000, 2)), axis=1)
     down = down[down[:, 0] != down[:, 1]]
-    assert find_circle(down, 1000) == []
+    assert find_cycle(down, 1000) == []
     closed = np.vstack([down, down[0][::-1]])
-    circle = find_circle(closed, 1000)
-    assert circle[0] == circle[-1]
+    cycle = find_cycle(closed, 1000)
+    assert cycle[0] == cycle[-1]
     pairs = {tuple(pair) for pair in closed.tolist()}
-    assert all(step in pairs for step in itertools.pairwise(circle))
+    assert all(step in pairs for step in itertools.pairwise(cycle))
 
 
 def test_two_labels_may_share_a_parent_twice(tmp_path):
-    path = write(tmp_path, "a\tb\na\tb\na\tc\nb\td\nc\td\n")  # no circle, although d has two
+    path = write(tmp_path, "a\tb\na\tb\na\tc\nb\td\nc\td\n")  # no cycle, although d has two
     assert len(read_hierarchy(path).names) == 4
 
 

@@ -8,8 +8,9 @@ from planted import planted_dataset
 pytest.importorskip("torch", reason="training needs torch")
 
 from longtail.errors import MissingExtraError, TrainingError
-from longtail.models import neural, rows
+from longtail.models import neural
 from longtail.models.glas.model import GLaS
+from longtail.runtime import rows
 from longtail.runtime.rows import view_rows
 
 

@@ -1,9 +1,12 @@
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from longtail.errors import ParameterError
-from longtail.runtime.parallel import in_threads, n_threads, run_tasks, set_threads
+from longtail.runtime.parallel import count_cores, in_threads, n_threads, run_tasks, set_threads
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +87,33 @@ def test_work_inside_of_threads_stays_in_its_thread():
     assert in_threads(look, [(0,)] * 4) == [(1, ["1", "2"])] * 4
     assert in_threads(look, [(0,)]) == [(2, ["1", "2"])]  # a single task may have all threads
     assert n_threads() == 2
+
+
+def test_cores_are_counted_where_the_system_does_not_say_which_may_be_used(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert count_cores() == n_threads() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert count_cores() == 1
+
+
+def test_longtail_works_without_what_only_some_systems_have(tmp_path):
+    """A stand-in for macOS and Windows: the names that Python lacks there are taken away."""
+    code = """
+import os, sys
+for name in ("sched_getaffinity", "sched_setaffinity", "sysconf", "killpg"):
+    if hasattr(os, name):
+        delattr(os, name)
+sys.modules["resource"] = None
+import longtail, longtail.cli
+model = longtail.Linear().fit(["red wine", "white wine", "dark beer"], [["a"], ["a"], ["b"]])
+model.save(sys.argv[1])
+print(longtail.load_model(sys.argv[1]).predict(["beer"], k=1).labels.tolist())
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "model")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.strip() == "[[1]]"

@@ -118,7 +118,7 @@ def _make(
     given |= settings
     if "seed" in given:
         raise ParameterError(f"--seeds gives the seed to all methods; leave out that of {name}")
-    model_class.from_settings(given).check_parameters()
+    model_class.from_settings(given)
     return Contender(shown, OURS, MODULE, {"model": name, **given})
 
 

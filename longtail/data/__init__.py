@@ -3,8 +3,8 @@
 from longtail.data.coerce import as_dataset, as_documents
 from longtail.data.dataset import Dataset, Splits, build_label_matrix
 from longtail.data.describe import describe
+from longtail.data.documents import read_documents
 from longtail.data.folder import load
-from longtail.data.formats import read_documents
 from longtail.data.writer import convert, write_dataset
 
 __all__ = [

@@ -1,39 +1,54 @@
-"""Documents as texts: JSON lines, fastText files, parallel files and plain lines.
+"""Documents in a single file: its format, recognized by the first bytes and never by the name.
 
-JSON lines and tables may name their fields in several ways. The text is the field `text`, or else
-those of title, body, content, abstract and description that are there, joined by a blank. The
-labels are the first of labels, label, tags, subjects, keywords, categories, topics and target_ind.
-A field that is null is empty.
+JSON lines may name their fields in several ways, as tables do (`table.py`). A field that is null is
+empty.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import scipy.sparse as sp
 
 from longtail.data.labels import LabelRows, LabelSpace
 from longtail.data.source import Source, name_json_type, parse_object
+from longtail.data.table import (
+    TEXT_FIELD,
+    Document,
+    choose_label_field,
+    choose_text_fields,
+    csv_documents,
+    find_delimiter,
+    find_text_delimiter,
+    parquet_documents,
+)
 from longtail.errors import DataError
 
-TEXT_FIELD = "text"
-TEXT_PARTS = ("title", "body", "content", "abstract", "description")
-LABEL_FIELDS = (
-    "labels",
-    "label",
-    "tags",
-    "subjects",
-    "keywords",
-    "categories",
-    "topics",
-    "target_ind",
-)
 FASTTEXT_MARK = "__label__"
+BATCH = 8192  # documents
+KNOWN = (
+    "known are sparse rows under an 'N D L' header, JSON lines, CSV, TSV, Parquet "
+    "and fastText, each plain or gzipped"
+)
 
 
-# The line where a document stands, its text, and its labels: a list, a cell to be split, or None
-# where there are none or they are not wanted.
-Document = tuple[int, str, list[Any] | str | None]
 NumberedLines = Iterable[tuple[int, str]]
+
+
+class Format(StrEnum):
+    """The formats of a single file; the values are what messages call them."""
+
+    SPARSE = "sparse rows"
+    MATRIX = "a matrix"
+    JSON_LINES = "JSON lines"
+    TABLE = "a table"
+    PARQUET = "Parquet"
+    FASTTEXT = "fastText"
+    PLAIN = "plain text"
 
 
 @dataclass
@@ -45,16 +60,93 @@ class TextFile:
     labels: LabelRows
 
 
-def choose_text_fields(names: Iterable[str]) -> list[str]:
-    """Return the fields that make up the text, in the order in which they are joined."""
-    present = set(names)
-    return [TEXT_FIELD] if TEXT_FIELD in present else [n for n in TEXT_PARTS if n in present]
+# -- reading ----------------------------------------------------------------------------------
 
 
-def choose_label_field(names: Iterable[str]) -> str | None:
-    """Return the field that holds the labels, if there is one."""
-    present = set(names)
-    return next((name for name in LABEL_FIELDS if name in present), None)
+def read_documents(file: str | Path | BinaryIO) -> Iterator[list[str] | sp.csr_matrix]:
+    """Yield batches of documents from a file or a binary stream such as `sys.stdin.buffer`.
+
+    A batch is a list of texts, or rows X from a sparse file (`N D L`) or a matrix file (`N D`).
+    Labels may be absent and are not looked at. What is in no other format is plain text, a document
+    a line, in which an empty line is an empty document. Lines of a stream go out as they come in.
+    """
+    with Source(file) as source:
+        form = recognize(source)
+        if form in (Format.SPARSE, Format.MATRIX):
+            from longtail.data.sparse import row_batches  # compiles its parser on import
+
+            yield from row_batches(source)
+            return
+        for documents in text_batches(source, form, labels=False):
+            texts = (text for _, text, _ in documents)
+            while batch := list(islice(texts, BATCH)):
+                yield batch
+
+
+def text_batches(
+    source: Source, form: Format, *, labels: bool = True
+) -> Iterator[Iterator[Document]]:
+    """Yield the documents of a file of texts; without `labels` there need not be any.
+
+    Where a document is a line, a batch is what has come so far: whoever writes to us may wait
+    for the answer. Other formats are one batch.
+    """
+    if form in _FILES:
+        yield _FILES[form](source, labels=labels)
+        return
+    for first, lines in source.lines():
+        yield _LINES[form](source.path, enumerate(lines, first), labels=labels)
+
+
+def read_texts(source: Source, form: Format, space: LabelSpace) -> TextFile:
+    """Read a whole file of texts with their labels."""
+    gather = collect_cells if form in (Format.TABLE, Format.PARQUET) else collect
+    return gather(chain.from_iterable(text_batches(source, form)), source.path, space)
+
+
+def recognize(source: Source) -> Format:
+    """Return the format of `source`; whatever is text but nothing else is plain text."""
+    head = source.head
+    if head.startswith(b"PAR1"):
+        return Format.PARQUET
+    text = head.decode(errors="replace")
+    first = text.lstrip().split("\n", 1)[0].strip()
+    if re.fullmatch(r"\d+[ \t]+\d+[ \t]+\d+", first):
+        return Format.SPARSE
+    if re.fullmatch(r"\d+[ \t]+\d+", first):
+        return Format.MATRIX
+    if first.startswith("{"):
+        return Format.JSON_LINES
+    if re.search(rf"^\s*{FASTTEXT_MARK}\S", text, re.MULTILINE):
+        return Format.FASTTEXT
+    if _is_table(first, source):
+        return Format.TABLE
+    if b"\0" in head:
+        raise DataError(f"this is a binary file; {KNOWN}", path=source.path)
+    return Format.PLAIN
+
+
+def refuse_plain(source: Source) -> DataError:
+    """Return the error for a text file that holds no labels in any known way."""
+    first = source.head.decode(errors="replace").lstrip().split("\n", 1)[0].strip()
+    if re.fullmatch(r"(\d+(,\d+)*)?(\s*\d+:[-+.\de]+)+", first[:2000].rpartition(" ")[0] or first):
+        message = "sparse rows need a first line 'N D L': how many documents, features and labels"
+    elif first.startswith("["):
+        message = "a JSON array; write one object a line instead (JSON lines)"
+    else:
+        message = f"the format is not recognized; {KNOWN}"
+    return DataError(message, path=source.path)
+
+
+def _is_table(header: str, source: Source) -> bool:
+    """A header with text and labels; with text alone only where a sentence cannot be meant."""
+    if find_delimiter(header):
+        return True
+    named = re.search(r"\.[ct]sv(\.gz)?$", source.path.name) is not None
+    return (named or "\t" in header) and find_text_delimiter(header) is not None
+
+
+# -- lines of text ----------------------------------------------------------------------------
 
 
 def json_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterator[Document]:
@@ -174,3 +266,11 @@ def _label_error(labels: Any, path: Path, line: int) -> DataError:
 def _name_keys(document: dict[str, Any]) -> str:
     keys = ", ".join(f'"{key:.20}"' for key in list(document)[:5])
     return keys or "nothing"
+
+
+_FILES = {Format.TABLE: csv_documents, Format.PARQUET: parquet_documents}
+_LINES = {
+    Format.JSON_LINES: json_documents,
+    Format.FASTTEXT: fasttext_documents,
+    Format.PLAIN: plain_documents,
+}

@@ -25,8 +25,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset, Splits
-from longtail.data.documents import TextFile, read_parallel
-from longtail.data.formats import Format, read_texts, recognize, refuse_plain
+from longtail.data.documents import (
+    Format,
+    TextFile,
+    read_parallel,
+    read_texts,
+    recognize,
+    refuse_plain,
+)
 from longtail.data.labels import LabelSpace, find_label_names, order_labels
 from longtail.data.source import Source
 from longtail.errors import DataError

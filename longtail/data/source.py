@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, cast
 
 from longtail.errors import DataError
@@ -65,12 +64,7 @@ class Source:
         """Return the source itself; it is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file, if this source opened one."""
         self.close()
 

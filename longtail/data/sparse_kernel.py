@@ -79,8 +79,8 @@ def parse_rows(
     """Fill labels, features, values, and how many labels and features each row has.
 
     `text` is whole lines, the last one closed; n_labels < 0 means rows without a label part.
-    Stops after as many rows as there are counts. Returns OK and where it stopped, or the kind
-    of fault and where it stands.
+    Stops after as many rows as there are counts. Returns OK and where it stopped, or the
+    fault and where it stands.
     """
     i, n_label, n_feature = 0, 0, 0
     for row in range(len(label_counts)):

@@ -1,8 +1,11 @@
 """Tables with a column of text and a column of labels: CSV, TSV and Parquet.
 
-Columns are recognized by their names, in any case (see documents.py). A cell of labels is a JSON
-array (`["beer", "wine"]`), or several labels with one separator between them: LabelSpace says
-which. Parquet may have a list column instead.
+Columns are recognized by their names, in any case: the text is the column `text`, or else those of
+title, body, content, abstract and description that are there, joined by a blank; the labels are the
+first of labels, label, tags, subjects, keywords, categories, topics and target_ind.
+
+A cell of labels is a JSON array (`["beer", "wine"]`), or several labels with one separator between
+them: LabelSpace says which. Parquet may have a list column instead.
 """
 
 import csv
@@ -10,18 +13,38 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from longtail.data.documents import (
-    LABEL_FIELDS,
-    TEXT_FIELD,
-    TEXT_PARTS,
-    Document,
-    choose_label_field,
-    choose_text_fields,
-)
 from longtail.data.source import MAX_LINE, Source, parse_json
 from longtail.errors import DataError
 
 DELIMITERS = "\t,;"
+TEXT_FIELD = "text"
+TEXT_PARTS = ("title", "body", "content", "abstract", "description")
+LABEL_FIELDS = (
+    "labels",
+    "label",
+    "tags",
+    "subjects",
+    "keywords",
+    "categories",
+    "topics",
+    "target_ind",
+)
+
+# The line where a document stands, its text, and its labels: a list, a cell to be split, or None
+# where there are none or they are not wanted.
+Document = tuple[int, str, list[Any] | str | None]
+
+
+def choose_text_fields(names: Iterable[str]) -> list[str]:
+    """Return the fields that make up the text, in the order in which they are joined."""
+    present = set(names)
+    return [TEXT_FIELD] if TEXT_FIELD in present else [n for n in TEXT_PARTS if n in present]
+
+
+def choose_label_field(names: Iterable[str]) -> str | None:
+    """Return the field that holds the labels, if there is one."""
+    present = set(names)
+    return next((name for name in LABEL_FIELDS if name in present), None)
 
 
 def find_delimiter(header: str) -> str | None:

@@ -64,15 +64,8 @@ class Curve(NamedTuple):
         return sigmoid(self.at(log_odds(scores)))
 
 
-def fit_curve(scores: NDArray[Any], hits: Hits, method: Method = "isotonic") -> Curve:
-    """Learn from scores, each with whether its label was right."""
-    check_method(method)
-    if not len(scores):
-        raise DataError("there is no prediction to learn probabilities from")
-    return _fit(log_odds(scores), hits, method)
-
-
-def _fit(places: Floats, hits: Hits, method: Method) -> Curve:
+def fit_curve(places: Floats, hits: Hits, method: Method = "isotonic") -> Curve:
+    """Learn from the log-odds of scores, each with whether its label was right."""
     if not len(places):  # no label stands so low, and none will be asked for
         return Curve(np.zeros(1), log_odds(np.zeros(1)))
     return _fit_logistic(places, hits) if method == "logistic" else _fit_isotonic(places, hits)
@@ -195,7 +188,7 @@ def fit_steps(
 ) -> Steps:
     """Learn all steps from predictions and true labels; without shifts unless `reorder`."""
     given, hits = _are_given(top), find_hits(top, Y)
-    base = _fit(log_odds(top.scores[given]), hits[given], method)
+    base = fit_curve(log_odds(top.scores[given]), hits[given], method)
     shifts = np.zeros(0)
     if reorder:
         places = base.at(log_odds(top.scores[given]))
@@ -207,8 +200,8 @@ def fit_steps(
     return Steps(
         base,
         shifts,
-        _fit(places[first], hits[first], method),
-        _fit(places[later], hits[later], method),
+        fit_curve(places[first], hits[first], method),
+        fit_curve(places[later], hits[later], method),
     )
 
 
@@ -478,13 +471,6 @@ def reliability(probabilities: NDArray[Any], hits: NDArray[Any], bins: int = BIN
         means = np.bincount(chosen, flat, bins) / counts
         shares = np.bincount(chosen, np.asarray(hits, np.float64).ravel(), bins) / counts
     return Reliability(counts, means, shares)
-
-
-def expected_calibration_error(
-    probabilities: NDArray[Any], hits: NDArray[Any], bins: int = BINS
-) -> float:
-    """Return how far probabilities lie from the share of hits, on average over bins."""
-    return reliability(probabilities, hits, bins).error
 
 
 def reliability_of_first(top: TopK, Y: sp.csr_matrix) -> Reliability:

@@ -30,7 +30,7 @@ Starts = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 END = -1  # fills the rows of walks that could not go on
-NEGATIVE = 5  # labels at random that each pair is told apart from
+NEGATIVE = 5  # random labels that each pair is contrasted with
 SMALLEST = 1e-6  # spread, as a share of the largest; less is rounding
 LARGEST_CORPUS = 1 << 25  # steps of walks that are in memory at once
 
@@ -266,14 +266,14 @@ def embed_labels(
         window: labels before and after one that count as its neighbours in a walk.
         whiten: how far directions that many labels share are shortened, from 0 to 1.
         seed: fixes walks and vectors.
-        progress: is told how many walks have been read.
+        progress: shows how many walks have been read.
     """
     walks = Walks(graph, n_walks, length, seed)
     vectors = np.empty((graph.n_labels, dim), np.float32)
     if len(walks):
         found = learn_vectors(walks, dim, window, seed, progress)
         vectors[walks.begins] = to_unit(whiten_vectors(found, whiten))
-    # What never stands beside others is like no other: any direction of its own will do.
+    # A label without edges is like no other: any direction of its own will do.
     alone = np.flatnonzero(graph.degrees == 0)
     vectors[alone] = draw_directions(len(alone), dim, seed)
     return vectors

@@ -31,7 +31,7 @@ SKOS_FORMATS = {
     ".skos": "xml",
 }
 SEPARATORS = "\t;|,"
-SHOWN = 5  # members of a circle that an error names
+SHOWN = 5  # members of a cycle that an error names
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,20 @@ def _describe_strangers(hierarchy: Hierarchy, label_names: Sequence[str]) -> str
 
 
 def read_hierarchy(path: str | Path) -> Hierarchy:
-    """Read a file of parents and children, or a SKOS vocabulary; circles are refused."""
+    """Read a file of parents and children, or a SKOS vocabulary; cycles are refused."""
     check_hierarchy(path)
     path = Path(path)
-    kind = SKOS_FORMATS.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
-    hierarchy = read_pairs(path) if kind is None else read_skos(path, kind)
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    rdf_format = SKOS_FORMATS.get(suffix)
+    hierarchy = read_pairs(path) if rdf_format is None else read_skos(path, rdf_format)
     if not len(hierarchy.pairs):
         raise DataError("holds no parent and child", path=path)
-    circle = find_circle(hierarchy.pairs, len(hierarchy.names))
-    if circle:
-        names = [f"'{hierarchy.names[node][0]}'" for node in circle]
+    cycle = find_cycle(hierarchy.pairs, len(hierarchy.names))
+    if cycle:
+        names = [f"'{hierarchy.names[node][0]}'" for node in cycle]
         if len(names) > SHOWN:
             names = [*names[: SHOWN - 1], "…", names[-1]]
-        raise DataError(f"goes in a circle: {' above '.join(names)}", path=path)
+        raise DataError(f"has a cycle: {' above '.join(names)}", path=path)
     return hierarchy
 
 
@@ -135,7 +136,7 @@ def read_pairs(path: Path) -> Hierarchy:
     return Hierarchy(path, [[name] for name in numbers], _as_pairs(pairs))
 
 
-def read_skos(path: Path, kind: str) -> Hierarchy:
+def read_skos(path: Path, rdf_format: str) -> Hierarchy:
     """Read broader and narrower concepts of a vocabulary."""
     try:
         from rdflib import Graph
@@ -149,10 +150,10 @@ def read_skos(path: Path, kind: str) -> Hierarchy:
     with Source(path) as source:
         content = source.seekable().read()
     try:
-        graph.parse(data=content, format=kind)
+        graph.parse(data=content, format=rdf_format)
     except Exception as error:  # each parser of rdflib raises errors of its own
         reason = " ".join(str(error).split())
-        raise DataError(f"is not a vocabulary in {kind}: {reason:.200}", path=path) from error
+        raise DataError(f"is not a vocabulary in {rdf_format}: {reason:.200}", path=path) from error
     pairs = [(broader, narrower) for narrower, broader in graph.subject_objects(SKOS.broader)]
     pairs += graph.subject_objects(SKOS.narrower)
     concepts = sorted({str(concept) for pair in pairs for concept in pair})
@@ -185,11 +186,11 @@ def _as_pairs(pairs: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-# --------------------------------------------------------------------------------------- circles
+# --------------------------------------------------------------------------------------- cycles
 
 
-def find_circle(pairs: NDArray[np.int64], n_nodes: int) -> list[int]:
-    """Return the nodes of one circle, its first node again at the end; none if there is none.
+def find_cycle(pairs: NDArray[np.int64], n_nodes: int) -> list[int]:
+    """Return the nodes of one cycle, its first node again at the end; none if there is none.
 
     Nodes with nothing above them are taken away until none is left to take: each node that
     remains has a parent that remains, so that going up must come back.

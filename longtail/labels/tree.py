@@ -135,7 +135,7 @@ def build_tree(
             are left out, even if nodes then have more than `branching` children.
         balanced: make the clusters of a split equal in size, give or take one label.
         seed: fixes the starting points of k-means.
-        progress: told about each label that has found its place in a level.
+        progress: shows how many labels of a level have found their cluster.
     """
     _check_shape(branching, max_leaf, max_depth)
     rows = view_rows(vectors)

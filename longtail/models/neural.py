@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from longtail.errors import MissingExtraError, TrainingError
 from longtail.models.base import Documents, Model
-from longtail.models.rows import fingerprint, weigh_features
 from longtail.progress import SILENT, Progress
+from longtail.runtime.rows import fingerprint, weigh_features
 from longtail.runtime.settings import above, at_least, configurable, learned, setting, share
 
 if TYPE_CHECKING:

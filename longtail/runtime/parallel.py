@@ -28,7 +28,14 @@ def n_threads() -> int:
     """Return how many threads compiled work may use; one, where threads share work already."""
     if getattr(_here, "busy", False):
         return 1
-    return _threads or len(os.sched_getaffinity(0))
+    return _threads or count_cores()
+
+
+def count_cores() -> int:
+    """Return how many cores this process may use; all of them where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):  # Linux; not macOS, not Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_tasks(

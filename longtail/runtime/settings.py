@@ -154,6 +154,8 @@ class Setting(NamedTuple):
         if self.allowed is not None and not self.allowed.holds(value):
             or_none = ", or none" if NoneType in self.types else ""
             raise self._refuse(owner, value, f"{self.allowed.text}{or_none}")
+        if dataclasses.is_dataclass(value):  # it has parameters of its own
+            check_settings(value)
 
     def parse(self, owner: str, value: Any) -> Any:
         """Return the value that a text such as "3" or "none" stands for."""

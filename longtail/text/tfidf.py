@@ -8,10 +8,7 @@ and one array.
 What a word is, `words` says. Accents are kept by default: they tell words apart in most languages.
 """
 
-import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +26,7 @@ from longtail.runtime.settings import (
     settings_of,
 )
 from longtail.runtime.store import Files
-from longtail.text.words import find_words, no_words_error, number_words, word_pattern
+from longtail.text.words import WordReader, no_words_error, word_pattern
 
 UNKNOWN = -1
 
@@ -109,10 +106,8 @@ class Tfidf:
     def transform(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Return one row for each text; a text without any known term has an empty row."""
         self._check_fitted()
-        known = self._ids.get
-        return self._weigh(
-            self._count(self._tokenize(texts, lambda words: map(known, words, repeat(UNKNOWN))))
-        )
+        starts, ids = self._reader.look_up(texts, self._ids, UNKNOWN)
+        return self._weigh(self._count(_Terms(ids, starts)))
 
     def locate(self, text: str) -> dict[int, list[tuple[int, int]]]:
         """Return where each known term stands in `text`: {term: [(start, end), …]}."""
@@ -121,7 +116,7 @@ class Tfidf:
         previous = (UNKNOWN, 0)
         n_words = len(self._words)
         for match in word_pattern().finditer(text):
-            for word in self._words_of(match.group()):
+            for word in self._reader.find(match.group()):
                 term = self._ids.get(word, UNKNOWN)
                 if term != UNKNOWN:
                     places.setdefault(term, []).append(match.span())
@@ -149,7 +144,6 @@ class Tfidf:
             if settings.pop("type") != "tfidf":
                 raise ValueError("their type is not tfidf")
             loaded = cls(**settings)
-            check_settings(loaded)
             loaded._set_terms(*_split_terms(terms))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"the model's text features cannot be used: {error}") from error
@@ -171,12 +165,10 @@ class Tfidf:
     def _learn(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Learn the terms and their weights; return how often each document holds each term."""
         check_settings(self)
-        seen: defaultdict[str, int] = defaultdict()
-        seen.default_factory = seen.__len__  # a new word gets the next id
-        tokens = self._tokenize(texts, lambda words: map(seen.__getitem__, words))
-        words, tokens = _select_words(list(seen), tokens, self.min_df)
+        seen, starts, ids = self._reader.learn(texts)
+        words, tokens = _select_words(seen, _Terms(ids, starts), self.min_df)
         if not words:
-            raise no_words_error(len(tokens.starts) - 1, len(seen), "min_df", self.min_df)
+            raise no_words_error(len(starts) - 1, len(seen), "min_df", self.min_df)
         pairs = np.empty(0, dtype=np.int64)
         if self.ngrams == 2 or (self.ngrams is None and _are_short(tokens)):
             pairs = _select_pairs(tokens, len(words), self.min_pair_df)
@@ -205,20 +197,9 @@ class Tfidf:
         self._set_terms(words, first * len(words) + second)
         return counts[:, kept]
 
-    def _tokenize(
-        self, texts: Iterable[str], to_ids: Callable[[list[str]], Iterable[int]]
-    ) -> _Terms:
-        """Return the word ids of all texts."""
-        starts, ids = number_words(texts, self._words_of, to_ids)
-        return _Terms(ids, starts)
-
-    def _words_of(self, text: str) -> list[str]:
-        if self.lowercase:
-            text = text.lower()
-        if self.accents == "strip" and not text.isascii():
-            parts = unicodedata.normalize("NFKD", text)
-            text = "".join(part for part in parts if not unicodedata.combining(part))
-        return find_words(text)
+    @property
+    def _reader(self) -> WordReader:
+        return WordReader(lowercase=self.lowercase, strip_accents=self.accents == "strip")
 
     def _count(self, words: _Terms) -> sp.csr_matrix:
         """Return how often each document holds each term."""

@@ -7,12 +7,10 @@ no blanks between words, an emoji or a flag is a word of its own.
 import json
 import os
 import secrets
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -22,13 +20,12 @@ from numpy.typing import NDArray
 
 from longtail.errors import LongtailError, ModelFileError, NotFittedError, ParameterError
 from longtail.runtime.store import Files
-from longtail.text.words import find_words, no_words_error, number_words, word_pattern
+from longtail.text.words import WordReader, no_words_error, word_pattern
 
 PADDING, UNKNOWN = 0, 1
 SPECIAL = ["<padding>", "<unknown>"]  # no words, as no word has a "<" in it
 
 LONGEST_WORD = 100  # characters; longer ones are no words of any language, and never known
-WIDE = 16  # characters a word takes, with room to spare, to begin with in a long text
 
 
 class TokenRows(NamedTuple):
@@ -132,8 +129,7 @@ class Tokens:
     def encode(self, texts: Iterable[str]) -> TokenRows:
         """Return a row for each text; one without any word has an empty row."""
         self._check_fitted()
-        known = self._ids.get
-        return self._tokenize(texts, lambda words: map(known, words, repeat(UNKNOWN)))
+        return TokenRows(*self._reader.look_up(texts, self._ids, UNKNOWN))
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Return (begin, end, id) for each word that `encode` reads, as it stands in `text`."""
@@ -193,10 +189,8 @@ class Tokens:
     def _learn(self, texts: Iterable[str]) -> TokenRows:
         """Learn the words, numbered anew by how many documents hold them; return the rows."""
         self._check_settings()
-        seen: defaultdict[str, int] = defaultdict()
-        seen.default_factory = seen.__len__  # a new word gets the next id
-        rows = self._tokenize(texts, lambda words: map(seen.__getitem__, words))
-        names = list(seen)
+        names, start, ids = self._reader.learn(texts)
+        rows = TokenRows(start, ids)
         held = _count_documents(rows.start, rows.tokens, len(names))
         kept = [i for i, name in enumerate(names) if len(name) <= LONGEST_WORD]
         kept = [i for i in kept if held[i] >= self.min_documents]
@@ -209,13 +203,9 @@ class Tokens:
         self._set_words(SPECIAL + [names[i] for i in kept])
         return TokenRows(rows.start, new_id[rows.tokens])
 
-    def _tokenize(
-        self, texts: Iterable[str], to_ids: Callable[[list[str]], Iterable[int]]
-    ) -> TokenRows:
-        """Return the ids of the words of all texts."""
-        return TokenRows(
-            *number_words(texts, lambda text: _find_words(text, self.max_length), to_ids)
-        )
+    @property
+    def _reader(self) -> WordReader:
+        return WordReader(single_characters=True, limit=self.max_length)
 
     def _fingerprint(self, texts: Iterable[str]) -> str:
         """Return a few characters that change with the settings and the texts."""
@@ -238,17 +228,6 @@ class Tokens:
 
 
 # ------------------------------------------------------------------------------- words of a text
-
-
-def _find_words(text: str, limit: int) -> list[str]:
-    """Return the first words of a text, of a long one without looking at the rest."""
-    width = limit * WIDE
-    while True:
-        words = find_words(text[:width].lower(), single_characters=True)
-        # The last word of a part may be cut: it has to be one that is not wanted.
-        if len(words) > limit or width >= len(text):
-            return words[:limit]
-        width *= 4
 
 
 def _find_places(text: str, limit: int) -> list[tuple[int, int]]:

@@ -15,13 +15,21 @@ take any string, half a surrogate pair included.
 import re
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import DataError
+
+Starts = NDArray[np.int64]
+WordIds = NDArray[np.int32]
+
+WIDE = 16  # characters a word takes, with room to spare, to begin with in a long text
 
 _TAIL = r"(?:\+\+|#(?![\w#]))?"
 _ASCII_WORD = re.compile(rf"\w+{_TAIL}", re.ASCII)
@@ -50,33 +58,73 @@ def word_pattern(*, single_characters: bool = False) -> re.Pattern[str]:
     return re.compile(rf"{word}|(?=\w)[{_UNSPACED}][{marks}]*|{_EMOJI}")
 
 
-def find_words(text: str, *, single_characters: bool = False) -> list[str]:
-    """Return the words of a text in their order, as `word_pattern` says."""
-    if text.isascii():
-        return _ASCII_WORD.findall(text)
-    # An accent written as a character of its own makes the same word as a built-in one.
-    normal = unicodedata.normalize("NFC", text)
-    return word_pattern(single_characters=single_characters).findall(normal)
+class WordReader(NamedTuple):
+    """How the words of texts are found, and how they become numbers.
 
+    Attributes:
+        lowercase: take `Beer` and `beer` for the same word.
+        strip_accents: take `Käse` and `Kase` for the same word.
+        single_characters: see `word_pattern`.
+        limit: read so many words of a text, the first; None reads all.
+    """
 
-def number_words(
-    texts: Iterable[str],
-    find: Callable[[str], list[str]],
-    to_ids: Callable[[list[str]], Iterable[int]],
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return where the words of each text begin (n + 1,), and the ids of all words in a row."""
-    if isinstance(texts, str | bytes):
-        raise DataError(f"texts must be a list of strings. Got one {type(texts).__name__}.")
-    ids, start = array("i"), array("q", [0])
-    for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise DataError(
-                f"texts must be strings. Got {type(text).__name__} for document {row}, "
-                "counted from 0; write a document without text as an empty string"
-            )
-        ids.extend(to_ids(find(text)))
-        start.append(len(ids))
-    return np.asarray(start, np.int64), np.asarray(ids, np.int32)
+    lowercase: bool = True
+    strip_accents: bool = False
+    single_characters: bool = False
+    limit: int | None = None
+
+    def find(self, text: str) -> list[str]:
+        """Return the words of a text in their order, of a long one without looking at the rest."""
+        if self.limit is None:
+            return self._find_all(text)
+        width = self.limit * WIDE
+        while True:
+            words = self._find_all(text[:width])
+            # The last word of a part may be cut: it has to be one that is not wanted.
+            if len(words) > self.limit or width >= len(text):
+                return words[: self.limit]
+            width *= 4
+
+    def _find_all(self, text: str) -> list[str]:
+        if self.lowercase:
+            text = text.lower()
+        if text.isascii():
+            return _ASCII_WORD.findall(text)
+        if self.strip_accents:
+            parts = unicodedata.normalize("NFKD", text)
+            text = "".join(part for part in parts if not unicodedata.combining(part))
+        # An accent written as a character of its own makes the same word as a built-in one.
+        normal = unicodedata.normalize("NFC", text)
+        return word_pattern(single_characters=self.single_characters).findall(normal)
+
+    def learn(self, texts: Iterable[str]) -> tuple[list[str], Starts, WordIds]:
+        """Return all words, numbered as they first appear, and the texts as `look_up` does."""
+        seen: defaultdict[str, int] = defaultdict()
+        seen.default_factory = seen.__len__  # a new word gets the next id
+        start, ids = self._number(texts, lambda words: map(seen.__getitem__, words))
+        return list(seen), start, ids
+
+    def look_up(
+        self, texts: Iterable[str], known: Mapping[str, int], unknown: int
+    ) -> tuple[Starts, WordIds]:
+        """Return where the words of each text begin (n + 1,), and the ids of all words in a row."""
+        return self._number(texts, lambda words: map(known.get, words, repeat(unknown)))
+
+    def _number(
+        self, texts: Iterable[str], to_ids: Callable[[list[str]], Iterable[int]]
+    ) -> tuple[Starts, WordIds]:
+        if isinstance(texts, str | bytes):
+            raise DataError(f"texts must be a list of strings. Got one {type(texts).__name__}.")
+        ids, start = array("i"), array("q", [0])
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise DataError(
+                    f"texts must be strings. Got {type(text).__name__} for document {row}, "
+                    "counted from 0; write a document without text as an empty string"
+                )
+            ids.extend(to_ids(self.find(text)))
+            start.append(len(ids))
+        return np.asarray(start, np.int64), np.asarray(ids, np.int32)
 
 
 def no_words_error(n_texts: int, n_words: int, parameter: str, least: int) -> DataError:

@@ -31,8 +31,8 @@ from longtail.evaluation.explanation import Explanation, Term
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
 from longtail.models.cost import Facts
 from longtail.models.neural import Device, Neural, require_torch
-from longtail.models.rows import hold_out
 from longtail.progress import Progress
+from longtail.runtime.rows import hold_out
 from longtail.runtime.settings import Range, above, at_least, configurable, learned, setting, share
 from longtail.runtime.store import Files
 from longtail.text.tfidf import Tfidf

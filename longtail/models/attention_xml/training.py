@@ -32,9 +32,8 @@ from longtail.models.attention_xml.search import (
     list_children,
     rank_nodes,
 )
-from longtail.models.rows import pairs_of
 from longtail.progress import Progress
-from longtail.runtime.rows import Rows, view_rows
+from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.text.tokens import UNKNOWN, TokenRows
 from longtail.topk import TopK
 from longtail.training.config import TrainingConfig

@@ -38,9 +38,8 @@ from longtail.models.base import Documents
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
-from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import SILENT, Progress
-from longtail.runtime.rows import add_matrix, take_matrix, view_rows
+from longtail.runtime.rows import add_matrix, hold_out, take_matrix, view_rows, weigh_rows
 from longtail.runtime.settings import at_least, between, configurable, learned, setting, share
 from longtail.runtime.store import Files
 from longtail.search.index import LARGEST_EXACT, Index, build_index

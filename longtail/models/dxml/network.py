@@ -23,8 +23,7 @@ from torch.nn import functional as F
 from longtail.evaluation.metrics import evaluate
 from longtail.models.dxml.model import USUAL_NUMBER
 from longtail.models.embedder import Embedder
-from longtail.models.rows import pairs_of
-from longtail.runtime.rows import view_rows
+from longtail.runtime.rows import pairs_of, view_rows
 from longtail.search.index import build_index
 from longtail.search.voters import count_votes, weigh_votes
 from longtail.training.layers import RowAdam, SparseBatch, drop_cells, multiply, read_once

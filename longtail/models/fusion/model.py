@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 
 from longtail.data import Dataset
 from longtail.errors import DataError, ParameterError, TrainingError
-from longtail.evaluation.calibration import choose_depth
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
-from longtail.evaluation.metrics import TrainingCounts, evaluate
 from longtail.models.base import HeldOut, Model
 from longtail.models.fusion.explain import (
     count_votes,
@@ -45,10 +43,9 @@ from longtail.models.fusion.stacking import (
     Candidates,
     Stacker,
     StackerName,
-    choose_stacker,
-    concatenate,
     gather,
-    possible_stackers,
+    label_shares,
+    learn_stacking,
 )
 from longtail.models.fusion.training import MemberTrainer
 from longtail.models.neural import Device
@@ -110,7 +107,7 @@ class Fusion(Model):
         features, X = self.learn_features(dataset, progress)
         plan, facts = plan_fusion(
             X,
-            dataset.n_labels,
+            dataset.Y.shape[1],
             has_texts=dataset.X is None,
             members=self.members,
             budget=self.budget,
@@ -132,7 +129,7 @@ class Fusion(Model):
         )
         self._finish(trainer, *self._stack(trainer, dataset))
         self.features_, self.n_features_ = features, int(X.shape[1])
-        self.shares_ = _shares(TrainingCounts.of(dataset))
+        self.shares_ = label_shares(dataset.Y)
         took = ", ".join(f"{name} {format_seconds(s)}" for name, s in trainer.taken.items())
         progress.say(f"Trained in {format_seconds(time.monotonic() - began)}: {took}")
 
@@ -140,7 +137,7 @@ class Fusion(Model):
         self, trainer: MemberTrainer, dataset: Dataset
     ) -> tuple[list[Member], dict[str, Model], Stacker]:
         """Train each member with documents held out, and learn from its lists for these."""
-        width = min(WIDTH, dataset.n_labels)
+        width = min(WIDTH, dataset.Y.shape[1])
         trained: dict[str, Model] = {}
         lists: dict[str, list[TopK]] = {}
         planned = list(trainer.plan.members)
@@ -160,43 +157,19 @@ class Fusion(Model):
     def _learn_stacking(
         self, trainer: MemberTrainer, dataset: Dataset, lists: Mapping[str, list[TopK]]
     ) -> Stacker:
-        """Choose the stacker by the held-out documents of all folds."""
-        say = trainer.progress.say
-        rows = np.concatenate([held for _, held in trainer.splits])
-        Y, candidates = dataset.Y[rows], self._gather_folds(trainer, dataset, lists)
-        if not Y.nnz:
-            say("The held-out documents carry no label: all members get the same weight")
-            return Stacker.plain_mean(len(lists))
+        """Learn the stacker from the held-out documents of all folds."""
         trainer.progress.stage("stacking", 1)
-        counts = TrainingCounts.of(dataset)
-        alone = {
-            name: evaluate(TopK.concatenate(tops), Y, train=counts) for name, tops in lists.items()
-        }
-        names = [self.stacker] if self.stacker else possible_stackers(Y.shape[0])
-        choice = choose_stacker(candidates, Y, counts, names, choose_depth(Y), list(alone.values()))
+        choice = learn_stacking(lists, trainer.splits, dataset, self.stacker)
         trainer.progress.advance(1)
-        self.held_out_ = HeldOut(rows, choice.unseen)
-        say(f"On {len(rows):,} held-out documents:")
-        for name, own in alone.items():
-            say(f"  {name} alone: {_sum_up(own)}")
-        for name, report in choice.reports.items():
-            chosen = ", chosen" if name == choice.stacker.name else ""
-            say(f"  stacked ({name}): {_sum_up(report)}{chosen}")
-        if choice.stacker.adjustment.slope:
-            say(f"  with logit adjustment for rare labels: {_sum_up(choice.report)}")
+        if choice is None:
+            trainer.progress.say(
+                "The held-out documents carry no label: all members get the same weight"
+            )
+            return Stacker.plain_mean(len(lists))
+        self.held_out_ = HeldOut(choice.rows, choice.unseen)
+        for line in choice.lines():
+            trainer.progress.say(line)
         return choice.stacker
-
-    @staticmethod
-    def _gather_folds(
-        trainer: MemberTrainer, dataset: Dataset, lists: Mapping[str, list[TopK]]
-    ) -> Candidates:
-        """Return the candidates of all held-out documents, fold after fold."""
-        groups = []
-        for fold, (kept, _) in enumerate(trainer.splits):
-            label_counts = np.bincount(dataset.Y[kept].indices, minlength=dataset.n_labels)
-            shares = _shares(TrainingCounts(len(kept), label_counts))
-            groups.append(gather([tops[fold] for tops in lists.values()], shares))
-        return concatenate(groups)
 
     def _finish(
         self,
@@ -334,7 +307,8 @@ class Fusion(Model):
             if member.trained_on == "rows" and member.n_features_ != self.n_features_:
                 raise ValueError(f"the member {name} was trained on other features")
         self.stacker_ = Stacker.from_files(files, len(names))
-        self.shares_ = _shares(self.training_counts_)
+        counts = self.training_counts_
+        self.shares_ = (counts.label_counts / counts.n_documents).astype(np.float32)
 
 
 def _share_out(votes: Sequence[Vote]) -> dict[str, float]:
@@ -344,14 +318,3 @@ def _share_out(votes: Sequence[Vote]) -> dict[str, float]:
         given[vote.member] = given.get(vote.member, 0.0) + vote.weight
     total = sum(map(abs, given.values())) or 1.0
     return {member: weight / total for member, weight in given.items()}
-
-
-def _shares(counts: TrainingCounts) -> NDArray[np.float32]:
-    return (counts.label_counts / counts.n_documents).astype(np.float32)
-
-
-def _sum_up(report: Mapping[str, float]) -> str:
-    """Return the metrics that matter most in a few words."""
-    frequent = " / ".join(f"{report[f'P@{k}']:.1f}" for k in (1, 3, 5))
-    rare = " / ".join(f"{report[f'PSP@{k}']:.1f}" for k in (1, 3, 5))
-    return f"P@1/3/5 {frequent}, PSP@1/3/5 {rare}"

@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.registry import BUILT_IN, get_model_class, model_names
-from longtail.models.rows import hold_out
+from longtail.runtime.rows import hold_out
 
 if TYPE_CHECKING:
     from longtail.models.base import Model
@@ -190,13 +190,6 @@ REFERENCE_FLOPS = 1.1e11  # of the two cores that the estimates come from
 SLOWEST = 0.2  # multiplying says little about other work, so it must not change estimates more
 
 
-def estimate(name: str, facts: Facts, preset: str | None = None) -> float:
-    """Return about how many seconds one training on all documents takes on this machine."""
-    model = get_model_class(name)
-    seconds = model.estimate_cost(facts, preset)
-    return seconds if facts.device == "cuda" and model.needs_torch else seconds / facts.speed
-
-
 # -- members ----------------------------------------------------------------------------------
 
 
@@ -330,7 +323,7 @@ def _plan_member(name: str, facts: Facts) -> Member:
     """Return the member as it suits best."""
     model = get_model_class(name)
     preset = model.choose_preset(facts)
-    return Member(name, model.member_reason, estimate(name, facts, preset), preset)
+    return Member(name, model.member_reason, model.estimate_seconds(facts, preset), preset)
 
 
 def _forms(name: str, facts: Facts, scheme: Scheme) -> list[Member]:
@@ -339,7 +332,7 @@ def _forms(name: str, facts: Facts, scheme: Scheme) -> list[Member]:
     whole = format_seconds(best.seconds * scheme.trainings)
     forms = [best]
     for preset in get_model_class(name).cheaper_presets:
-        seconds = estimate(name, facts, preset)
+        seconds = get_model_class(name).estimate_seconds(facts, preset)
         if seconds < best.seconds:
             why = f"{best.why} (preset={preset}; the full form would take about {whole})"
             forms.append(Member(name, why, seconds, preset, reduced=True))

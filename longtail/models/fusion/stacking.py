@@ -27,6 +27,8 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from longtail.data import Dataset
+from longtail.evaluation.calibration import choose_depth
 from longtail.evaluation.metrics import TrainingCounts, contains_pairs, evaluate
 from longtail.models.fusion.trees import Floats, Hits, Trees, add_trees, grow_trees
 from longtail.runtime.parallel import run_tasks
@@ -285,12 +287,69 @@ class Choice(NamedTuple):
         unseen: ranked lists for all documents, each by a stacker that had not seen it.
         reports: the metrics of each stacker on unseen documents.
         report: those of the chosen one, after logit adjustment.
+        alone: the metrics of each member on these documents.
+        rows: which of the training documents they are.
     """
 
     stacker: Stacker
     unseen: TopK
     reports: Mapping[StackerName, Mapping[str, float]]
     report: Mapping[str, float]
+    alone: Mapping[str, Mapping[str, float]]
+    rows: NDArray[np.int64]
+
+    def lines(self) -> list[str]:
+        """Return what each member and each stacker reaches, as it is shown."""
+        lines = [f"On {len(self.rows):,} held-out documents:"]
+        lines += [f"  {name} alone: {_sum_up(report)}" for name, report in self.alone.items()]
+        for name, report in self.reports.items():
+            chosen = ", chosen" if name == self.stacker.name else ""
+            lines.append(f"  stacked ({name}): {_sum_up(report)}{chosen}")
+        if self.stacker.adjustment.slope:
+            lines.append(f"  with logit adjustment for rare labels: {_sum_up(self.report)}")
+        return lines
+
+
+def _sum_up(report: Mapping[str, float]) -> str:
+    """Return the metrics that matter most in a few words."""
+    frequent = " / ".join(f"{report[f'P@{k}']:.1f}" for k in (1, 3, 5))
+    rare = " / ".join(f"{report[f'PSP@{k}']:.1f}" for k in (1, 3, 5))
+    return f"P@1/3/5 {frequent}, PSP@1/3/5 {rare}"
+
+
+def learn_stacking(
+    lists: Mapping[str, Sequence[TopK]],
+    splits: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    dataset: Dataset,
+    wanted: StackerName | None = None,
+) -> Choice | None:
+    """Choose a stacker by the held-out documents of all folds; None if they carry no label.
+
+    Args:
+        lists: for each member its lists for the held-out documents of each fold.
+        splits: for each fold the documents to train on and those held out.
+        dataset: all documents.
+        wanted: the stacker to take; None chooses.
+    """
+    rows = np.concatenate([held for _, held in splits])
+    Y = dataset.Y[rows]
+    if not Y.nnz:
+        return None
+    groups = [
+        gather([tops[fold] for tops in lists.values()], label_shares(dataset.Y[kept]))
+        for fold, (kept, _) in enumerate(splits)
+    ]
+    counts = TrainingCounts.of(dataset)
+    alone = {
+        name: evaluate(TopK.concatenate(tops), Y, train=counts) for name, tops in lists.items()
+    }
+    names = [wanted] if wanted else possible_stackers(len(rows))
+    return choose_stacker(concatenate(groups), Y, counts, names, choose_depth(Y), alone, rows)
+
+
+def label_shares(Y: sp.csr_matrix) -> Floats:
+    """Return the share of the documents that carry each label."""
+    return (np.bincount(Y.indices, minlength=Y.shape[1]) / Y.shape[0]).astype(np.float32)
 
 
 def choose_stacker(
@@ -299,7 +358,8 @@ def choose_stacker(
     counts: TrainingCounts,
     names: Sequence[StackerName],
     k: int,
-    members: Sequence[Mapping[str, float]] = (),
+    alone: Mapping[str, Mapping[str, float]] | None = None,
+    rows: NDArray[np.int64] | None = None,
 ) -> Choice:
     """Learn each stacker on two thirds of the documents; take what ranks the others best.
 
@@ -309,8 +369,10 @@ def choose_stacker(
         counts: of the training documents, for the metrics of rare labels.
         names: the stackers to choose from.
         k: the length of the lists for unseen documents.
-        members: the metrics of each member on these documents.
+        alone: the metrics of each member on these documents.
+        rows: which of the training documents they are; the first ones unless given.
     """
+    alone = alone or {}
     documents = np.repeat(np.arange(Y.shape[0]), np.diff(candidates.start))
     hits = contains_pairs(Y, documents, candidates.labels)
     unseen = {name: _predict_unseen(name, candidates, documents, hits) for name in names}
@@ -327,11 +389,15 @@ def choose_stacker(
     chosen = max(good, key=lambda name: reports[name]["PSP@5"])
     usual = float(candidates.inputs[hits, -1].mean()) if hits.any() else 0.0
     adjustment = choose_adjustment(
-        reports[chosen], lambda adjustment: judge(chosen, adjustment)[1], usual, members
+        reports[chosen],
+        lambda adjustment: judge(chosen, adjustment)[1],
+        usual,
+        list(alone.values()),
     )
     top, report = judge(chosen, adjustment)
     stacker = Stacker.fit(chosen, candidates.inputs, hits)._replace(adjustment=adjustment)
-    return Choice(stacker, top, reports, report)
+    rows = np.arange(Y.shape[0]) if rows is None else rows
+    return Choice(stacker, top, reports, report, alone, rows)
 
 
 def choose_adjustment(

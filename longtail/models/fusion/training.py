@@ -21,8 +21,8 @@ from longtail.models.base import Model
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.fusion.plan import Member, Plan, Split, format_seconds
 from longtail.models.registry import build_model
-from longtail.models.rows import fingerprint
 from longtail.progress import DeadlineProgress, OutOfTimeError, Progress
+from longtail.runtime.rows import fingerprint
 from longtail.runtime.store import read_folder, write_folder
 from longtail.topk import TopK
 

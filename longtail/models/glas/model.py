@@ -24,9 +24,8 @@ import scipy.sparse as sp
 from longtail.models.cost import Facts
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
-from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import Progress
-from longtail.runtime.rows import view_rows
+from longtail.runtime.rows import hold_out, view_rows, weigh_rows
 from longtail.runtime.settings import above, at_least, configurable, learned, setting, share
 from longtail.runtime.store import Files
 from longtail.search.index import Index

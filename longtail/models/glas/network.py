@@ -24,8 +24,7 @@ from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
 from longtail.models.embedder import Embedder
-from longtail.models.rows import pairs_of
-from longtail.runtime.rows import Rows, view_rows
+from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.topk import TopK
 from longtail.training import losses
 from longtail.training.layers import (

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError
 from longtail.models.embedder import Embedder, embed_rows
-from longtail.models.rows import weigh_features
-from longtail.runtime.rows import scale_rows, view_rows
+from longtail.runtime.rows import scale_rows, view_rows, weigh_features
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
 from longtail.search.sparse import SparseIndex

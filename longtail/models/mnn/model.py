@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
-from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import Progress
-from longtail.runtime.rows import view_rows
+from longtail.runtime.rows import hold_out, view_rows, weigh_rows
 from longtail.runtime.settings import (
     above,
     at_least,

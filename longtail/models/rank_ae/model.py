@@ -25,9 +25,8 @@ from longtail.errors import DataError, ParameterError
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
 from longtail.models.rank_ae.reader import Options, Reader, fit_score_curve, read_rows, weigh_words
-from longtail.models.rows import hold_out, weigh_rows
 from longtail.progress import Progress
-from longtail.runtime.rows import view_rows
+from longtail.runtime.rows import hold_out, view_rows, weigh_rows
 from longtail.runtime.settings import above, at_least, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index

@@ -23,8 +23,7 @@ from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
 from longtail.models.rank_ae.reader import Reader
-from longtail.models.rows import pairs_of
-from longtail.runtime.rows import view_rows
+from longtail.runtime.rows import pairs_of, view_rows
 from longtail.topk import TopK
 from longtail.training import losses
 from longtail.training.layers import (

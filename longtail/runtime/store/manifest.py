@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ModelFileError
-from longtail.runtime.store.atomic import close
 from longtail.version import __version__
 
 FORMAT_VERSION = 2
@@ -79,12 +78,13 @@ def opened_folder(path: Path) -> Iterator[_Folder]:
         if not path.is_dir():
             raise ModelFileError(f"{path}: {_why_no_folder(path)}")
         if os.open in os.supports_dir_fd:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         yield _Folder(path, descriptor)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {reason_of(error)}") from error
     finally:
-        close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _why_no_folder(path: Path) -> str:
