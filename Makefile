@@ -19,6 +19,7 @@ check: $(READY)           ## style, types and layering
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 
 format: $(READY)          ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
