@@ -347,6 +347,15 @@ def test_settings_come_as_strings(name):
         get_model_class(name).from_settings({"preset": "nope"})
 
 
+def test_what_it_shows_of_itself_are_the_settings_that_were_given(name):
+    model_class = get_model_class(name)
+    assert repr(model_class()) == f"{model_class.__name__}()"
+    assert repr(model_class(seed=3)) == f"{model_class.__name__}(seed=3)"
+    for setting, value in QUICK.get(name, {}).items():
+        shown = f"{setting}={value!r}" in repr(make(name))
+        assert shown == (value != getattr(model_class(), setting))
+
+
 def test_a_preset_gives_what_it_names_and_other_settings_override_it(name):
     model_class = get_model_class(name)
     for preset, named in model_class.presets.items():

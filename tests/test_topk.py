@@ -64,3 +64,29 @@ def test_without_removes_pairs_and_the_labels_below_move_up():
 def test_without_leaves_labels_alone_that_the_pairs_do_not_cover():
     pairs = sp.csr_matrix(np.array([[0, 0], [1, 0]], dtype=np.float32))  # key of (0, 2) is (1, 0)
     assert make_top().without(pairs, 3).labels.tolist() == make_top().labels.tolist()
+
+
+def test_concatenate_puts_groups_one_after_the_other():
+    both = TopK.concatenate([make_top(), make_top().above(0.5)])
+    assert len(both) == 4
+    assert both.labels[:2].tolist() == make_top().labels.tolist()
+    assert both.labels[2:].tolist() == [[2, NO_LABEL, NO_LABEL], [1, NO_LABEL, NO_LABEL]]
+    np.testing.assert_array_equal(both.scores[:2], make_top().scores)
+    assert (both.labels.dtype, both.scores.dtype) == (np.int32, np.float32)
+
+
+def test_concatenate_of_one_group_does_not_copy():
+    alone = make_top()
+    assert TopK.concatenate([alone]) is alone
+
+
+def test_without_everything_leaves_no_label():
+    pairs = sp.csr_matrix(np.ones((2, 3), dtype=np.float32))
+    left = make_top().without(pairs, 2)
+    assert (left.labels == NO_LABEL).all()
+    assert (left.scores == 0).all()
+
+
+def test_without_nothing_is_the_first_k():
+    left = make_top().without(sp.csr_matrix((2, 3), dtype=np.float32), 2)
+    assert left.labels.tolist() == make_top().first(2).labels.tolist()
