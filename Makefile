@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+# A file's tests stay together, as they share what it trains.
+TWO_WORKERS := --numprocesses 2 --dist loadfile
 
 .PHONY: demo test test-all check format docs bench clean
 
@@ -9,10 +11,10 @@ demo: $(READY)            ## train and evaluate on the bundled data set, label a
 	$(BIN)/longtail demo
 
 test: $(READY)            ## the tests but for the slow ones, in under 4 minutes
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO_WORKERS)
 
 test-all: $(READY)        ## all tests, with studies, large presets and long fault tests
-	$(BIN)/python -m pytest -m ""
+	$(BIN)/python -m pytest $(TWO_WORKERS) -m ""
 
 check: $(READY)           ## style, types and layering
 	$(BIN)/ruff check .

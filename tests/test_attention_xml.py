@@ -317,10 +317,10 @@ def same_weights(one, other):
 @pytest.mark.parametrize(
     "parts",
     [
-        {"encoder": "cnn", "epochs": 20},
-        {"attention": False, "epochs": 20, "hidden": 16, "head": 16},
-        {"head": "16,8", "hidden": 16, "epochs": 20},
-        {"levels": 2, "branching": 2, "candidates": 3, "epochs": 15},
+        {"encoder": "cnn", "epochs": 12},
+        {"attention": False, "epochs": 12, "hidden": 16, "head": 16},
+        {"head": "16,8", "hidden": 16, "epochs": 12},
+        {"levels": 2, "branching": 2, "candidates": 3, "epochs": 10},
     ],
 )
 def test_every_part_learns_what_was_planted(parts):

