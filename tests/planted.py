@@ -44,3 +44,9 @@ def write_planted_texts(path, n=300, seed=0):
     )
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+def pairs(data):
+    """Return the texts with their label names, to compare with what was written."""
+    labels = [[data.label_names[i] for i in row.indices] for row in data.Y]
+    return list(zip(data.texts, labels, strict=True))

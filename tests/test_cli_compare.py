@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from test_cli import LONGTAIL, fail, run, succeed, write_sparse, write_texts
+from command_line import LONGTAIL, fail, run, succeed, write_sparse, write_texts
 
 from longtail.cli.compare import ComparisonBars
 

@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import pytest
-from test_cli import fail, succeed, write_texts
+from command_line import fail, succeed, write_texts
 
 pytest.importorskip("torch", reason="these models need torch")
 

@@ -11,6 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from made_up_comparison import (
+    LINEAR,
+    comparison_of,
+    made_up_run,
+    make_split,
+    open_folder,
+    results_of,
+)
 from planted import planted_dataset, planted_texts
 
 from longtail.compare import ours
@@ -38,8 +46,7 @@ from longtail.compare.folder import ReportFolder, as_file_name, read_top, write_
 from longtail.compare.machine import describe
 from longtail.compare.process import Job, describe_failure, run
 from longtail.compare.recipe import prepare
-from longtail.compare.results import assemble
-from longtail.compare.run import Comparison, Failure, Run, run_all
+from longtail.compare.run import Failure, Run, run_all
 from longtail.compare.split import TrainTestSplit, checksum, read_split, write_given
 from longtail.compare.table import escape, join, markdown, summarize, write_table
 from longtail.data import Dataset
@@ -49,8 +56,6 @@ from longtail.models import get_model_class
 from longtail.peers import OURS, PEERS, Contender
 from longtail.progress import SILENT
 from longtail.topk import TopK
-
-LINEAR = {"model": "linear"}
 
 
 def names_and_settings(text, pairs=None, options=None):
@@ -130,11 +135,6 @@ def test_peers_are_found_in_an_environment_of_their_own(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------ split
-
-
-def make_split(n=200, plant=planted_dataset):
-    train, test = plant(n).split(0.25)
-    return TrainTestSplit(train, test, "made up")
 
 
 def test_data_without_a_test_split_are_divided(tmp_path):
@@ -343,12 +343,6 @@ def unruly(tmp_path, monkeypatch):
     return make
 
 
-def comparison_of(split, contenders, **more):
-    entrants, _ = find_entrants(contenders, peers=False, environments=None)
-    given = {"seeds": [0], "threads": 1, "timeout": None, "tfidf": {}} | more
-    return Comparison(split=split, entrants=entrants, **given)
-
-
 class Said:
     def __init__(self):
         self.lines, self.stages = [], []
@@ -364,12 +358,6 @@ class Said:
 
     def say(self, text):
         self.lines.append(text)
-
-
-def open_folder(path, **more):
-    folder = ReportFolder(path)
-    folder.open({"data": 1}, **({"resume": False, "overwrite": False} | more))
-    return folder
 
 
 def test_whatever_a_method_does_is_a_line(tmp_path, unruly):
@@ -541,26 +529,6 @@ def test_small_things_of_the_folder(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------- results
-
-
-def made_up_run(name, split, wrong, seed=0):
-    """Return a run that gives `wrong` of the documents a wrong first label, and true ones else."""
-    rng = np.random.default_rng(seed)
-    labels = np.array([rng.permutation(split.train.n_labels)[:6] for _ in range(len(split.test))])
-    for i in np.flatnonzero(rng.random(len(labels)) >= wrong):
-        true = split.test.Y[i].indices[0]
-        labels[i] = [true, *[label for label in labels[i] if label != true]][:6]
-    measured = {"train_seconds": 1.0, "train_cpu_seconds": 1.0, "train_peak_mb": 1.0}
-    measured |= {"model_mb": 1.0, "documents_per_second": 10.0}
-    measured |= {"single_p50_ms": 1.0, "single_p99_ms": 2.0}
-    scores = np.tile(np.linspace(0.9, 0.1, 6, dtype=np.float32), (len(labels), 1))
-    top = TopK(labels.astype(np.int32), scores)
-    return Run(Contender(name, OURS, "x", LINEAR), "1.0", seed, measured, top)
-
-
-def results_of(*runs, split):
-    results = assemble(runs, split, "default")
-    return results | {"data": {"name": "x|y", **split.describe()}, "missing": [], "command": "c"}
 
 
 def test_results_agree_with_the_metrics_and_name_the_best():

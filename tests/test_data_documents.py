@@ -3,17 +3,12 @@
 import json
 
 import pytest
+from planted import pairs
 
 from longtail.data import load
 from longtail.errors import DataError
 
 HINT = 'a document is {"text": "…", "labels": ["…"]}'
-
-
-def pairs(data):
-    """Return the texts with their label names, to compare with what was written."""
-    labels = [[data.label_names[i] for i in row.indices] for row in data.Y]
-    return list(zip(data.texts, labels, strict=True))
 
 
 def load_text(path, content):

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from test_data_documents import pairs
+from planted import pairs
 
 from longtail.data import load
 from longtail.data.labels import make_unique

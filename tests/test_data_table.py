@@ -5,7 +5,7 @@ import gzip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_data_documents import pairs
+from planted import pairs
 
 from longtail.data import load, read_documents
 from longtail.errors import DataError

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_data_documents import pairs
+from planted import pairs
 
 from longtail.data import Dataset, Splits, as_dataset, convert, load, write_dataset
 from longtail.errors import DataError

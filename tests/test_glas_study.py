@@ -1,7 +1,7 @@
 """The GLaS studies run on small data and vary what they say."""
 
 import pytest
-from test_cli import write_texts
+from command_line import write_texts
 
 pytest.importorskip("torch", reason="GLaS needs torch")
 

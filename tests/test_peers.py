@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_up_comparison import comparison_of, open_folder
 from planted import planted_texts
-from test_comparison import comparison_of, open_folder
 
 from longtail.compare.contenders import Home, find_home
 from longtail.compare.run import Run, run_all

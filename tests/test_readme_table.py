@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from test_comparison import LINEAR, made_up_run, make_split, results_of
+from made_up_comparison import LINEAR, made_up_run, make_split, results_of
 
 from bench.readme_table import main, readme_table
 from longtail.compare.run import Failure

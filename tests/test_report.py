@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from test_comparison import LINEAR, made_up_run, make_split, results_of
+from made_up_comparison import LINEAR, made_up_run, make_split, results_of
 
 from longtail.compare.machine import describe
 from longtail.compare.report import write_report
