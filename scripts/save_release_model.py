@@ -1,6 +1,6 @@
-"""Save a small model of every kind, or of those named, as this version writes it.
+"""Save a small model by every name, or of those named, as this version writes it.
 
-Run it once for each release and commit the folders that it makes in tests/models;
+Run it once for each release and commit the folders that it makes in tests/releases;
 `tests/test_releases.py` opens them with every later version and expects the scores beside them.
 """
 
@@ -23,7 +23,7 @@ SMALL = {"linear": {"flat": 0, "branching": 3, "max_leaf": 4, "trees": 2}}
 def main() -> None:
     """Train, save and predict with each model."""
     for name in sys.argv[1:] or model_names():
-        folder = ROOT / "tests" / "models" / f"{name}-{__version__}"
+        folder = ROOT / "tests" / "releases" / f"{name}-{__version__}"
         model = get_model_class(name)(**SMALL.get(name, {})).fit(planted_texts(n_labels=N_LABELS))
         folder.mkdir(parents=True)
         model.save(folder / "model")

@@ -9,7 +9,7 @@ from planted import planted_texts
 
 from longtail import load_model
 
-FOLDERS = sorted((Path(__file__).parent / "models").iterdir())
+FOLDERS = sorted((Path(__file__).parent / "releases").iterdir())
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -20,6 +20,5 @@ def test_a_model_of_an_earlier_version_predicts_as_it_did(folder):
     np.testing.assert_allclose(top.scores, expected["scores"], rtol=1e-4)
 
 
-def test_there_is_a_model_of_every_kind():
-    kinds = {folder.name.rpartition("-")[0] for folder in FOLDERS}
-    assert "linear" in kinds
+def test_there_is_a_linear_model():
+    assert "linear" in {folder.name.rpartition("-")[0] for folder in FOLDERS}

@@ -10,7 +10,7 @@ import pytest
 from longtail.data.debian import PATH, load_debian
 from longtail.data.describe import describe
 
-SCRIPT = Path(__file__).parent.parent / "scripts" / "build_debian.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "build_debian.py"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from planted import write_planted_texts
 from longtail.errors import LongtailError, ParameterError
 from longtail.models import get_model_class, model_names, registry
 
-PLUG_IN = Path(__file__).parent / "plug_in"
+PLUG_IN = Path(__file__).parents[1] / "plug_in"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from longtail.peers import PEERS, SLOW_PEERS
 from longtail.peers.measure import count, pad
 from longtail.progress import SILENT
 
-ENVIRONMENTS = Path(__file__).parent.parent / "bench" / ".work" / "envs"
+ENVIRONMENTS = Path(__file__).parents[2] / "bench" / ".work" / "envs"
 
 
 def test_every_peer_has_an_adapter_and_a_name_of_its_own():

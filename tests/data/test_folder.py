@@ -10,7 +10,7 @@ import longtail.data
 from longtail.data import load
 from longtail.errors import DataError
 
-SHARED = Path(__file__).parent.parent.parent / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 JSON_LINE = '{"text": "pale ale", "labels": ["beer"]}\n'
 KNOWN = (
     "known are sparse rows under an 'N D L' header, JSON lines, CSV, TSV, Parquet and fastText, "

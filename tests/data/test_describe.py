@@ -15,7 +15,7 @@ from longtail.data.describe import HEAD, TAIL, TORSO, UNSEEN, Spread, assign_ban
 # By name, since the package may offer the function `describe` under the same name.
 describe_module = importlib.import_module("longtail.data.describe")
 
-SHARED = Path(__file__).parent.parent.parent / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def make_texts(texts: list[str], labels: list[list[str]], names: list[str] | None = None):

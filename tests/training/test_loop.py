@@ -18,7 +18,7 @@ from longtail.training.config import TrainingConfig  # noqa: E402
 from longtail.training.loop import limit_gradients, train  # noqa: E402
 from longtail.training.processes import choose_device  # noqa: E402
 
-SCRIPT = Path(__file__).parent / "planted_task.py"
+SCRIPT = Path(__file__).parents[1] / "planted_task.py"
 
 
 def train_on_cpu(task, config=CONFIG, **options):

@@ -15,7 +15,7 @@ from longtail.runtime.store import Files, read_folder, write_folder
 from longtail.text.tfidf import Tfidf
 from longtail.text.words import word_pattern
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 TEXTS = [
     "Brewing beer at home: the beer book",
