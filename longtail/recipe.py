@@ -22,7 +22,7 @@ from longtail.progress import SILENT, Progress
 from longtail.runtime.store import check_writable
 from longtail.topk import TopK
 
-FEWEST_TO_VALIDATE = 100  # with fewer documents, a held-out part says next to nothing
+FEWEST_TO_VALIDATE = 100  # with fewer documents, those held out say next to nothing
 METRICS_K = 5  # the metrics go up to @5
 
 CalibrationMethod = Literal["isotonic", "logistic", "none"]

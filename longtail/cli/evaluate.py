@@ -68,8 +68,8 @@ def evaluate(
     set_threads(threads)
     fitted = load_model(model)
     least = choose_threshold(fitted, threshold)
-    parts = load(data)
-    test = (parts.train if parts.test is None else parts.test).align(fitted.label_names_)
+    splits = load(data)
+    test = (splits.train if splits.test is None else splits.test).align(fitted.label_names_)
     if not len(test):
         raise DataError("there is no document to evaluate on", path=data)
     with show_progress() as progress:

@@ -29,7 +29,7 @@ BLOCK_CELLS = 8_000_000  # documents drawn at a time
 
 
 @dataclass(frozen=True)
-class Spread:
+class MetricInterval:
     """A metric of one method, with its 95 % interval."""
 
     value: float
@@ -72,10 +72,10 @@ class Draws:
     values: Floats  # (methods,)
     drawn: Floats  # (draws, methods)
 
-    def spread(self, method: int) -> Spread:
+    def spread(self, method: int) -> MetricInterval:
         """Return a method's value with its interval."""
         low, high = np.percentile(self.drawn[:, method], [50 * LEVEL, 100 - 50 * LEVEL])
-        return Spread(float(self.values[method]), float(low), float(high))
+        return MetricInterval(float(self.values[method]), float(low), float(high))
 
     def differences(self) -> list[Difference]:
         """Compare every method with every other."""
