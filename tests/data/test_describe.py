@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longtail.data.dataset import Dataset, build_label_matrix
-from longtail.data.describe import HEAD, TAIL, TORSO, UNSEEN, MetricInterval, assign_bands, describe
+from longtail.data.describe import HEAD, TAIL, TORSO, UNSEEN, Spread, assign_bands, describe
 
 # By name, since the package may offer the function `describe` under the same name.
 describe_module = importlib.import_module("longtail.data.describe")
@@ -81,8 +81,8 @@ def test_texts_by_hand():
     assert found.train.n_documents == 5
     assert found.train.n_pairs == 5
     assert found.train.n_labels_used == 3
-    assert found.train.labels_per_document == MetricInterval(mean=1.0, median=1.0, max=2)
-    assert found.train.documents_per_label == MetricInterval(mean=5 / 3, median=1.0, max=3)
+    assert found.train.labels_per_document == Spread(mean=1.0, median=1.0, max=2)
+    assert found.train.documents_per_label == Spread(mean=5 / 3, median=1.0, max=3)
     assert found.train.n_empty == 1
     assert found.train.n_without_labels == 1
     assert found.train.n_duplicates == 1
@@ -149,7 +149,7 @@ def test_rows_by_hand():
 
 def test_empty_training_part_is_a_problem():
     found = describe((make_texts([], []), None))
-    assert found.train.labels_per_document == MetricInterval(0.0, 0.0, 0)
+    assert found.train.labels_per_document == Spread(0.0, 0.0, 0)
     assert found.problems == ["The training split holds no documents."]
 
 
