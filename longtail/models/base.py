@@ -241,13 +241,6 @@ class Model(ABC):
                 f"Got {getattr(self, name)!r} instead."
             )
 
-    def __repr__(self) -> str:
-        """Return the parameters that differ from their defaults."""
-        values = {name: getattr(self, name) for name in settings_of(type(self))}
-        defaults = {name: each.default for name, each in settings_of(type(self)).items()}
-        given = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
-        return f"{type(self).__name__}({', '.join(given)})"
-
     # -- learning and predicting --------------------------------------------------------------
 
     def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:

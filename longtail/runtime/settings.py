@@ -103,8 +103,10 @@ def learned(*, default: Any = dataclasses.MISSING, init: Literal[False] = False)
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(learned,))
 def configurable(cls: Configured) -> Configured:
-    """Give a class its constructor, and a docstring that describes the parameters."""
+    """Give a class its constructor, its repr, and a docstring that describes the parameters."""
     dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+    if "__repr__" not in vars(cls):
+        setattr(cls, "__repr__", show_settings)  # noqa: B010 - mypy refuses to assign a method
     parameters = settings_of(cls)
     if parameters and cls.__doc__:
         lines = [f"    {each.name}: {each.describe()}" for each in parameters.values()]
@@ -205,6 +207,14 @@ def check_settings(target: Any) -> None:
     """Raise ParameterError for the first parameter whose value is not allowed."""
     for each in settings_of(type(target)).values():
         each.check(type(target).__name__, getattr(target, each.name))
+
+
+def show_settings(target: Any) -> str:
+    """Return the class with the parameters that differ from their defaults."""
+    known = settings_of(type(target)).values()
+    values = ((each, getattr(target, each.name)) for each in known)
+    given = [f"{each.name}={value!r}" for each, value in values if value != each.default]
+    return f"{type(target).__name__}({', '.join(given)})"
 
 
 def parse_settings(
