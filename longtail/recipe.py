@@ -278,6 +278,10 @@ class RunFolder:
     ) -> "RunFolder":
         """Make sure that the model can be written, and that no earlier run is lost by it."""
         run = cls(None if out is None else Path(out), resume)
+        if run.out is None and resume:
+            raise ParameterError(
+                "there is nothing to resume without out, beside which checkpoints are"
+            )
         if run.out is None:
             return run
         if os.path.lexists(run.out) and not overwrite:

@@ -259,3 +259,8 @@ def test_training_that_leaves_nothing_is_an_error(tmp_path):
     with pytest.raises(TrainingError, match="at the first step"):
         train(planted_dataset(), model=Lost, settings=QUICK, out=tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+def test_resuming_needs_a_folder():
+    with pytest.raises(ParameterError, match="there is nothing to resume without out"):
+        train(["a", "b"], [["x"], ["y"]], model="linear", resume=True)

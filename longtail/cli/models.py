@@ -22,11 +22,12 @@ def models(
 ) -> None:
     """List the models; with NAME, its parameters."""
     from longtail.cli.show import model_table, parameter_table, preset_table, show
-    from longtail.models import get_model_class, model_names
+    from longtail.models.registry import find_models, get_model_class
 
     check_json(json)
-    names = model_names() if name is None else [name]
-    classes = [get_model_class(each) for each in names]
+    classes, problems = find_models() if name is None else ([get_model_class(name)], [])
+    for problem in problems:
+        typer.echo(f"Note: {problem}", err=True)
     write_json([_as_json(each) for each in classes], json)
     if json == "-":
         return

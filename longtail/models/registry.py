@@ -53,6 +53,20 @@ def get_model_class(name: str) -> "type[Model]":
     )
 
 
+def find_models() -> "tuple[list[type[Model]], list[str]]":
+    """Return all models that can be imported, and why others cannot.
+
+    A package that is installed but broken must not stop those who do not ask for its model.
+    """
+    found, problems = [], []
+    for name in model_names():
+        try:
+            found.append(get_model_class(name))
+        except LongtailError as error:
+            problems.append(str(error))
+    return found, problems
+
+
 def names_of_models(where: "Callable[[type[Model]], bool]") -> str:
     """Return the names of our models of which `where` is true, separated by commas."""
     return ", ".join(name for name in BUILT_IN if where(get_model_class(name)))

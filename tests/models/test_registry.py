@@ -11,6 +11,7 @@ from planted import write_planted_texts
 
 from longtail.errors import LongtailError, ParameterError
 from longtail.models import get_model_class, model_names, registry
+from longtail.models.fusion.plan import known_members
 
 PLUG_IN = Path(__file__).parents[1] / "plug_in"
 
@@ -126,3 +127,12 @@ def test_an_unknown_name_suggests_the_nearest(register):
     register(Point("nearest", "some:Nearest", object))
     with pytest.raises(ParameterError, match="there is no model 'nearst'; did you mean 'nearest'"):
         get_model_class("nearst")
+
+
+def test_a_broken_package_stops_nobody_who_does_not_ask_for_its_model(register):
+    register(Point("broken", "broken:Model", ImportError("no such thing")))
+    found, problems = registry.find_models()
+    assert [model.name for model in found] == list(registry.BUILT_IN)
+    assert "the model 'broken' of an unknown package cannot be imported" in problems[0]
+    assert known_members()[0] == "linear"
+    assert "broken" not in known_members()

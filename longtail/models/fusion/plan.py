@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.models.cost import DeviceType, Facts
-from longtail.models.registry import BUILT_IN, get_model_class, model_names
+from longtail.models.registry import BUILT_IN, find_models, get_model_class
 from longtail.runtime.rows import hold_out
 
 if TYPE_CHECKING:
@@ -258,9 +258,11 @@ def _find_device(device: str) -> DeviceType:
 
 def known_members() -> list[str]:
     """Return the models that can be members: those that a plan may choose first, in their order."""
-    order = {name: get_model_class(name).member_order for name in BUILT_IN}
-    ours = sorted((n for n in order if order[n] is not None), key=lambda name: order[name] or 0)
-    return [*ours, *(name for name in model_names() if name not in BUILT_IN)]
+    models, _ = find_models()
+    planned = [model for model in models if model.member_order is not None]
+    planned.sort(key=lambda model: model.member_order or 0)
+    others = [m for m in models if m.member_order is None and m.name not in BUILT_IN]
+    return [model.name for model in (*planned, *others)]
 
 
 def parse_members(text: str) -> list[str]:

@@ -39,6 +39,7 @@ from longtail.models.knn.space import (
     WordSpace,
     weigh_words,
 )
+from longtail.models.registry import find_models
 from longtail.progress import SILENT, Progress
 from longtail.runtime.settings import at_least, between, configurable, learned, seeds, setting
 from longtail.runtime.store import Files
@@ -406,9 +407,7 @@ class KNN(Model):
 
 
 def _embedding_models() -> list[str]:
-    from longtail.models import get_model_class, model_names
-
-    return [name for name in model_names() if get_model_class(name).has_embeddings]
+    return [model.name for model in find_models()[0] if model.has_embeddings]
 
 
 def _embedding_of(model: Model) -> EmbeddingSpace:
