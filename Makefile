@@ -5,7 +5,7 @@ READY := .venv/ready
 # A file's tests stay together, as they share what it trains.
 TWO_WORKERS := --numprocesses 2 --dist loadfile
 
-.PHONY: demo test test-all check format docs bench clean
+.PHONY: demo test test-all check format docs bench attack clean
 
 demo: $(READY)            ## train and evaluate on the bundled data set, label a few texts
 	$(BIN)/longtail demo
@@ -33,6 +33,9 @@ docs: $(READY)            ## the documentation, in docs/_build/html; a warning i
 
 bench: $(READY)           ## ours and the peers, same rows, one run (DATA=folder of data sets)
 	$(BIN)/python -m bench $(if $(DATA),--data $(DATA)) $(ARGS)
+
+attack: $(READY)          ## try to break every promise of docs/safety.md (MINUTES=2)
+	$(BIN)/python -m attack --minutes $(or $(MINUTES),2) $(ARGS)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
