@@ -21,6 +21,7 @@ from longtail.data.source import Source, parse_object
 from longtail.errors import DataError
 
 SEPARATORS = "\t;|,"
+MAX_FEATURES = 2**31 - 1
 MAX_LABELS = 20_000_000
 MAX_DIGITS = 4300  # of a label that is a number; Python converts no more of them
 MOST_ROUNDS = 8  # in which names are made unique

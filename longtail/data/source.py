@@ -29,7 +29,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _NO_FILES = {
     stat.S_IFDIR: "is a folder; give one of its files",
-    stat.S_IFCHR: "is a device, not a file; give a file, or - for standard input",
+    stat.S_IFCHR: "is a device, not a file",
     stat.S_IFBLK: "is a device, not a file",
     stat.S_IFSOCK: "is a socket, not a file",
 }
