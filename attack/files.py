@@ -86,7 +86,9 @@ def _prepare_damage(folder: Path) -> Attempt:
         target = case / name
         if whole:
             target = case / ("train" + "".join(Path(name).suffixes))
-            beside = random.choice(["label_names.txt", "label_names.tsv", "filter_labels_train.txt"])
+            beside = random.choice(
+                ["label_names.txt", "label_names.tsv", "filter_labels_train.txt"]
+            )
             (case / beside).write_bytes(_damage(seeds["names"], seeds, random))
         target.write_bytes(_damage(seeds[name], seeds, random))
         try:
@@ -136,7 +138,11 @@ _PARQUET: list[dict[str, Any]] = [
     {"compression": "gzip", "use_dictionary": False},
     {"compression": "none", "data_page_version": "2.0"},
     {"compression": "brotli", "write_page_index": True},
-    {"compression": "lz4", "column_encoding": {"text": "DELTA_BYTE_ARRAY"}, "use_dictionary": False},
+    {
+        "compression": "lz4",
+        "column_encoding": {"text": "DELTA_BYTE_ARRAY"},
+        "use_dictionary": False,
+    },
 ]
 
 
@@ -302,7 +308,9 @@ def _spoil(array: Any, random: Random) -> Any:
         array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
         array.flat[random.randrange(array.size)] = wrong
     elif kind == "type" and array.dtype != object:
-        array = array.astype(random.choice([np.float64, np.int16, np.uint64, np.bool_, object, "c16"]))
+        array = array.astype(
+            random.choice([np.float64, np.int16, np.uint64, np.bool_, object, "c16"])
+        )
     elif kind == "order":
         array = array[::-1]
     else:

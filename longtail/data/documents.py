@@ -11,6 +11,7 @@ empty.
 import csv
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice
@@ -21,7 +22,7 @@ import scipy.sparse as sp
 
 from longtail.data.labels import LabelRows, LabelSpace, find_fault
 from longtail.data.parquet import parquet_documents
-from longtail.data.source import HEAD, Source, name_json_type, parse_object
+from longtail.data.source import Source, name_json_type, parse_object
 from longtail.data.table import (
     TEXT_FIELD,
     Document,
@@ -182,7 +183,9 @@ def _is_sparse_row(line: str) -> bool:
     """Tell `l1,l2 f:v f:v` from other text; the last cell may be cut."""
     cells = line.split()
     pairs = [cell.partition(":") for cell in cells if ":" in cell]
-    numbers = all(left.isdecimal() and not right.strip("0123456789+-.e") for left, _, right in pairs)
+    numbers = all(
+        left.isdecimal() and not right.strip("0123456789+-.e") for left, _, right in pairs
+    )
     return bool(pairs) and numbers and len(cells) - len(pairs) <= 2
 
 
@@ -205,11 +208,10 @@ def _rows_fit(head: str, header: str) -> bool:
     """Return whether the rows at the start of a table all have the cells of its header."""
     delimiter = find_delimiter(header) or find_text_delimiter(header) or ","
     lines = [f"{line}\n" for line in head.lstrip().split("\n")]
-    widths = []
-    try:
+    widths: list[int] = []
+    # The end of the head may cut a row; whatever else is wrong, reading will say.
+    with suppress(csv.Error):
         widths.extend(map(len, csv.reader(lines[:-1], delimiter=delimiter, strict=True)))
-    except csv.Error:
-        pass  # the end of the head may cut a row; whatever else is wrong, reading will say
     return len({width for width in widths if width}) < 2
 
 

@@ -94,8 +94,9 @@ class NumberedNames(Sequence[str]):
         """Compare with any sequence of names, as lists do."""
         if isinstance(other, NumberedNames):
             return (self._n, self._given) == (other._n, other._given)
-        same = isinstance(other, Sequence) and len(other) == self._n
-        return same and all(map(eq, self, other))
+        if not isinstance(other, Sequence) or len(other) != self._n:
+            return False
+        return all(map(eq, self, other))
 
     __hash__ = None  # type: ignore[assignment]  # like a list
 

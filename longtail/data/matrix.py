@@ -15,6 +15,7 @@ from longtail.errors import DataError
 
 _Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 _Cells = tuple[Any, Any, Any]  # rows, columns and values
+Shape = tuple[int, int]
 _MANY_ROWS = 10_000_000
 # What an object raises whose attributes are missing or of the wrong kind.
 _BROKEN = (AttributeError, TypeError, ValueError, LookupError, OverflowError)
@@ -32,15 +33,18 @@ def as_csr(matrix: Any, name: str) -> sp.csr_matrix:
 
 
 def _as_csr(matrix: Any, name: str) -> sp.csr_matrix:
-    if not sp.issparse(matrix):
-        return _from_dense(matrix, name)
+    return _from_sparse(matrix, name) if sp.issparse(matrix) else _from_dense(matrix, name)
+
+
+def _from_sparse(matrix: Any, name: str) -> sp.csr_matrix:
+    # Read once: a property may answer otherwise the next time.
     shape = tuple(matrix.shape)
     if len(shape) != 2:
         raise DataError(f"{name} has {len(shape)} dimensions; it must have 2: a row a document")
     if matrix.format == "csr":
         rows = _from_csr(matrix, shape, name)
         if _is_same(rows, matrix):
-            return matrix
+            rows = matrix
     elif matrix.format == "csc":
         data, indices, indptr = _compressed(matrix, shape[::-1], name)
         _check_height(shape[0], len(data), name)
@@ -62,7 +66,7 @@ def _from_dense(matrix: Any, name: str) -> sp.csr_matrix:
     return sp.csr_matrix(_as_float32(values, name))
 
 
-def _from_csr(matrix: Any, shape: tuple[int, ...], name: str) -> sp.csr_matrix:
+def _from_csr(matrix: Any, shape: Shape, name: str) -> sp.csr_matrix:
     data, indices, indptr = _compressed(matrix, shape, name)
     return sp.csr_matrix((data, indices, indptr), shape=shape)
 
@@ -78,7 +82,7 @@ def _is_same(rows: sp.csr_matrix, matrix: Any) -> bool:
     )
 
 
-def _compressed(matrix: Any, shape: tuple[int, ...], name: str) -> _Arrays:
+def _compressed(matrix: Any, shape: Shape, name: str) -> _Arrays:
     """Return the checked data, indices and indptr of a CSR matrix, or of a CSC one turned over."""
     data = _as_float32(np.asarray(matrix.data), name)
     if data.ndim != 1:
@@ -89,7 +93,7 @@ def _compressed(matrix: Any, shape: tuple[int, ...], name: str) -> _Arrays:
 
 
 def _check_compressed(
-    matrix: Any, shape: tuple[int, ...], n_values: int, name: str
+    matrix: Any, shape: Shape, n_values: int, name: str
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the indices and indptr of a matrix of `n_values` cells, or blocks of cells."""
     n_rows, n_columns = shape
@@ -108,32 +112,34 @@ def _check_compressed(
     return indices, indptr
 
 
-def _from_coordinates(matrix: Any, shape: tuple[int, ...], name: str) -> sp.csr_matrix:
+def _from_coordinates(matrix: Any, shape: Shape, name: str) -> sp.csr_matrix:
     """Build rows from a matrix of any other format, of each value its row and its column."""
     rows, columns, values = _COORDINATES.get(matrix.format, _coordinates)(matrix, shape, name)
     row, column = _as_index(rows, name), _as_index(columns, name)
     data = _as_float32(np.asarray(values), name)
     if not row.shape == column.shape == data.shape:
-        raise DataError(f"{name} has {len(row)} rows for {len(column)} columns of {len(data)} cells")
+        raise DataError(
+            f"{name} has {len(row)} rows for {len(column)} columns of {len(data)} cells"
+        )
     _check_range(row, shape[0], name)
     _check_range(column, shape[1], name)
     _check_height(shape[0], len(data), name)
     return sp.coo_matrix((data, (row, column)), shape=shape).tocsr()
 
 
-def _coordinates(matrix: Any, shape: tuple[int, ...], name: str) -> _Cells:
+def _coordinates(matrix: Any, shape: Shape, name: str) -> _Cells:
     cells = matrix if matrix.format == "coo" else matrix.tocoo()
     return cells.row, cells.col, cells.data
 
 
-def _coordinates_of_blocks(matrix: Any, shape: tuple[int, ...], name: str) -> _Cells:
+def _coordinates_of_blocks(matrix: Any, shape: Shape, name: str) -> _Cells:
     n_blocks, height, width = np.asarray(matrix.data).shape
     blocks = (shape[0] // height, shape[1] // width)
     _check_compressed(matrix, blocks, n_blocks, name)
     return _coordinates(matrix, shape, name)
 
 
-def _coordinates_of_diagonals(matrix: Any, shape: tuple[int, ...], name: str) -> _Cells:
+def _coordinates_of_diagonals(matrix: Any, shape: Shape, name: str) -> _Cells:
     data, offsets = np.asarray(matrix.data), _as_index(matrix.offsets, name)
     if data.ndim != 2 or len(data) != len(offsets):
         raise DataError(f"{name} has {len(data)} diagonals in {len(offsets)} places")
@@ -143,7 +149,7 @@ def _coordinates_of_diagonals(matrix: Any, shape: tuple[int, ...], name: str) ->
     return row[inside], column[inside], data[inside]
 
 
-def _coordinates_of_lists(matrix: Any, shape: tuple[int, ...], name: str) -> _Cells:
+def _coordinates_of_lists(matrix: Any, shape: Shape, name: str) -> _Cells:
     lengths = [len(row) for row in matrix.rows]
     if [len(row) for row in matrix.data] != lengths:
         raise DataError(f"{name} has rows with another number of values than of columns")

@@ -187,7 +187,7 @@ def _read_footer(file: BinaryIO) -> Any:
 def _page_headers(file: BinaryIO, chunk: Any, *, is_nested: bool) -> Iterator[_Pages]:
     """Yield the pages of a column chunk, up to the one that holds its last value."""
     offset, n_seen = _take(chunk, 9, int), 0
-    if 0 < (dictionary := chunk.get(11, 0)) < offset:
+    if 11 in chunk and 0 < (dictionary := _take(chunk, 11, int)) < offset:
         offset = dictionary
     end = offset + _take(chunk, 7, int)
     while n_seen < _take(chunk, 5, int) and offset < end:
@@ -218,7 +218,7 @@ def _read_header(file: BinaryIO, offset: int) -> tuple[Any, int]:
 
 def _take(struct: Any, number: int, kind: type) -> Any:
     """Return a field of a struct, which must be there; a number must not be negative."""
-    value = struct.get(number) if isinstance(struct, dict) else None
+    value: Any = struct.get(number) if isinstance(struct, dict) else None
     if type(value) is not kind or (kind is int and value < 0):
         raise ValueError(_DAMAGED)
     return value

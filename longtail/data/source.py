@@ -74,9 +74,9 @@ class Source:
         if isinstance(file, str | Path):
             self._opened, begin = _open(path)
         stream = self._opened or cast(BinaryIO, file)
-        is_stream = self._opened is None or not self._opened.seekable()
+        self._is_stream = self._opened is None or not self._opened.seekable()
         try:
-            return path, _Counted(stream, is_stream, begin)
+            return path, _Counted(stream, self._is_stream, begin)
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", path=path) from None
 
@@ -174,7 +174,7 @@ class Source:
     def _read_head(self) -> bytes:
         """Read enough to recognize the format; from a stream no more than it already offers."""
         head = b""
-        while len(head) < HEAD and b"\n" not in head.lstrip():
+        while len(head) < HEAD and (not self._is_stream or b"\n" not in head.lstrip()):
             block = self._read(HEAD - len(head))
             if not block:
                 break

@@ -243,9 +243,7 @@ def _write_table(data: Dataset, path: Path, delimiter: str) -> None:
     with _open_text(path) as file:
         plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         # A carriage return gets no quotes by itself, but cannot be read without them.
-        quoted = csv.writer(
-            file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL
-        )
+        quoted = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
         plain.writerow(["text", "labels"])
         for text, labels in _labelled(data):
             rows = quoted if "\r" in text else plain
