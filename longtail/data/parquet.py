@@ -79,7 +79,7 @@ def _read_rows(source: Source, *, labels: bool) -> Iterator[Document]:
 
     number = 1
     for batch in _batches(table, columns, n_rows):
-        batch.validate(full=True)
+        batch.validate()
         parts = [_strings(batch.column(name), bound) for name in texts]
         cells = _label_cells(batch.column(label), bound, number) if label else [""] * len(batch)
         for *strings, cell in zip(*parts, cells, strict=True):
@@ -129,12 +129,15 @@ def _expand(column: Any, bound: _Bound) -> Any:
     import pyarrow.compute as pc
 
     bound.add(VALUE_BYTES * len(column))
-    if not pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type):
+        # Taking the lengths also checks that the indices are within the dictionary.
+        lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
+        bound.add(pc.sum(pc.cast(lengths, pa.int64())).as_py() or 0)
+        column = column.dictionary_decode()
+    else:
         bound.add(column.nbytes)
-        return column
-    lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
-    bound.add(pc.sum(pc.cast(lengths, pa.int64())).as_py() or 0)
-    return column.dictionary_decode()
+    column.validate(full=True)  # that strings are UTF-8
+    return column
 
 
 def _label_cells(column: Any, bound: _Bound, first: int) -> list[str | list[Any]]:
@@ -219,7 +222,7 @@ def _read_header(file: BinaryIO, offset: int) -> tuple[Any, int]:
 def _take(struct: Any, number: int, kind: type) -> Any:
     """Return a field of a struct, which must be there; a number must not be negative."""
     value: Any = struct.get(number) if isinstance(struct, dict) else None
-    if type(value) is not kind or (kind is int and value < 0):
+    if not isinstance(value, kind) or (isinstance(value, int) and value < 0):
         raise ValueError(_DAMAGED)
     return value
 

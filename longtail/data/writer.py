@@ -23,9 +23,11 @@ import io
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TextIO
 
@@ -63,8 +65,7 @@ def write_dataset(splits: Splits | Dataset, out: str | Path, format: str | None 
     `format` is an ending from the table above without its dot, such as "jsonl" or "csv.gz". For a
     folder it is the format of the files in it.
     """
-    train, test = splits if isinstance(splits, Splits) else (splits, None)
-    splits = Splits(as_dataset(train), None if test is None else as_dataset(test))
+    splits = _share_labels(splits if isinstance(splits, Splits) else Splits(splits, None))
     out = Path(out)
     ending = _check_target(out)
     form = ending or (format or ("jsonl" if splits.train.texts is not None else "txt"))
@@ -87,6 +88,20 @@ def write_dataset(splits: Splits | Dataset, out: str | Path, format: str | None 
             write(splits.train, temporary)
         else:
             _write_folder(splits, temporary, form, write)
+
+
+def _share_labels(splits: Splits) -> Splits:
+    """Return checked splits that number their labels alike."""
+    train, test = as_dataset(splits.train), splits.test
+    for data in filter(None, (train, test)):
+        if not isinstance(data.label_names, NumberedNames):
+            name, n = max(Counter(data.label_names).items(), key=itemgetter(1), default=("", 0))
+            if n > 1:
+                raise DataError(f"{n} labels have the same name, {name!r:.40}")
+    if test is not None:
+        test = as_dataset(test).align(train.label_names)
+        train = train.align(test.label_names)
+    return Splits(train, test)
 
 
 def _check_target(out: Path) -> str:
@@ -311,8 +326,8 @@ def _check_recognized(path: Path) -> None:
         recognized = False
     if not recognized:
         raise DataError(
-            "document 1 has no labels, as many of the first, and the file would not be recognized "
-            f"as fastText; {_INSTEAD}"
+            "document 1 has no labels, and too few of those after it have any for the file to be "
+            f"recognized as fastText; {_INSTEAD}"
         )
 
 

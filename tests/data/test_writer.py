@@ -145,8 +145,8 @@ def test_what_fasttext_cannot_hold(tmp_path):
     for texts in (["text,labels", "b,c"], ["3 4", "b"], ["{", "b"], ["a", "a", "a"]):
         labels = [[], *[["x"]] * (len(texts) - 1)] if len(texts) == 2 else [[], [], ["x"]]
         assert message_of(as_dataset(texts, labels), out) == (
-            f"{out}: document 1 has no labels, as many of the first, and the file would not be "
-            f"recognized as fastText; {hint}"
+            f"{out}: document 1 has no labels, and too few of those after it have any for the file "
+            f"to be recognized as fastText; {hint}"
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -167,3 +167,38 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, texts, name, monkeypatch):
     out = tmp_path / name
     assert message_of(texts, out) == f"{out}: cannot be written: No space left on device"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_splits_that_number_labels_differently(tmp_path):
+    train = as_dataset(["a", "b"], [["x"], ["y"]])
+    other = as_dataset(["c"], [["w", "y"]])
+    exclude = sp.csr_matrix(([1.0], ([0], [1])), shape=other.Y.shape)
+    test = Dataset(other.Y, other.label_names, texts=other.texts, exclude=exclude)
+    write_dataset(Splits(train, test), tmp_path / "out")
+    back = load(tmp_path / "out")
+    assert (pairs(back.train), pairs(back.test)) == (pairs(train), [("c", ["y", "w"])])
+    assert list(back.test.label_names) == ["x", "y", "w"]
+    assert back.test.exclude.toarray().tolist() == [[0, 1, 0]]
+
+
+def test_what_a_single_file_cannot_hold(tmp_path, rows, texts):
+    named = Dataset(rows.Y, [f"label {i}" for i in range(8)], X=rows.X)
+    assert message_of(named, tmp_path / "x.txt") == (
+        f"{tmp_path / 'x.txt'}: a sparse file holds the numbers of labels, and these have names; "
+        "give a folder"
+    )
+    pairs_not_wanted = Dataset(texts.Y, texts.label_names, texts=texts.texts, exclude=texts.Y)
+    assert "only a folder holds them" in message_of(pairs_not_wanted, tmp_path / "x.csv")
+    twice = Dataset(texts.Y, ["x"] * texts.n_labels, texts=texts.texts)
+    assert message_of(twice, tmp_path / "x.csv") == "4 labels have the same name, 'x'"
+    assert "there are no documents" in message_of(as_dataset([]), tmp_path / "x.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ["jsonl.gz", "parquet"])
+def test_what_would_look_like_a_bomb_is_not_written(tmp_path, monkeypatch, ending):
+    monkeypatch.setattr("longtail.data.source.BOMB_BYTES", 1 << 20)
+    same = as_dataset(["x" * 4000] * 1000, [["a"]] * 1000)
+    assert "the documents are so alike" in message_of(same, tmp_path / f"x.{ending}")
+    write_dataset(same, tmp_path / "x.jsonl")
+    assert load(tmp_path / "x.jsonl").train.n_documents == 1000

@@ -145,7 +145,7 @@ class KNN(Model):
             self._fit_embedded(dataset, progress)
         self.snippets_ = self._cut(dataset, self.numbers_)
         if self.snippets_:
-            size = sum(len(text.encode()) for text in self.snippets_) / 1e6
+            size = sum(len(text.encode("utf-8", "surrogatepass")) for text in self.snippets_) / 1e6
             progress.say(
                 f"Keeping the first {self.snippet_chars} characters of {len(self.snippets_):,} "
                 f"texts to explain with ({size:.1f} MB; snippet_chars=0 keeps none)"
