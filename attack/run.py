@@ -1,4 +1,4 @@
-"""Running attacks: each in a process of its own, so that a crash or a hang is one case's outcome."""
+"""Running attacks: each in a process of its own, so that a crash or a hang is one outcome."""
 
 import os
 import queue
@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -61,6 +62,7 @@ def _run_worker(attack: Attack, seed: int, end: float, n_cases: int, tally: Tall
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=said,
+            env={**os.environ, **attack.environment},
             start_new_session=True,
             text=True,
         )
@@ -122,10 +124,8 @@ def _tail(said: IO[bytes]) -> str:
 
 def _kill(worker: "subprocess.Popen[str]") -> None:
     """End a worker with everything that it started."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     worker.wait()
 
 

@@ -149,15 +149,21 @@ class Setting(NamedTuple):
 
     def check(self, owner: str, value: Any) -> None:
         """Raise ParameterError unless the value has the right type and lies in the range."""
-        if value is None and NoneType in self.types:
-            return
-        if not any(_is_of(value, one) for one in self.types):
-            raise self._refuse(owner, value, _join_types(self.types))
-        if self.allowed is not None and not self.allowed.holds(value):
-            or_none = ", or none" if NoneType in self.types else ""
-            raise self._refuse(owner, value, f"{self.allowed.text}{or_none}")
+        expected = self.find_fault(value)
+        if expected is not None:
+            raise self._refuse(owner, value, expected)
         if dataclasses.is_dataclass(value):  # it has parameters of its own
             check_settings(value)
+
+    def find_fault(self, value: Any) -> str | None:
+        """Return what the value must be, None if it is that: of this type, and in the range."""
+        if value is None and NoneType in self.types:
+            return None
+        if not any(_is_of(value, one) for one in self.types):
+            return _join_types(self.types)
+        if self.allowed is not None and not self.allowed.holds(value):
+            return f"{self.allowed.text}{', or none' if NoneType in self.types else ''}"
+        return None
 
     def parse(self, owner: str, value: Any) -> Any:
         """Return the value that a text such as "3" or "none" stands for."""

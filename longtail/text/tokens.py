@@ -12,13 +12,14 @@ from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from longtail.errors import LongtailError, ModelFileError, NotFittedError, ParameterError
+from longtail.errors import LongtailError, NotFittedError, ParameterError
+from longtail.runtime.schema import Schema, Texts, Value, whole
 from longtail.runtime.store import Files
 from longtail.text.words import WordReader, no_words_error, word_pattern
 
@@ -146,18 +147,22 @@ class Tokens:
         files.texts["words"] = self.words_
 
     @classmethod
+    def describe(cls) -> Schema:
+        """Return the schema of what `to_files` adds."""
+        settings = ("max_words", "min_documents", "max_length")
+        return Schema(
+            config={
+                "tokens": {"type": Value(Literal["words"]), **dict.fromkeys(settings, whole())}
+            },
+            texts={"words": Texts("n_words", unique=True)},
+        )
+
+    @classmethod
     def from_files(cls, files: Files) -> "Tokens":
-        """Return the Tokens that `to_files` stored."""
-        try:
-            settings = dict(files.config["tokens"])
-            words = list(files.texts["words"])
-            if settings.pop("type") != "words":
-                raise ValueError("their type is not words")
-            loaded = cls(**settings)
-            loaded._check_settings()
-            loaded._set_words(words)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"the model's words cannot be used: {error}") from error
+        """Return the Tokens that `to_files` stored; ValueError if the special words do not lead."""
+        settings = {key: value for key, value in files.config["tokens"].items() if key != "type"}
+        loaded = cls(**settings)
+        loaded._set_words(list(files.texts["words"]))
         return loaded
 
     def _settings(self) -> dict[str, Any]:

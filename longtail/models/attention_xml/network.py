@@ -379,16 +379,17 @@ def to_arrays(net: AttentionXMLNetwork) -> dict[str, NDArray[Any]]:
     return {name: value.cpu().numpy() for name, value in net.state_dict().items()}
 
 
-def from_arrays(shape: Shape, arrays: dict[str, NDArray[Any]]) -> AttentionXMLNetwork:
-    """Return the network with these weights; ValueError if they are not its own."""
+def find_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights of a network, without making any."""
     with torch.device("meta"):
         net = AttentionXMLNetwork(shape)
-    expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if expected != found:
-        names = sorted({**expected, **found})
-        wrong = [name for name in names if expected.get(name) != found.get(name)]
-        raise ValueError(f"weights of another shape than expected: {', '.join(wrong)}")
+    return {name: tuple(value.shape) for name, value in net.state_dict().items()}
+
+
+def from_arrays(shape: Shape, arrays: dict[str, NDArray[Any]]) -> AttentionXMLNetwork:
+    """Return the network with these weights."""
+    with torch.device("meta"):
+        net = AttentionXMLNetwork(shape)
     state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     net.load_state_dict(state, assign=True)
     return net.eval().requires_grad_(False)

@@ -232,7 +232,7 @@ class MemberTrainer:
             return None
         with suppress(ModelFileError):
             files = read_folder(folder)
-            if files.config.get("fusion") == facts:
+            if files.config.pop("fusion", None) == facts:
                 return build_model(files, folder)
         return None
 

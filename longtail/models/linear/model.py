@@ -14,7 +14,9 @@ With several trees, each from another seed, the mean of their probabilities rank
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from threading import local
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -28,8 +30,8 @@ from longtail.models.base import Model
 from longtail.models.cost import Facts
 from longtail.models.linear.beam import (
     TreeWeights,
-    check_tree,
     count_rows,
+    describe_tree,
     empty_weights,
     place_rows,
     search,
@@ -38,6 +40,7 @@ from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
 from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
+from longtail.runtime.schema import Schema
 from longtail.runtime.settings import above, at_least, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.topk import TopK
@@ -185,15 +188,20 @@ class Linear(Model):
             for field, array in tree._asdict().items():
                 files.arrays[f"tree.{number}.{field}"] = array
 
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of the arrays of every tree."""
+        trees = [describe_tree(f"tree.{number}") for number in range(self._count_trees())]
+        return reduce(or_, trees)
+
     def restore(self, files: Files) -> None:
         """Take the arrays of every tree back."""
-        n_labels = len(self.label_names_)
         self.trees_ = [
             TreeWeights(*(files.arrays[f"tree.{number}.{field}"] for field in TreeWeights._fields))
-            for number in range(1 if self._is_flat(n_labels) else self.trees)
+            for number in range(self._count_trees())
         ]
-        for tree in self.trees_:
-            check_tree(tree, self.n_features_, n_labels)
+
+    def _count_trees(self) -> int:
+        return 1 if self._is_flat(len(self.label_names_)) else self.trees
 
 
 class _Task(NamedTuple):
