@@ -22,10 +22,24 @@ from longtail.models import Model, get_model_class, load_model
 from longtail.runtime.schema import Schema, Value
 from longtail.runtime.store import Files, write_folder
 
-MOST_CHANGES = 3
+N_CHANGES = (1, 1, 1, 2, 3)  # how many may come together
 MOST_MEMORY = 12 << 30  # of addresses; torch alone reserves several GiB
 NUMBERS = (-1, 0, 1, 2, 3, 255, 2**16, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**12, 10**40)
-FLOATS = (0.0, -0.0, 0.5, -1.0, 1e-40, 1e7, 1e30, 3.4e38, 1e308, float("inf"), float("nan"))
+FLOATS = (
+    0.0,
+    -0.0,
+    0.5,
+    -1.0,
+    1e-40,
+    1e6,
+    -1e6,
+    1e7,
+    1e30,
+    3.4e38,
+    1e308,
+    float("inf"),
+    float("nan"),
+)
 OTHERS = (None, True, False, "", "tfidf", "words", "dense", "pca", "linear", [], [[]], {}, {"a": 1})
 STRANGE = ("", "\0", "\udc80", "a b", "a b c", "<unknown>", "\u202e", "x" * 10**5)
 DTYPES = (
@@ -71,7 +85,7 @@ def prepare(folder: Path) -> Attempt:
             dict(original.files.arrays),
             {name: list(lines) for name, lines in original.files.texts.items()},
         )
-        for _ in range(random.randint(1, MOST_CHANGES)):
+        for _ in range(random.choice(N_CHANGES)):
             random.choice(CHANGES)(random, files, random.choice(original.parts))
         target = folder / "crafted"
         write_folder(target, files, overwrite=True)
@@ -314,6 +328,8 @@ ARRAY_CHANGES: Sequence[Callable[[Random, np.ndarray], np.ndarray | None]] = (
     lambda random, array: array[::-1] if array.ndim else array,
     lambda random, array: _shuffle(random, array),
     lambda random, array: array * 0,
+    lambda random, array: -array if array.dtype != np.bool_ else ~array,
+    lambda random, array: (array * 1e5).astype(array.dtype),
     lambda random, array: _put(random, array, random.choice(NUMBERS)),
     lambda random, array: _put(random, array, random.choice(NUMBERS)),
     lambda random, array: _put(random, array, -random.choice(NUMBERS)),

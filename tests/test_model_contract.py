@@ -432,5 +432,5 @@ def test_a_vocabulary_longer_than_the_rows_is_refused(name, document_type, fitte
     words = sorted([*files.texts["vocabulary"], "zzz"])
     files.texts["vocabulary"] = words
     files.arrays["features.idf"] = np.ones(len(words), np.float32)
-    with pytest.raises(ModelFileError, match=r"do not fit together|cannot be used"):
+    with pytest.raises(ModelFileError, match="do not fit together"):
         get_model_class(name).from_files(files, "model")

@@ -293,8 +293,7 @@ class Schema:
             for name in held:
                 if name not in declared and not name.startswith(inside):
                     raise ValueError(f"there is no {what} '{name}' in such a model")
-        own = {key: value for key, value in files.config.items() if key != "inner" or not inside}
-        _check_keys(self.config, own, "")
+        _check_keys(self.config, files.config.keys() - ({"inner"} if inside else set()), "")
 
 
 def look_up(held: Any, *names: str) -> Any:
@@ -322,6 +321,8 @@ def _find(held: Mapping[str, Any], name: str) -> Any:
 def _check_config(declared: Config, held: Any, sizes: Sizes, prefix: str) -> None:
     if not isinstance(held, dict):
         raise ValueError(f"{prefix.rstrip('.') or 'config.json'} must be a group of values")
+    if prefix:  # what else is at the top, other schemas may declare
+        _check_keys(declared, held, prefix)
     for key, each in declared.items():
         name = prefix + key
         if isinstance(each, Value) and each.optional and key not in held:
@@ -353,13 +354,10 @@ def _check_at_most(declared: Config, held: Any, sizes: Sizes, prefix: str) -> No
             _check_at_most(each, held[key], sizes, f"{prefix}{key}.")
 
 
-def _check_keys(declared: Config, held: Mapping[str, Any], prefix: str) -> None:
-    for key, value in held.items():
+def _check_keys(declared: Config, held: Iterable[str], prefix: str) -> None:
+    for key in held:
         if key not in declared:
             raise ValueError(f"config.json must not have {prefix}{key}")
-        each = declared[key]
-        if isinstance(each, Mapping):
-            _check_keys(each, value, f"{prefix}{key}.")
 
 
 def _check_texts(name: str, declared: Texts, found: Sequence[str], sizes: Sizes) -> None:

@@ -295,11 +295,10 @@ def _split_terms(terms: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """Return the words and the keys of the pairs of a stored list of terms."""
     words = [term for term in terms if " " not in term]
     ids = {word: i for i, word in enumerate(words)}
-    parts = (term.split(" ") for term in terms[len(words) :])
-    try:
-        keys = np.fromiter((ids[a] * len(words) + ids[b] for a, b in parts), dtype=np.int64)
-    except KeyError as error:
-        raise ValueError(f"the vocabulary has a pair with {error}, but not that word") from None
+    parts = [term.split(" ") for term in terms[len(words) :]]
+    if any(len(pair) != 2 or pair[0] not in ids or pair[1] not in ids for pair in parts):
+        raise ValueError("the vocabulary must hold words, then pairs of these")
+    keys = np.fromiter((ids[a] * len(words) + ids[b] for a, b in parts), np.int64, len(parts))
     if len(ids) != len(words) or (keys[1:] <= keys[:-1]).any():
-        raise ValueError("the terms of the vocabulary are not in order")
+        raise ValueError("the pairs of the vocabulary must be in order, each once")
     return words, keys

@@ -20,6 +20,7 @@ from longtail.runtime.store import Files
 
 # Looking a node up by halving costs about as much as passing so many rows one by one.
 STEPS_OF_A_SEARCH = 12
+LEAST_LOG = np.float32(-1e30)  # of a probability; finite, whatever weights and values there are
 
 
 class TreeWeights(NamedTuple):
@@ -175,6 +176,8 @@ def _keep_best(
     last = len(nodes) - 1
     for c in range(len(margins)):
         score = above + _log_probability(margins[c], power)
+        if not score > LEAST_LOG:  # nor NaN: a node without a score would never be listed
+            score = LEAST_LOG
         if score < scores[last]:
             continue
         node, place = first + c, last

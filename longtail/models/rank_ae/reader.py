@@ -209,7 +209,7 @@ def _weigh_word(
     if len(positive) == 0:
         for c in range(len(e)):
             word[c] = v * e[c]
-    elif v >= 0:
+    elif v >= 0 or len(negative) == 0:  # NaN, of values too large for float32, is neither
         for c in range(len(e)):
             word[c] = v * e[c] / (one + np.exp(-v * positive[at, c]))
     else:
