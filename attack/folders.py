@@ -74,9 +74,14 @@ FORMS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 
 def prepare(folder: Path) -> Attempt:
     """Train every form of every model."""
-    trained = {name: _train(*form) for name, form in FORMS.items()}
-    originals = {name: _describe(model) for name, model in trained.items()}
+    attempt = prepare_forms(folder, list(FORMS))
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    return attempt
+
+
+def prepare_forms(folder: Path, names: Sequence[str]) -> Attempt:
+    """Train some forms."""
+    originals = {name: _describe(_train(*FORMS[name])) for name in names}
 
     def attempt(random: Random) -> Outcome:
         original = originals[random.choice(sorted(originals))]

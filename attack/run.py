@@ -56,9 +56,10 @@ def _is_over(tally: Tally, end: float, n_cases: int) -> bool:
 
 def _run_worker(attack: Attack, seed: int, end: float, n_cases: int, tally: Tally) -> int:
     """Run one worker until it dies, hangs, or there is no more to do; return the next seed."""
+    module = attack.prepare.__module__
     with tempfile.TemporaryDirectory(prefix="attack-") as folder, tempfile.TemporaryFile() as said:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "attack.worker", attack.name, str(seed), folder],
+            [sys.executable, "-m", "attack.worker", module, attack.name, str(seed), folder],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -66,14 +67,19 @@ def _run_worker(attack: Attack, seed: int, end: float, n_cases: int, tally: Tall
             start_new_session=True,
             text=True,
         )
+        lines: queue.Queue[str | None] = queue.Queue()
+        reader = threading.Thread(target=_read_lines, args=(worker.stdout, lines))
+        reader.start()
         try:
-            return _follow(worker, said, attack, seed, end, n_cases, tally)
+            return _follow(worker, lines, said, attack, seed, end, n_cases, tally)
         finally:
             _kill(worker)
+            reader.join()
 
 
 def _follow(
     worker: "subprocess.Popen[str]",
+    lines: "queue.Queue[str | None]",
     said: IO[bytes],
     attack: Attack,
     seed: int,
@@ -82,8 +88,6 @@ def _follow(
     tally: Tally,
 ) -> int:
     """Count what the worker reports, one line for each case."""
-    lines: queue.Queue[str | None] = queue.Queue()
-    threading.Thread(target=_read_lines, args=(worker.stdout, lines), daemon=True).start()
     limit, prepared = PREPARE_SECONDS, False
     while True:
         try:
@@ -107,8 +111,10 @@ def _follow(
 
 
 def _read_lines(stream: IO[str] | None, lines: "queue.Queue[str | None]") -> None:
-    for line in stream or ():
-        lines.put(line.rstrip("\n"))
+    assert stream is not None
+    with stream:
+        for line in stream:
+            lines.put(line.rstrip("\n"))
     lines.put(None)
 
 

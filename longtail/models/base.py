@@ -401,10 +401,16 @@ class Model(ABC):
         documents = self.check_documents(data)
         k = min(k, len(self.label_names_))
         exclude = _excluded(data, self.label_names_)
-        if exclude is None:
-            return self._predict_in_batches(documents, k, progress)
-        enough = min(k + int(np.diff(exclude.indptr).max()), len(self.label_names_))
-        return self._predict_in_batches(documents, enough, progress).without(exclude, k)
+        more = 0 if exclude is None else int(np.diff(exclude.indptr).max())
+        enough = min(k + more, len(self.label_names_))
+        top = self._predict_in_batches(documents, enough, progress)
+        if not np.isfinite(top.scores).all():
+            first = int(np.flatnonzero(~np.isfinite(top.scores).all(axis=1))[0])
+            raise DataError(
+                f"document {first}, counted from 0, gets scores that are not finite numbers; "
+                "its feature values are too large for this model"
+            )
+        return top if exclude is None else top.without(exclude, k)
 
     def _predict_in_batches(
         self, documents: list[str] | sp.csr_matrix, k: int, progress: Progress

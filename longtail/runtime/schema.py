@@ -36,7 +36,7 @@ Rule = Callable[[Files, Sizes], None]
 
 LARGEST_SIZE = 2**31 - 1  # of what arrays of int32 count
 LARGEST_WEIGHT = 1e6  # no layer after it leaves the range of float32
-PIECE = 1 << 20  # numbers looked at together, as many as a cache holds
+PIECE = 1 << 18  # numbers looked at together, as many as a cache holds
 
 
 # -- config values --------------------------------------------------------------------------------
