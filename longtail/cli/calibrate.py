@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from longtail.cli.exits import if_interrupted
+from longtail.cli.terminal import echo
 from longtail.errors import DataError, ParameterError
 
 
@@ -54,7 +55,7 @@ def calibrate(
     learned = fitted.calibration_
     if learned is not None:
         best = learned.thresholds["micro"]
-        typer.echo(
+        echo(
             f"The {fitted.name} model in {out or model} gives probabilities now, learned from "
             f"{learned.n_documents:,} documents. Expected calibration error: {learned.error:.3f} "
             f"on documents unseen ({learned.error_before:.3f} before). Labels of {best:g} or more "

@@ -9,6 +9,7 @@ import typer
 
 from longtail.cli.exits import if_interrupted
 from longtail.cli.progress import show_progress
+from longtail.cli.terminal import echo
 from longtail.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def update(
         fitted.save(out or model, overwrite=out is None)
     new = _describe(fitted.label_names_[n_labels:])
     counts, seconds = fitted.training_counts_, time.perf_counter() - began
-    typer.echo(
+    echo(
         f"Added {len(documents):,} documents{new}; the {fitted.name} model in {out or model} "
         f"now has {counts.n_documents:,} documents and {len(fitted.label_names_):,} labels "
         f"({seconds:.1f} s)."
