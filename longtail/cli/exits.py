@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, cast
 
@@ -42,6 +43,20 @@ def if_interrupted(what_is_kept: str | Callable[[], str]) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         text = what_is_kept if isinstance(what_is_kept, str) else what_is_kept()
         raise Interrupted(text) from stop
+
+
+def say_what_is_in(path: Path) -> Callable[[], str]:
+    """Return what tells, later, whether the model at `path` is still what it is now."""
+    from longtail.runtime.store import identify
+
+    before = identify(path)
+
+    def say() -> str:
+        if identify(path) in (None, before):
+            return f"no model was saved and {path} is as it was before."
+        return f"the new model is in {path}."
+
+    return say
 
 
 class Commands(TyperGroup):
