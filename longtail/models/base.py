@@ -92,6 +92,7 @@ class Model(ABC):
 
     run_dir: Path | None = learned(default=None)  # for log and checkpoints, if it can resume
     resume: bool = learned(default=False)  # go on with what is in `run_dir`
+    checkpoint_seconds: float = learned(default=300.0)  # from one checkpoint to the next
 
     trained_on: DocumentType = learned()  # what it was trained on is what it predicts for
     label_names_: Sequence[str] = learned()  # the name of each label

@@ -14,6 +14,7 @@ stay as declared. Attributes that are no parameters, such as what a model learns
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from numbers import Integral, Real
@@ -240,6 +241,16 @@ def parse_settings(
 
 
 _NOT = object()  # what cannot be parsed
+
+
+def parse_time(text: str, what: str) -> float:
+    """Return the seconds of 90s, 10m or 2h; `what` they are for is named in the error."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
+    if found is None or not float(found[1]):
+        raise ParameterError(
+            f"The {what} must be a time such as 90s, 10m or 2h. Got {text!r} instead."
+        )
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _parse(value: Any, to: Any) -> Any:

@@ -323,6 +323,7 @@ class TreeTrainer:
             progress=progress,
             run_dir=run_dir,
             resume=model.resume,
+            checkpoint_seconds=model.checkpoint_seconds,
             fingerprint={**self.facts, "tree": number, "level": level},
         )
         self.history = _join(self.history, done)

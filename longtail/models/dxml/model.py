@@ -299,7 +299,7 @@ class DXML(NeuralRows):
         trial = self.with_parameters()
         if self.run_dir is not None:
             trial.run_dir = self.run_dir.with_name(f"{self.run_dir.name}-neighbours")
-            trial.resume = self.resume
+            trial.resume, trial.checkpoint_seconds = self.resume, self.checkpoint_seconds
         embedder, _ = trial._train(X[kept], Y[kept], vectors, progress)
         return self._choose_neighbours(embedder, X, Y, held)
 

@@ -127,6 +127,7 @@ class Fusion(Model):
             began=began,
             run_dir=self.run_dir,
             resume=self.resume,
+            checkpoint_seconds=self.checkpoint_seconds,
             progress=progress,
         )
         self._finish(trainer, *self._stack(trainer, dataset))
