@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import eq
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.data.labels import LabelRows, Numbering
+from longtail.data.labels import LabelRows, NumberedNames, Numbering
 from longtail.errors import DataError
 
 
@@ -89,8 +90,10 @@ class Dataset:
         Labels that `label_names` does not hold keep their names and come after all others, so
         that metrics still count them: nobody can predict them, yet the documents carry them.
         """
-        if list(label_names) == list(self.label_names):
+        if _are_same(label_names, self.label_names):
             return self
+        if _are_numbers(label_names) and _are_numbers(self.label_names):
+            return self._widen(NumberedNames(max(len(label_names), self.n_labels)))
         ids = {name: i for i, name in enumerate(label_names)}
         extra = [name for name in self.label_names if name not in ids]
         ids.update((name, len(label_names) + i) for i, name in enumerate(extra))
@@ -102,11 +105,34 @@ class Dataset:
         )
 
 
+    def _widen(self, label_names: Sequence[str]) -> "Dataset":
+        """Return the same documents with labels added at the end."""
+        shape = (self.n_documents, len(label_names))
+        return replace(
+            self,
+            Y=_with_shape(self.Y, shape),
+            label_names=label_names,
+            exclude=None if self.exclude is None else _with_shape(self.exclude, shape),
+        )
+
+
 class Splits(NamedTuple):
     """A data set as it was found: its training split, and its test split where there is one."""
 
     train: Dataset
     test: Dataset | None
+
+
+def _with_shape(matrix: sp.csr_matrix, shape: tuple[int, int]) -> sp.csr_matrix:
+    return sp.csr_matrix((matrix.data, matrix.indices, matrix.indptr), shape=shape)
+
+
+def _are_same(names: Sequence[str], others: Sequence[str]) -> bool:
+    return names is others or (len(names) == len(others) and all(map(eq, names, others)))
+
+
+def _are_numbers(names: Sequence[str]) -> bool:
+    return isinstance(names, NumberedNames) and names.are_numbers
 
 
 def _renumber(matrix: sp.csr_matrix, new_id: NDArray[np.int32], n_columns: int) -> sp.csr_matrix:

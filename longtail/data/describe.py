@@ -114,8 +114,8 @@ def describe(splits: tuple[Dataset, Dataset | None]) -> Description:
     test = None if test is None else test.align(train.label_names)
     train_hashes = _hash_documents(train)
     test_hashes = None if test is None else _hash_documents(test)
-    label_counts = train.count_labels()
-    unseen = _unseen_pairs(label_counts, test)
+    labels, label_counts = _count_used(train)
+    unseen = _unseen_pairs(labels, test)
     draft = Description(
         document_type="features" if train.texts is None else "texts",
         n_labels=train.n_labels if test is None else max(train.n_labels, test.n_labels),
@@ -123,7 +123,7 @@ def describe(splits: tuple[Dataset, Dataset | None]) -> Description:
         train=_describe_split(train, train_hashes),
         test=None if test is None or test_hashes is None else _describe_split(test, test_hashes),
         bands=_label_bands(label_counts),
-        n_unseen_labels=int(np.count_nonzero(unseen)),
+        n_unseen_labels=len(unseen),
         n_unseen_pairs=int(unseen.sum()),
         n_in_both=0 if test_hashes is None else _count_shared(train_hashes, test_hashes),
         problems=[],
@@ -158,25 +158,33 @@ def _label_bands(label_counts: NDArray[np.int64]) -> list[LabelBand]:
     return rows
 
 
-def _unseen_pairs(label_counts: NDArray[np.int64], test: Dataset | None) -> NDArray[np.int64]:
-    """Return the test frequency of each label that training lacks, 0 for all others."""
+def _count_used(data: Dataset) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the labels that documents carry, and how many carry each.
+
+    A header may declare millions of labels of which few occur: only these take memory.
+    """
+    labels, counts = np.unique(data.Y.indices, return_counts=True)
+    return labels, counts.astype(np.int64)
+
+
+def _unseen_pairs(trained: NDArray[Any], test: Dataset | None) -> NDArray[np.int64]:
+    """Return the test frequency of each label that test documents carry and training lacks."""
     if test is None:
         return np.zeros(0, dtype=np.int64)
-    counts = test.count_labels()
-    counts[: len(label_counts)][label_counts > 0] = 0
-    return counts
+    labels, counts = _count_used(test)
+    return counts[~np.isin(labels, trained)]
 
 
 def _describe_split(data: Dataset, hashes: NDArray[np.uint64]) -> SplitDescription:
     labels_per_document = np.diff(data.Y.indptr).astype(np.int64)
-    label_counts = data.count_labels()
+    _, label_counts = _count_used(data)
     filled = hashes[hashes != 0]
     return SplitDescription(
         n_documents=data.n_documents,
         n_pairs=int(data.Y.nnz),
-        n_labels_used=int(np.count_nonzero(label_counts)),
+        n_labels_used=len(label_counts),
         labels_per_document=Spread.of(labels_per_document),
-        documents_per_label=Spread.of(label_counts[label_counts > 0]),
+        documents_per_label=Spread.of(label_counts),
         n_empty=len(hashes) - len(filled),
         n_without_labels=int(np.count_nonzero(labels_per_document == 0)),
         n_duplicates=len(filled) - len(np.unique(filled)),

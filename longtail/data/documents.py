@@ -1,9 +1,14 @@
 """Documents in a single file: its format, recognized by the first bytes and never by the name.
 
+The first line decides, but for fastText, whose documents may lack labels: there, half of the first
+lines have to begin with `__label__`. What could be two formats is an error that asks for a name out
+of `FORMATS`.
+
 JSON lines may name their fields in several ways, as tables do (`table.py`). A field that is null is
 empty.
 """
 
+import csv
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,8 +19,9 @@ from typing import Any, BinaryIO
 
 import scipy.sparse as sp
 
-from longtail.data.labels import LabelRows, LabelSpace
-from longtail.data.source import Source, name_json_type, parse_object
+from longtail.data.labels import LabelRows, LabelSpace, find_fault
+from longtail.data.parquet import parquet_documents
+from longtail.data.source import HEAD, Source, name_json_type, parse_object
 from longtail.data.table import (
     TEXT_FIELD,
     Document,
@@ -24,9 +30,9 @@ from longtail.data.table import (
     csv_documents,
     find_delimiter,
     find_text_delimiter,
-    parquet_documents,
+    label_error,
 )
-from longtail.errors import DataError
+from longtail.errors import DataError, ParameterError, suggest
 
 FASTTEXT_MARK = "__label__"
 BATCH = 8192  # documents
@@ -37,6 +43,9 @@ KNOWN = (
 
 
 NumberedLines = Iterable[tuple[int, str]]
+
+# One blank ends a label; what follows it belongs to the text.
+_FASTTEXT_LABEL = re.compile(rf"\s*+{FASTTEXT_MARK}(\S*+)\s?")
 
 
 class Format(StrEnum):
@@ -51,6 +60,18 @@ class Format(StrEnum):
     PLAIN = "plain text"
 
 
+FORMATS = {
+    "jsonl": Format.JSON_LINES,
+    "csv": Format.TABLE,
+    "tsv": Format.TABLE,
+    "parquet": Format.PARQUET,
+    "fasttext": Format.FASTTEXT,
+    "sparse": Format.SPARSE,
+    "matrix": Format.MATRIX,
+    "text": Format.PLAIN,
+}
+
+
 @dataclass
 class TextFile:
     """The documents of one file."""
@@ -63,15 +84,19 @@ class TextFile:
 # -- reading ----------------------------------------------------------------------------------
 
 
-def read_documents(file: str | Path | BinaryIO) -> Iterator[list[str] | sp.csr_matrix]:
+def read_documents(
+    file: str | Path | BinaryIO, format: str | None = None
+) -> Iterator[list[str] | sp.csr_matrix]:
     """Yield batches of documents from a file or a binary stream such as `sys.stdin.buffer`.
 
     A batch is a list of texts, or rows X from a sparse file (`N D L`) or a matrix file (`N D`).
     Labels may be absent and are not looked at. What is in no other format is plain text, a document
     a line, in which an empty line is an empty document. Lines of a stream go out as they come in.
+    `format` is one of `FORMATS`; without it the format is recognized.
     """
+    named = choose_format(format)
     with Source(file) as source:
-        form = recognize(source)
+        form = named or recognize(source)
         if form in (Format.SPARSE, Format.MATRIX):
             from longtail.data.sparse import row_batches  # compiles its parser on import
 
@@ -104,6 +129,14 @@ def read_texts(source: Source, form: Format, space: LabelSpace) -> TextFile:
     return gather(chain.from_iterable(text_batches(source, form)), source.path, space)
 
 
+def choose_format(name: str | None) -> Format | None:
+    """Return the format of that name, and None for none."""
+    if name is not None and name not in FORMATS:
+        hint = suggest(name, FORMATS) or f"; there are {', '.join(FORMATS)}"
+        raise ParameterError(f"no format is called '{name}'{hint}")
+    return None if name is None else FORMATS[name]
+
+
 def recognize(source: Source) -> Format:
     """Return the format of `source`; whatever is text but nothing else is plain text."""
     head = source.head
@@ -111,16 +144,23 @@ def recognize(source: Source) -> Format:
         return Format.PARQUET
     text = head.decode(errors="replace")
     first = text.lstrip().split("\n", 1)[0].strip()
-    if re.fullmatch(r"\d+[ \t]+\d+[ \t]+\d+", first):
-        return Format.SPARSE
-    if re.fullmatch(r"\d+[ \t]+\d+", first):
-        return Format.MATRIX
+    fields = first.split()
+    if len(fields) in (2, 3) and all(field.isascii() and field.isdigit() for field in fields):
+        return Format.SPARSE if len(fields) == 3 else Format.MATRIX
     if first.startswith("{"):
         return Format.JSON_LINES
-    if re.search(rf"^\s*{FASTTEXT_MARK}\S", text, re.MULTILINE):
+    lines = [line for line in text.split("\n") if line.strip()]
+    n_marked = sum(map(_is_marked, lines))
+    if _is_marked(first):
         return Format.FASTTEXT
     if _is_table(first, source):
+        if n_marked and not _rows_fit(text, first):
+            raise _ambiguous(source, n_marked, len(lines), "csv")
         return Format.TABLE
+    if n_marked:
+        if 2 * n_marked < len(lines):
+            raise _ambiguous(source, n_marked, len(lines), "text")
+        return Format.FASTTEXT
     if b"\0" in head:
         raise DataError(f"this is a binary file; {KNOWN}", path=source.path)
     return Format.PLAIN
@@ -129,7 +169,7 @@ def recognize(source: Source) -> Format:
 def refuse_plain(source: Source) -> DataError:
     """Return the error for a text file that holds no labels in any known way."""
     first = source.head.decode(errors="replace").lstrip().split("\n", 1)[0].strip()
-    if re.fullmatch(r"(\d+(,\d+)*)?(\s*\d+:[-+.\de]+)+", first[:2000].rpartition(" ")[0] or first):
+    if _is_sparse_row(first[:2000]):
         message = "sparse rows need a first line 'N D L': how many documents, features and labels"
     elif first.startswith("["):
         message = "a JSON array; write one object a line instead (JSON lines)"
@@ -138,12 +178,49 @@ def refuse_plain(source: Source) -> DataError:
     return DataError(message, path=source.path)
 
 
+def _is_sparse_row(line: str) -> bool:
+    """Tell `l1,l2 f:v f:v` from other text; the last cell may be cut."""
+    cells = line.split()
+    pairs = [cell.partition(":") for cell in cells if ":" in cell]
+    numbers = all(left.isdecimal() and not right.strip("0123456789+-.e") for left, _, right in pairs)
+    return bool(pairs) and numbers and len(cells) - len(pairs) <= 2
+
+
+def _is_marked(line: str) -> bool:
+    """Return whether a line begins with `__label__x`."""
+    begin = line.lstrip()
+    rest = begin.removeprefix(FASTTEXT_MARK)
+    return rest != begin and bool(rest) and not rest[0].isspace()
+
+
 def _is_table(header: str, source: Source) -> bool:
     """A header with text and labels; with text alone only where a sentence cannot be meant."""
     if find_delimiter(header):
         return True
-    named = re.search(r"\.[ct]sv(\.gz)?$", source.path.name) is not None
+    named = source.path.name.removesuffix(".gz").endswith((".csv", ".tsv"))
     return (named or "\t" in header) and find_text_delimiter(header) is not None
+
+
+def _rows_fit(head: str, header: str) -> bool:
+    """Return whether the rows at the start of a table all have the cells of its header."""
+    delimiter = find_delimiter(header) or find_text_delimiter(header) or ","
+    lines = [f"{line}\n" for line in head.lstrip().split("\n")]
+    widths = []
+    try:
+        widths.extend(map(len, csv.reader(lines[:-1], delimiter=delimiter, strict=True)))
+    except csv.Error:
+        pass  # the end of the head may cut a row; whatever else is wrong, reading will say
+    return len({width for width in widths if width}) < 2
+
+
+def _ambiguous(source: Source, n_marked: int, n_lines: int, other: str) -> DataError:
+    what = {"csv": "the first line is the header of a table", "text": "most of them do not"}[other]
+    return DataError(
+        f"{n_marked} of the first {n_lines} lines begin with {FASTTEXT_MARK} as in fastText, but "
+        f"{what}; say which it is with --format fasttext or --format {other} "
+        "(of `longtail predict` and `longtail data convert`)",
+        path=source.path,
+    )
 
 
 # -- lines of text ----------------------------------------------------------------------------
@@ -167,12 +244,11 @@ def json_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterato
 def fasttext_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterator[Document]:
     """Yield lines of `__label__x __label__y words`; each is a document, even an empty one."""
     for number, line in lines:
-        found, text = [], line.strip()
-        while text.startswith(FASTTEXT_MARK):
-            mark, *rest = text.split(maxsplit=1)
-            found.append(mark.removeprefix(FASTTEXT_MARK))
-            text = rest[0] if rest else ""
-        yield number, text, [label for label in found if label]
+        found, end = [], 0
+        while label := _FASTTEXT_LABEL.match(line, end):
+            found.append(label[1])
+            end = label.end()
+        yield number, line[end:], [label for label in found if label]
 
 
 def plain_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterator[Document]:
@@ -189,7 +265,8 @@ def collect(documents: Iterable[Document], path: Path, space: LabelSpace) -> Tex
         try:
             file.labels.add(labels or ())
         except TypeError:
-            raise _label_error(labels, path, line) from None
+            wrong = next(label for label in labels or () if _is_wrong(label))
+            raise label_error(wrong, path, line) from None
     return file
 
 
@@ -200,7 +277,7 @@ def collect_cells(documents: Iterable[Document], path: Path, space: LabelSpace) 
     for _, text, labels in documents:
         texts.append(text)
         cells.append(labels or "")
-    return TextFile(path, texts, space.split_cells(cells))
+    return TextFile(path, texts, space.split_cells(cells, path))
 
 
 def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextFile:
@@ -216,7 +293,7 @@ def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextFile:
             f"{labels.path}; line n of both must be the same document",
             path=texts.path,
         )
-    return TextFile(texts.path, lines, space.split_cells(cells))
+    return TextFile(texts.path, lines, space.split_cells(cells, labels.path))
 
 
 def _join_text(document: dict[str, Any], path: Path, line: int) -> str:
@@ -256,11 +333,8 @@ def _other_labels(document: dict[str, Any], path: Path, line: int) -> list[Any]:
     return labels or []
 
 
-def _label_error(labels: Any, path: Path, line: int) -> DataError:
-    """Say which label cannot be one."""
-    wrong = [label for label in labels if type(label) not in (str, int)]
-    got = name_json_type(wrong[0]) if wrong else "an empty string"
-    return DataError(f"a label must be a string; got {got}", path=path, line=line)
+def _is_wrong(label: Any) -> bool:
+    return type(label) not in (str, int) or find_fault(label) is not None
 
 
 def _name_keys(document: dict[str, Any]) -> str:

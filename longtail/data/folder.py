@@ -17,7 +17,9 @@ document and label that must never be predicted.
 
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,16 +30,18 @@ from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import (
     Format,
     TextFile,
+    choose_format,
     read_parallel,
     read_texts,
     recognize,
     refuse_plain,
 )
-from longtail.data.labels import LabelSpace, find_label_names, order_labels
+from longtail.data.labels import LabelSpace, NumberedNames, find_label_names, order_labels
 from longtail.data.source import Source
 from longtail.errors import DataError
 
 Rows = tuple[sp.csr_matrix, sp.csr_matrix]
+ReadTexts = Callable[[LabelSpace], TextFile]
 
 _ROLES = {
     "train": ("train", "trn", "training"),
@@ -51,26 +55,27 @@ _TEXTS = re.compile(r"(?P<before>.*[_.-])texts?(?P<after>\.txt(\.gz)?)?")
 _MATRIX = re.compile(r"(?P<role>trn|tst)_X_Xf\.txt(\.gz)?")
 
 
-def load(path: str | Path, *, split: int = 0) -> Splits:
+def load(path: str | Path, *, split: int = 0, format: str | None = None) -> Splits:
     """Read a data set from a file or a folder; its format is recognized.
 
     A single file is the training split, and there is no test split. `split` chooses one of the ten
-    divisions of the repository's small sets.
+    divisions of the repository's small sets. `format` (one of `documents.FORMATS`) is that of the
+    file, or of the files called train and test in a folder, where recognizing it does not do.
     """
-    path = Path(path)
+    path, form = Path(path), choose_format(format)
     if not path.exists():
         raise DataError("no such file or folder", path=path)
     if not path.is_dir():
-        return _load_file(path)
+        return _load_file(path) if form is None else _read_files(path.parent, [path], form)
     try:
         files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from None
-    for read in (_load_small_set, _load_matrices, _load_parallel):
+    for read in (_load_small_set, _load_matrices, _load_parallel) if form is None else ():
         splits = read(path, files, split)
         if splits is not None:
             return _add_filters(path, splits)
-    return _add_filters(path, _load_roles(path, files))
+    return _add_filters(path, _load_roles(path, files, form))
 
 
 def _load_file(path: Path) -> Splits:
@@ -79,7 +84,7 @@ def _load_file(path: Path) -> Splits:
     if match := _TEXTS.fullmatch(path.name):
         labels = _find(folder, f"{match['before']}labels{(match['after'] or '')}")
         if labels is not None:
-            return _text_splits(folder, [path], lambda file, space: _pair(file, labels, space))
+            return _text_splits(folder, [lambda space: _pair(path, labels, space)])
     if match := _MATRIX.fullmatch(path.name):
         return _row_splits(folder, [_read_matrices(path)])
     return _read_files(folder, [path])
@@ -124,37 +129,34 @@ def _load_parallel(folder: Path, files: list[Path], _: int) -> Splits | None:
     if "train" not in pairs:
         return None
     found = [pairs[role] for role in ("train", "test") if role in pairs]
-    labels_of = dict(found)
-    return _text_splits(
-        folder, list(labels_of), lambda file, space: _pair(file, labels_of[file], space)
-    )
+    return _text_splits(folder, [partial(_pair, *pair) for pair in found])
 
 
-def _load_roles(folder: Path, files: list[Path]) -> Splits:
+def _load_roles(folder: Path, files: list[Path], form: Format | None) -> Splits:
     """Read the files that their names make the training and the test split."""
     candidates = [file for file in files if not _BESIDE.fullmatch(file.name)]
-    train = _choose([file for file in candidates if _role(file) == "train"], "training")
-    test = _choose([file for file in candidates if _role(file) == "test"], "test")
+    train = _choose([file for file in candidates if _role(file) == "train"], "training", form)
+    test = _choose([file for file in candidates if _role(file) == "test"], "test", form)
     if train is None and test is not None:
         raise DataError(
             f"has a test split but no training split; to use {test.name} alone, give its path",
             path=folder,
         )
     if train is None:
-        readable = [f for f in candidates if _role(f) is None and _fault(f) is None]
-        train = _choose(readable, "training")
+        readable = [f for f in candidates if _role(f) is None and _fault(f, form) is None]
+        train = _choose(readable, "training", form)
     if train is None:
         raise DataError(
             "no data found in this folder; name the files train and test, "
             "for example train.jsonl and test.jsonl",
             path=folder,
         )
-    return _read_files(folder, [train] if test is None else [train, test])
+    return _read_files(folder, [train] if test is None else [train, test], form)
 
 
-def _choose(files: list[Path], split: str) -> Path | None:
+def _choose(files: list[Path], split: str, form: Format | None) -> Path | None:
     """Return the one file that can be read, or raise an error that says why there is none."""
-    faults = {file: _fault(file) for file in files}
+    faults = {file: _fault(file, form) for file in files}
     readable = [file for file, fault in faults.items() if fault is None]
     if len(readable) > 1:
         raise DataError(
@@ -168,14 +170,24 @@ def _choose(files: list[Path], split: str) -> Path | None:
     return readable[0] if readable else None
 
 
-def _fault(file: Path) -> DataError | None:
+def _fault(file: Path, form: Format | None) -> DataError | None:
     """Return why a file cannot be a split of a data set."""
     try:
         with Source(file) as source:
-            unusable = recognize(source) in (Format.PLAIN, Format.MATRIX)
-            return refuse_plain(source) if unusable else None
+            _recognize_labelled(source, form)
+            return None
     except DataError as error:
         return error
+
+
+def _recognize_labelled(source: Source, form: Format | None) -> Format:
+    """Return the format of a file, which must be one that holds labels."""
+    form = form or recognize(source)
+    if form is Format.MATRIX:
+        raise DataError("rows without labels; a data file starts with 'N D L'", path=source.path)
+    if form is Format.PLAIN:
+        raise refuse_plain(source)
+    return form
 
 
 def _role(file: Path) -> str | None:
@@ -189,41 +201,31 @@ def _find(folder: Path, name: str) -> Path | None:
     return next((p for p in (folder / plain, folder / f"{plain}.gz") if p.is_file()), None)
 
 
-def _read_files(folder: Path, paths: list[Path]) -> Splits:
+def _read_files(folder: Path, paths: list[Path], form: Format | None = None) -> Splits:
     """Read one or two files of any single-file format that share one label space."""
-    forms = []
-    for path in paths:
-        with Source(path) as source:
-            forms.append(recognize(source))
-            if forms[-1] is Format.PLAIN:
-                raise refuse_plain(source)
-            if forms[-1] is Format.MATRIX:
-                raise DataError("rows without labels; a data file starts with 'N D L'", path=path)
-    holds_rows = [form is Format.SPARSE for form in forms]
-    if any(holds_rows) and not all(holds_rows):
-        raise DataError(
-            f"one split holds feature rows and the other texts ({paths[0].name} is {forms[0]}, "
-            f"{paths[1].name} is {forms[1]})",
-            path=folder,
-        )
-    if holds_rows[0]:
-        return _row_splits(folder, [_read_sparse(path) for path in paths])
-    form_of = dict(zip(paths, forms, strict=True))
-    return _text_splits(folder, paths, lambda file, space: _read_texts(file, form_of[file], space))
+    with ExitStack() as stack:
+        # Each is opened once: what comes through a pipe cannot be read again.
+        sources = [stack.enter_context(Source(path)) for path in paths]
+        forms = [_recognize_labelled(source, form) for source in sources]
+        holds_rows = [form is Format.SPARSE for form in forms]
+        if any(holds_rows) and not all(holds_rows):
+            raise DataError(
+                f"one split holds feature rows and the other texts ({paths[0].name} is "
+                f"{forms[0]}, {paths[1].name} is {forms[1]})",
+                path=folder,
+            )
+        if holds_rows[0]:
+            return _row_splits(folder, [_read_sparse(source) for source in sources])
+        both = zip(sources, forms, strict=True)
+        return _text_splits(folder, [partial(read_texts, source, form) for source, form in both])
 
 
-def _read_texts(path: Path, form: Format, space: LabelSpace) -> TextFile:
-    with Source(path) as source:
-        return read_texts(source, form, space)
-
-
-def _read_sparse(path: Path) -> Rows:
+def _read_sparse(source: Source) -> Rows:
     from longtail.data.sparse import read_sparse  # compiles its parser, which texts never need
 
-    with Source(path) as source:
-        X, Y = read_sparse(source)
+    X, Y = read_sparse(source)
     if Y is None:
-        raise DataError("rows without labels; a data file starts with 'N D L'", path=path)
+        raise DataError("rows without labels; a data file starts with 'N D L'", path=source.path)
     return X, Y
 
 
@@ -263,7 +265,7 @@ def _row_splits(folder: Path, splits: list[Rows]) -> Splits:
     n_features = max(X.shape[1] for X, _ in splits)
     n_labels = max(Y.shape[1] for _, Y in splits)
     named = find_label_names(folder)
-    names = named.of_columns(n_labels) if named else [str(i) for i in range(n_labels)]
+    names = named.of_columns(n_labels) if named else NumberedNames(n_labels)
     datasets = [Dataset(_widen(Y, n_labels), names, X=_widen(X, n_features)) for X, Y in splits]
     return Splits(datasets[0], datasets[1] if len(datasets) > 1 else None)
 
@@ -273,12 +275,10 @@ def _widen(matrix: sp.csr_matrix, n_columns: int) -> sp.csr_matrix:
     return sp.csr_matrix(arrays, shape=(matrix.shape[0], n_columns))
 
 
-def _text_splits(
-    folder: Path, paths: list[Path], read: Callable[[Path, LabelSpace], TextFile]
-) -> Splits:
+def _text_splits(folder: Path, reads: list[ReadTexts]) -> Splits:
     """Read text files into one label space and name its labels."""
     space = LabelSpace()
-    found = [read(path, space) for path in paths]
+    found = [read(space) for read in reads]
     columns, names = order_labels(space.numbering.names, find_label_names(folder))
     datasets = [
         Dataset(file.labels.matrix(columns, len(names)), names, texts=file.texts) for file in found

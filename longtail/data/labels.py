@@ -7,10 +7,11 @@ name, each gets its id in brackets, so that names stay unique.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +21,23 @@ from longtail.data.source import Source, parse_object
 from longtail.errors import DataError
 
 SEPARATORS = "\t;|,"
+MAX_LABELS = 20_000_000
+MAX_DIGITS = 4300  # of a label that is a number; Python converts no more of them
+MOST_ROUNDS = 8  # in which names are made unique
+_TOO_LARGE = 10**MAX_DIGITS
+
+
+def find_fault(label: Any) -> str | None:
+    """Return what is wrong with a label, in words that follow "got", or None."""
+    if type(label) is int:
+        return None if abs(label) < _TOO_LARGE else f"a number of over {MAX_DIGITS} digits"
+    if not isinstance(label, str):
+        return None if isinstance(label, np.integer) else f"{label!r:.40}"
+    if not label.strip():
+        return "an empty string"
+    if len(label) > MAX_DIGITS and label.isdecimal():
+        return f"a number of {len(label):,} digits, and at most {MAX_DIGITS:,} are possible"
+    return None
 
 
 class Numbering(dict[Any, int]):
@@ -32,15 +50,65 @@ class Numbering(dict[Any, int]):
 
     def __missing__(self, label: Any) -> int:
         """Give a new label the next number."""
-        if type(label) is str and label.strip():
+        fault = find_fault(label)
+        if fault is not None:
+            raise TypeError(f"a label must be a string; got {fault}")
+        if type(label) is str:
             number = len(self.names)
             self.names.append(label)
-        elif type(label) is int or isinstance(label, np.integer | np.str_):
-            number = self[str(label)]
         else:
-            raise TypeError(f"a label is a string that is not empty; got {label!r:.40}")
+            number = self[str(label)]
         self[label] = number
         return number
+
+
+class NumberedNames(Sequence[str]):
+    """The names of labels that are numbers, 0 to n - 1, but for some that are `given`.
+
+    A name is made when it is asked for, so that labels which never occur take no memory.
+    """
+
+    def __init__(self, n: int, given: Mapping[int, str] | None = None) -> None:
+        """Name `n` labels."""
+        self._n, self._given = n, dict(given or {})
+
+    def __len__(self) -> int:
+        """Return the number of labels."""
+        return self._n
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        """Return the name of a label, or a list of names."""
+        found = range(self._n)[index]
+        return self._name(found) if isinstance(found, int) else list(map(self._name, found))
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield all names."""
+        return map(self._name, range(self._n)) if self._given else map(str, range(self._n))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with any sequence of names, as lists do."""
+        if isinstance(other, NumberedNames):
+            return (self._n, self._given) == (other._n, other._given)
+        same = isinstance(other, Sequence) and len(other) == self._n
+        return same and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # like a list
+
+    def __repr__(self) -> str:
+        """Show how many there are."""
+        return f"NumberedNames({self._n}, {len(self._given)} given)"
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether no name is given."""
+        return not self._given
+
+    def _name(self, label: int) -> str:
+        return self._given.get(label) or str(label)
 
 
 class LabelRows:
@@ -89,13 +157,16 @@ class LabelSpace:
         self.numbering = Numbering()
         self.separator: str | None = None
 
-    def split_cells(self, cells: Sequence[str | list[Any]]) -> LabelRows:
+    def split_cells(self, cells: Sequence[str | list[Any]], path: Path) -> LabelRows:
         """Split each cell into labels; a cell that is a list already stays as it is."""
         if self.separator is None:
             self.separator = choose_separator(cells)
         rows = LabelRows(self.numbering)
         for cell in cells:
-            rows.add(split_cell(cell, self.separator) if isinstance(cell, str) else cell)
+            try:
+                rows.add(split_cell(cell, self.separator) if isinstance(cell, str) else cell)
+            except TypeError as error:
+                raise DataError(f"document {len(rows) + 1}: {error}", path=path) from None
         return rows
 
 
@@ -133,7 +204,7 @@ class LabelNames:
     ids: list[str] | None = None
     by_id: bool = False
 
-    def of_columns(self, n_labels: int) -> list[str]:
+    def of_columns(self, n_labels: int) -> Sequence[str]:
         """Return the names of the columns 0 to n_labels - 1 of feature-row data."""
         if self.ids is None:
             if len(self.names) != n_labels:
@@ -143,9 +214,12 @@ class LabelNames:
                     path=self.path,
                 )
             return self.names
-        names = dict(zip(self.ids, self.names, strict=True))
-        columns = [names.get(str(i), str(i)) for i in range(n_labels)]
-        return make_unique(columns, [str(i) for i in range(n_labels)])
+        given = {
+            int(label): name
+            for label, name in zip(self.ids, self.names, strict=True)
+            if is_number(label) and str(int(label)) == label and int(label) < n_labels
+        }
+        return NumberedNames(n_labels, _without_doubles(given, n_labels, self.path))
 
     def translate(self, labels: list[str]) -> tuple[dict[str, str], list[str]]:
         """Return the name of each label of the data, and the names whose order is fixed.
@@ -164,16 +238,16 @@ class LabelNames:
     def _are_positions(self, labels: list[str]) -> bool:
         known = set(self.names)
         return all(
-            label.isdecimal() and int(label) < len(self.names) and label not in known
+            is_number(label) and int(label) < len(self.names) and label not in known
             for label in labels
         )
 
     def _by_position(self, labels: list[str]) -> dict[str, str]:
         for label in labels:
-            if not (label.isdecimal() and int(label) < len(self.names)):
+            if not (is_number(label) and int(label) < len(self.names)):
                 raise DataError(
                     f"names {len(self.names)} labels, 0 to {len(self.names) - 1}, "
-                    f"but the data has the label id {label}",
+                    f"but the data has the label id {label:.40}",
                     path=self.path,
                 )
         return {label: self.names[int(label)] for label in labels}
@@ -190,7 +264,7 @@ def order_labels(
     names, fixed = named.translate(labels) if named else ({}, [])
     known = set(fixed)
     rest = {names.get(label, label) for label in labels} - known
-    by_value = all(name.isdecimal() for name in rest)
+    by_value = all(map(is_number, rest))
     ordered = [*fixed, *sorted(rest, key=lambda name: (int(name) if by_value else 0, name))]
     column = {name: i for i, name in enumerate(ordered)}
     columns = [column[names.get(label, label)] for label in labels]
@@ -211,16 +285,51 @@ def find_label_names(folder: Path) -> LabelNames | None:
     return None
 
 
-def make_unique(names: list[str], ids: Sequence[str]) -> list[str]:
+def is_number(label: str) -> bool:
+    """Return whether a label can be compared by its value."""
+    return label.isdecimal() and len(label) <= MAX_DIGITS
+
+
+def make_unique(names: list[str], ids: Sequence[str], path: Path) -> list[str]:
     """Append ` [id]` to every name that several ids share."""
-    counts = Counter(names)
-    if len(counts) == len(names):
-        return names
-    unique = [
-        f"{name} [{i}]" if counts[name] > 1 else name for name, i in zip(names, ids, strict=True)
-    ]
     # A name may itself look like "x [3]"; another round settles that.
-    return make_unique(unique, ids)
+    for _ in range(MOST_ROUNDS):
+        counts = Counter(names)
+        if len(counts) == len(names):
+            return names
+        names = [
+            f"{name} [{i}]" if counts[name] > 1 else name
+            for name, i in zip(names, ids, strict=True)
+        ]
+    raise _too_alike(names[0] if names else "", path)
+
+
+def _without_doubles(given: dict[int, str], n_labels: int, path: Path) -> dict[int, str]:
+    """Do for the names of some columns what `make_unique` does; the others have numbers."""
+    for _ in range(MOST_ROUNDS):
+        counts = Counter(given.values())
+        # A name may be the number of a column that has no name.
+        numbers = {
+            number: name
+            for name in counts
+            if is_number(name) and str(number := int(name)) == name
+            if number < n_labels and number not in given
+        }
+        if len(counts) == len(given) and not numbers:
+            return given
+        doubles = {name for name, n in counts.items() if n > 1} | set(numbers.values())
+        given = {
+            i: f"{name} [{i}]" if name in doubles else name for i, name in (given | numbers).items()
+        }
+    raise _too_alike(next(iter(given.values())), path)
+
+
+def _too_alike(name: str, path: Path) -> DataError:
+    return DataError(
+        f"names collide again and again, even with their ids ('{name:.40}'); "
+        "give each label a name of its own",
+        path=path,
+    )
 
 
 def _read_list(source: Source) -> LabelNames:
@@ -228,7 +337,8 @@ def _read_list(source: Source) -> LabelNames:
     while names and not names[-1]:
         names.pop()
     names = [name or str(i) for i, name in enumerate(names)]
-    return LabelNames(source.path, make_unique(names, [str(i) for i in range(len(names))]))
+    ids = NumberedNames(len(names))
+    return LabelNames(source.path, make_unique(names, ids, source.path))
 
 
 def _read_pairs(source: Source) -> LabelNames:
@@ -250,7 +360,7 @@ def _read_pairs(source: Source) -> LabelNames:
                 )
             names[label.strip()] = name.strip() or label.strip()
     ids = list(names)
-    return LabelNames(source.path, make_unique(list(names.values()), ids), ids)
+    return LabelNames(source.path, make_unique(list(names.values()), ids, source.path), ids)
 
 
 def _read_objects(source: Source) -> LabelNames:
@@ -266,4 +376,4 @@ def _read_objects(source: Source) -> LabelNames:
             ids.append(uid)
     # Identifiers may repeat as well; positions never do.
     ids = ids if len(set(ids)) == len(ids) else [str(i) for i in range(len(ids))]
-    return LabelNames(source.path, make_unique(names, ids), by_id=True)
+    return LabelNames(source.path, make_unique(names, ids, source.path), by_id=True)

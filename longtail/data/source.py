@@ -2,12 +2,15 @@
 
 What a hostile or broken file can cost is bounded here: a line holds at most `MAX_LINE` bytes, and
 a gzip file that unpacks to more than `BOMB_BYTES` at more than `BOMB_RATIO` times its size is
-refused (real texts and feature rows pack to between a third and a twentieth).
+refused (real texts and feature rows pack to between a third and a twentieth). Devices, sockets and
+pipes into which nothing writes are refused before a byte of them is waited for.
 """
 
 import gzip
 import io
 import json
+import os
+import stat
 import zlib
 from collections.abc import Iterator
 from itertools import chain
@@ -24,6 +27,12 @@ BOMB_RATIO = 100
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
+_NO_FILES = {
+    stat.S_IFDIR: "is a folder; give one of its files",
+    stat.S_IFCHR: "is a device, not a file; give a file, or - for standard input",
+    stat.S_IFBLK: "is a device, not a file",
+    stat.S_IFSOCK: "is a socket, not a file",
+}
 _JSON_TYPES = {
     str: "a string",
     int: "a number",
@@ -47,18 +56,29 @@ class Source:
 
     def __init__(self, file: str | Path | BinaryIO) -> None:
         """Open a file, or take a stream as it is, and read the head."""
-        self.path = Path(file) if isinstance(file, str | Path) else _stream_name(file)
-        self._opened = _open(self.path) if isinstance(file, str | Path) else None
-        self._packed = _Counted(self._opened or cast(BinaryIO, file), self._opened is None)
+        self._opened: BinaryIO | None = None
         self._gzip: gzip.GzipFile | None = None
-        if self._packed.prefix == _GZIP_MAGIC:
-            self._gzip = gzip.GzipFile(fileobj=cast(BinaryIO, self._packed), mode="rb")
         self._unpacked = 0
         try:
+            self.path, self._packed = self._start(file)
+            if self._packed.prefix == _GZIP_MAGIC:
+                self._gzip = gzip.GzipFile(fileobj=cast(BinaryIO, self._packed), mode="rb")
             self.head = self._read_head()
         except DataError:
             self.close()
             raise
+
+    def _start(self, file: str | Path | BinaryIO) -> tuple[Path, "_Counted"]:
+        """Open a file if it is not open yet, and read its first two bytes."""
+        begin, path = b"", Path(file) if isinstance(file, str | Path) else _stream_name(file)
+        if isinstance(file, str | Path):
+            self._opened, begin = _open(path)
+        stream = self._opened or cast(BinaryIO, file)
+        is_stream = self._opened is None or not self._opened.seekable()
+        try:
+            return path, _Counted(stream, is_stream, begin)
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror}", path=path) from None
 
     def __enter__(self) -> "Source":
         """Return the source itself; it is closed at the end of the block."""
@@ -96,12 +116,15 @@ class Source:
         if last:
             yield last if last.endswith(b"\n") else last + b"\n"
 
-    def lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield blocks of decoded lines, each with the number of its first line."""
+    def lines(self, *, exact: bool = False) -> Iterator[tuple[int, list[str]]]:
+        """Yield blocks of decoded lines, each with the number of its first line.
+
+        A carriage return before a line feed belongs to the line end, unless `exact`.
+        """
         number = 1
         for block in self.blocks():
             text = self._decode(block, number)
-            if "\r" in text:
+            if not exact and "\r" in text:
                 text = text.replace("\r\n", "\n")
             lines = text.split("\n")
             lines.pop()
@@ -110,7 +133,7 @@ class Source:
 
     def seekable(self) -> BinaryIO:
         """Return the whole content as a file that can be searched (Parquet needs that)."""
-        if self._opened is not None and self._gzip is None:
+        if self._opened is not None and self._gzip is None and self._opened.seekable():
             self._opened.seek(0)
             return self._opened
         content = io.BytesIO(self.head)
@@ -119,15 +142,6 @@ class Source:
             content.write(block)
         content.seek(0)
         return content
-
-    def check_unpacked(self, unpacked: int, packed: int) -> None:
-        """Raise a DataError when the content unpacks to more than real data ever does."""
-        if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed:
-            raise DataError(
-                f"unpacks to more than {BOMB_RATIO} times its size and {BOMB_BYTES >> 20} MiB; "
-                "this looks like a decompression bomb. Unpack it first if you trust it",
-                path=self.path,
-            )
 
     def _read(self, size: int) -> bytes:
         """Read up to `size` unpacked bytes, none only at the end."""
@@ -143,7 +157,7 @@ class Source:
             raise DataError(f"cannot be read: {error.strerror}", path=self.path) from None
         self._unpacked += len(block)
         if self._gzip is not None:
-            self.check_unpacked(self._unpacked, self._packed.count)
+            check_unpacked(self._unpacked, self._packed.count, self.path)
         return block
 
     def _decode(self, block: bytes, first_line: int) -> str:
@@ -177,29 +191,65 @@ class Source:
 class _Counted:
     """A readable file that counts what was taken from it and shows its first two bytes."""
 
-    def __init__(self, file: BinaryIO, is_stream: bool) -> None:
+    def __init__(self, file: BinaryIO, is_stream: bool, begin: bytes = b"") -> None:
         # A stream gives what it has at once, so that a line typed is a line answered.
         self._read = getattr(file, "read1", file.read) if is_stream else file.read
-        self.prefix = file.read(2)
-        self._rest = self.prefix
+        self._rest = begin if len(begin) > 1 else begin + file.read(2 - len(begin))
+        self.prefix = self._rest[:2]
         self.count = 0
 
     def read(self, size: int = -1) -> bytes:
-        data, self._rest = self._rest, b""
+        end = len(self._rest) if size < 0 else size
+        data, self._rest = self._rest[:end], self._rest[end:]
         data = data or self._read(size)
         self.count += len(data)
         return data
 
 
-def _open(path: Path) -> BinaryIO:
+def is_bomb(unpacked: int, packed: int) -> bool:
+    """Return whether so many bytes out of so few are more than real data ever gives."""
+    return unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed
+
+
+def check_unpacked(unpacked: int, packed: int, path: Path) -> None:
+    """Raise a DataError when a file unpacks to more than real data ever does."""
+    if is_bomb(unpacked, packed):
+        raise DataError(
+            f"unpacks to more than {BOMB_RATIO} times its size and {BOMB_BYTES >> 20} MiB; "
+            "this looks like a decompression bomb. Unpack it first if you trust it",
+            path=path,
+        )
+
+
+def _open(path: Path) -> tuple[BinaryIO, bytes]:
+    """Open a file, or a pipe that something writes into; return also what had to be read of it."""
     try:
-        return path.open("rb")
-    except FileNotFoundError:
+        kind = stat.S_IFMT(path.stat().st_mode)
+        if kind in _NO_FILES:
+            raise DataError(_NO_FILES[kind], path=path)
+        # Without this flag, opening a pipe waits until something writes into it.
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        begin = _await_writer(number, path) if kind == stat.S_IFIFO else b""
+        return os.fdopen(number, "rb"), begin
+    except (FileNotFoundError, ValueError):  # a name with a zero byte
         raise DataError("no such file or folder", path=path) from None
-    except IsADirectoryError:
-        raise DataError("is a folder; give one of its files", path=path) from None
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from None
+
+
+def _await_writer(pipe: int, path: Path) -> bytes:
+    """Return what a pipe holds, perhaps nothing yet; refuse one into which nothing writes."""
+    try:
+        begin = os.read(pipe, HEAD)
+    except BlockingIOError:
+        begin = None
+    if begin == b"":
+        os.close(pipe)
+        raise DataError(
+            "nothing writes into this pipe; start what writes first, or give a file", path=path
+        )
+    os.set_blocking(pipe, True)
+    return begin or b""
 
 
 def _stream_name(stream: BinaryIO) -> Path:

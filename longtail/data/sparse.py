@@ -6,7 +6,6 @@ Ids count from 0. A feature named twice in a row counts with the sum of its valu
 twice counts once, and a feature or label of value 0 is left out.
 """
 
-import re
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NoReturn
@@ -16,11 +15,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data import sparse_kernel as kernel
+from longtail.data.labels import MAX_LABELS
 from longtail.data.source import Source
 from longtail.errors import DataError
 
 MAX_FEATURES = 2**31 - 1
-MAX_LABELS = 20_000_000
 
 
 class _Growing:
@@ -113,8 +112,9 @@ class _Rows:
         )
 
     def _fail(self, status: int, block: bytes, position: int, first_line: int) -> NoReturn:
-        token = re.split(rb"[\s,]" if status in kernel.LABEL_FAULTS else rb"\s", block[position:])
-        got = token[0][:40].decode(errors="replace")
+        token = block[position : position + 40].decode(errors="replace")
+        got = token.replace(",", " ") if status in kernel.LABEL_FAULTS else token
+        got = (got.split() or [""])[0] if got[:1].strip() else ""
         line = first_line + block.count(b"\n", 0, position)
         message = {
             kernel.BAD_LABEL: f"'{got}' is not a label id; a row is 'l1,l2 f:v f:v'",

@@ -1,11 +1,11 @@
-"""Tables with a column of text and a column of labels: CSV, TSV and Parquet.
+"""Tables with a column of text and a column of labels: CSV and TSV, and what Parquet shares.
 
 Columns are recognized by their names, in any case: the text is the column `text`, or else those of
 title, body, content, abstract and description that are there, joined by a blank; the labels are the
 first of labels, label, tags, subjects, keywords, categories, topics and target_ind.
 
 A cell of labels is a JSON array (`["beer", "wine"]`), or several labels with one separator between
-them: LabelSpace says which. Parquet may have a list column instead.
+them: LabelSpace says which.
 """
 
 import csv
@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from longtail.data.source import MAX_LINE, Source, parse_json
+from longtail.data.labels import find_fault
+from longtail.data.source import MAX_LINE, Source, name_json_type, parse_json
 from longtail.errors import DataError
 
 DELIMITERS = "\t,;"
@@ -73,7 +74,7 @@ def csv_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
     delimiter = find_delimiter(header) or find_text_delimiter(header) or ","
     rows = _csv_rows(source, delimiter)
     names = [name.strip().lower() for name in next(rows)[1]]
-    text_fields, label_field = _choose_columns(names, source.path, labels=labels)
+    text_fields, label_field = choose_columns(names, source.path, labels=labels)
     columns = [names.index(name) for name in text_fields]
     label_column = names.index(label_field) if label_field else None
     for number, row in rows:
@@ -86,35 +87,7 @@ def csv_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
             )
         text = " ".join([cell for column in columns if (cell := row[column])])
         cell = "" if label_column is None else row[label_column]
-        yield number, text, _parse_cell(cell, source.path, number)
-
-
-def parquet_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
-    """Yield the rows of a Parquet file: a column of strings, and one of strings or lists."""
-    # pyarrow takes a fifth of a second to import, and few need it.
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = source.seekable()
-    packed, unpacked, number = file.seek(0, 2), 0, 1
-    try:
-        table = pq.ParquetFile(file)
-        names = {name.lower(): name for name in table.schema_arrow.names}
-        text_fields, label_field = _choose_columns(names, source.path, labels=labels)
-        columns = [names[name] for name in [*text_fields, *([label_field] if label_field else [])]]
-        for batch in table.iter_batches(columns=columns, batch_size=1 << 12):
-            unpacked += batch.nbytes
-            source.check_unpacked(unpacked, packed)
-            strings = [_strings(batch, names[name], source.path) for name in text_fields]
-            cells: list[str | list[Any]] = [""] * len(batch)
-            if label_field:
-                cells = _label_cells(batch, names[label_field], source.path, number)
-            for *parts, cell in zip(*strings, cells, strict=True):
-                yield number, " ".join(filter(None, parts)), cell
-                number += 1
-    except pa.ArrowException as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"not a readable Parquet file ({reason})", path=source.path) from None
+        yield number, text, parse_cell(cell, source.path, number)
 
 
 def _split_header(header: str, delimiter: str) -> list[str]:
@@ -125,9 +98,10 @@ def _split_header(header: str, delimiter: str) -> list[str]:
     return [cell.strip().lower() for cell in cells]
 
 
-def _choose_columns(
+def choose_columns(
     names: Iterable[str], path: Path, *, labels: bool
 ) -> tuple[list[str], str | None]:
+    """Return the columns that hold the text and the one that holds the labels, if wanted."""
     text_fields = choose_text_fields(names)
     label_field = choose_label_field(names) if labels else None
     if text_fields and (label_field or not labels):
@@ -143,7 +117,8 @@ def _choose_columns(
 
 def _csv_rows(source: Source, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each row that is not blank."""
-    lines = (f"{line}\n" for _, block in source.lines() for line in block)
+    # A line end in a quoted cell belongs to the text, whatever its kind.
+    lines = (f"{line}\n" for _, block in source.lines(exact=True) for line in block)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     number = 1
     # The module's limit is 128 KiB a cell and global, so it is lifted only while rows are parsed.
@@ -166,42 +141,19 @@ def _csv_rows(source: Source, delimiter: str) -> Iterator[tuple[int, list[str]]]
         number = reader.line_num + 1
 
 
-def _parse_cell(cell: str, path: Path, line: int) -> str | list[Any]:
+def parse_cell(cell: str, path: Path, line: int) -> str | list[Any]:
+    """Return the labels of a cell that is a JSON array, or the cell, to be split later."""
     cell = cell.strip()
     if not (cell.startswith("[") and cell.endswith("]")):
         return cell
     labels = parse_json(cell, path, line)
     for label in labels:
-        if type(label) not in (str, int) or label == "":
-            raise DataError(
-                f"a label must be a string; got {str(label) or 'an empty string':.40}",
-                path=path,
-                line=line,
-            )
+        if type(label) not in (str, int) or find_fault(label):
+            raise label_error(label, path, line)
     return list(labels)
 
 
-def _strings(batch: Any, name: str, path: Path) -> list[str | None]:
-    import pyarrow as pa
-
-    column = batch.column(name)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise DataError(f"the column '{name}' must hold strings; it holds {column.type}", path=path)
-    return list(column.to_pylist())
-
-
-def _label_cells(batch: Any, name: str, path: Path, first: int) -> list[str | list[Any]]:
-    import pyarrow as pa
-
-    column = batch.column(name)
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        held = column.type.value_type
-        if pa.types.is_integer(held) or pa.types.is_string(held) or pa.types.is_large_string(held):
-            return [[x for x in row or [] if x not in (None, "")] for row in column.to_pylist()]
-        raise DataError(
-            f"the lists of the column '{name}' must hold strings, not {held}", path=path
-        )
-    cells = _strings(batch, name, path)
-    return [_parse_cell(cell or "", path, row) for row, cell in enumerate(cells, first)]
+def label_error(label: Any, path: Path, line: int) -> DataError:
+    """Say what is wrong with a label that JSON gave."""
+    got = find_fault(label) if type(label) in (str, int) else name_json_type(label)
+    return DataError(f"a label must be a string; got {got}", path=path, line=line)

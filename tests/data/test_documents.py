@@ -88,7 +88,7 @@ def test_fasttext(path):
     )
     assert pairs(data) == [
         ("no labels here", []),
-        ("pale ale", ["beer", "pale-ale"]),
+        (" pale ale", ["beer", "pale-ale"]),
         ("", []),
         ("", ["wine"]),
     ]

@@ -48,7 +48,7 @@ def test_csv_and_tsv(path, content, expected):
         ('text,labels\na,x\n"b,x\n', 3, "not a readable table row (unexpected end of data); "
          "a quote inside a quoted cell is doubled"),
         ("text,labels\na,\"['x', 'y']\"\n", 2, "not valid JSON: Expecting value at column 2"),
-        ('text,labels\na,"[1.5]"\n', 2, "a label must be a string; got 1.5"),
+        ('text,labels\na,"[1.5]"\n', 2, "a label must be a string; got a number"),
         ('text,labels\na,' + "[" * 100_000 + "]\n", 2, "the JSON is nested too deeply"),
     ],
 )  # fmt: skip

@@ -1,0 +1,267 @@
+"""Parquet: a column of texts, and one of labels as strings or lists.
+
+The reader is pyarrow's. A few bytes of Parquet can stand for gigabytes: pages are packed, and
+dictionaries and run lengths say a value once for many rows. So before a column is decoded its pages
+are counted, by their own headers (the summary at the end of the file may lie); dictionaries are
+expanded only after their result has been measured. What comes out meets the bound of gzip files
+(`check_unpacked`).
+"""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from longtail.data.source import Source, check_unpacked
+from longtail.data.table import Document, choose_columns, parse_cell
+from longtail.errors import DataError
+
+BATCH = 1 << 12  # rows
+BATCH_BYTES = 1 << 28  # that dictionaries of plain columns can expand to
+VALUE_BYTES = 16  # what a value takes at least, even one that is absent
+_HEADER = 1 << 12  # bytes in which nearly every page header fits
+_LONGEST_HEADER = 1 << 24
+_DEEPEST = 4  # structs within structs; a page header has three
+
+
+class _Pages(NamedTuple):
+    """What the pages of some columns hold, as their headers say."""
+
+    unpacked: int
+    n_values: int
+    largest_dictionary: int
+
+
+class _Bound:
+    """The bytes that a file has given so far."""
+
+    def __init__(self, packed: int, path: Path) -> None:
+        self.packed, self.path, self.unpacked = packed, path, 0
+
+    def add(self, n_bytes: int) -> None:
+        self.unpacked += n_bytes
+        check_unpacked(self.unpacked, self.packed, self.path)
+
+
+def parquet_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
+    """Yield the rows of a Parquet file: a column of strings, and one of strings or lists."""
+    # pyarrow takes a fifth of a second to import, and few need it.
+    import pyarrow as pa
+
+    try:
+        yield from _read_rows(source, labels=labels)
+    except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"not a readable Parquet file ({reason:.200})", path=source.path) from None
+
+
+def _read_rows(source: Source, *, labels: bool) -> Iterator[Document]:
+    import pyarrow.parquet as pq
+
+    file = source.seekable()
+    bound = _Bound(file.seek(0, io.SEEK_END), source.path)
+    schema = pq.ParquetFile(file).schema_arrow
+    names = {name.lower(): name for name in schema.names}
+    text_fields, label_field = choose_columns(names, source.path, labels=labels)
+    texts, label = [names[name] for name in text_fields], label_field and names[label_field]
+    _check_types(schema, texts, label, source.path)
+    columns = [*texts, label] if label else texts
+
+    # In lists the longest value times all rows says little, so dictionaries stay as they are.
+    nested = [path for path in _leaf_paths(pq.ParquetFile(file), columns) if "." in path]
+    table = pq.ParquetFile(file, read_dictionary=nested)
+    pages = _count_pages(file, table.metadata, columns, source.path)
+    check_unpacked(pages.unpacked + VALUE_BYTES * pages.n_values, bound.packed, source.path)
+    n_rows = min(max(BATCH_BYTES // max(pages.largest_dictionary, 1), 1), BATCH)
+
+    number = 1
+    for batch in _batches(table, columns, n_rows):
+        batch.validate(full=True)
+        parts = [_strings(batch.column(name), bound) for name in texts]
+        cells = _label_cells(batch.column(label), bound, number) if label else [""] * len(batch)
+        for *strings, cell in zip(*parts, cells, strict=True):
+            yield number, " ".join(filter(None, strings)), cell
+            number += 1
+
+
+def _batches(table: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
+    """Yield batches that cross no row groups: pyarrow cannot join the dictionaries of lists."""
+    for group in range(table.metadata.num_row_groups):
+        yield from table.iter_batches(n_rows, row_groups=[group], columns=columns)
+
+
+def _check_types(schema: Any, texts: list[str], label: str | None, path: Path) -> None:
+    """Refuse columns that stand twice or hold something else than strings or lists of them."""
+    import pyarrow as pa
+
+    for name in [*texts, *([label] if label else [])]:
+        if len(schema.get_all_field_indices(name)) > 1:
+            raise DataError(f"the column '{name}' stands there twice", path=path)
+        held = schema.field(name).type
+        if name == label and (pa.types.is_list(held) or pa.types.is_large_list(held)):
+            if not (_is_string(held.value_type) or pa.types.is_integer(held.value_type)):
+                raise DataError(
+                    f"the lists of the column '{name}' must hold strings, not {held.value_type}",
+                    path=path,
+                )
+        elif not _is_string(held):
+            raise DataError(f"the column '{name}' must hold strings; it holds {held}", path=path)
+
+
+def _is_string(held: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(held):
+        held = held.value_type
+    return bool(pa.types.is_string(held) or pa.types.is_large_string(held))
+
+
+def _strings(column: Any, bound: _Bound) -> list[Any]:
+    return list(_expand(column, bound).to_pylist())
+
+
+def _expand(column: Any, bound: _Bound) -> Any:
+    """Return a column of plain values; a dictionary's result is measured before it is made."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    bound.add(VALUE_BYTES * len(column))
+    if not pa.types.is_dictionary(column.type):
+        bound.add(column.nbytes)
+        return column
+    lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
+    bound.add(pc.sum(pc.cast(lengths, pa.int64())).as_py() or 0)
+    return column.dictionary_decode()
+
+
+def _label_cells(column: Any, bound: _Bound, first: int) -> list[str | list[Any]]:
+    import pyarrow as pa
+
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        cells = _strings(column, bound)
+        return [parse_cell(cell or "", bound.path, row) for row, cell in enumerate(cells, first)]
+    bound.add(VALUE_BYTES * len(column))
+    values = _strings(column.flatten(), bound)
+    ends = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).cumsum().tolist()
+    starts = [0, *ends[:-1]]
+    return [
+        [value for value in values[start:end] if value not in (None, "")]
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+def _leaf_paths(table: Any, columns: list[str]) -> list[str]:
+    """Return the paths of the stored columns that make up `columns` and hold bytes."""
+    leaves = [table.schema.column(i) for i in range(len(table.schema))]
+    return [
+        leaf.path
+        for leaf in leaves
+        if leaf.path.partition(".")[0] in columns and leaf.physical_type == "BYTE_ARRAY"
+    ]
+
+
+def _count_pages(file: BinaryIO, metadata: Any, columns: list[str], path: Path) -> _Pages:
+    """Walk over the pages of `columns`, without unpacking any."""
+    unpacked, n_values, largest = 0, 0, 0
+    for group in range(metadata.num_row_groups):
+        chunks = (metadata.row_group(group).column(i) for i in range(metadata.num_columns))
+        for chunk in chunks:
+            if chunk.path_in_schema.partition(".")[0] in columns:
+                for page in _page_headers(file, chunk, path):
+                    unpacked += page.unpacked
+                    n_values += page.n_values
+                    largest = max(largest, page.largest_dictionary)
+    return _Pages(unpacked, n_values, largest)
+
+
+def _page_headers(file: BinaryIO, chunk: Any, path: Path) -> Iterator[_Pages]:
+    """Yield the pages of a column chunk, up to the one that holds its last value."""
+    offset, n_seen = chunk.data_page_offset, 0
+    dictionary = chunk.dictionary_page_offset
+    if dictionary is not None and 0 < dictionary < offset:
+        offset = dictionary
+    end = offset + chunk.total_compressed_size
+    while n_seen < chunk.num_values and offset < end:
+        header, size = _read_header(file, offset, path)
+        unpacked, packed = header.get(2, -1), header.get(3, -1)
+        data = header.get(5) or header.get(8) or {}
+        n_values = data.get(1, 0)
+        if min(unpacked, packed, n_values) < 0:
+            raise DataError("not a readable Parquet file (a damaged page header)", path=path)
+        expands = 7 in header and "." not in chunk.path_in_schema
+        yield _Pages(unpacked, n_values, unpacked if expands else 0)
+        n_seen += n_values
+        offset += size + packed
+
+
+def _read_header(file: BinaryIO, offset: int, path: Path) -> tuple[dict[int, Any], int]:
+    """Return the header of the page at `offset`, and its length."""
+    size = _HEADER
+    while size <= _LONGEST_HEADER:
+        file.seek(offset)
+        thrift = _Thrift(file.read(size))
+        try:
+            return thrift.read_struct(), thrift.position
+        except IndexError:
+            size *= 16
+    raise DataError("not a readable Parquet file (a damaged page header)", path=path)
+
+
+class _Thrift:
+    """Reads structs of Thrift's compact protocol, as far as page headers use it.
+
+    A struct becomes a dictionary from the numbers of its fields; IndexError means that it is cut.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.position = 0
+
+    def read_struct(self, depth: int = 0) -> dict[int, Any]:
+        if depth > _DEEPEST:
+            raise ValueError("a damaged page header")
+        fields: dict[int, Any] = {}
+        number = 0
+        while kind := self._read_byte():
+            step = kind >> 4
+            number = number + step if step else self._read_signed()
+            fields[number] = self._read_value(kind & 15, depth)
+        return fields
+
+    def _read_value(self, kind: int, depth: int) -> Any:
+        if kind in (1, 2):
+            return kind == 1
+        if kind in (4, 5, 6):
+            return self._read_signed()
+        if kind == 12:
+            return self.read_struct(depth + 1)
+        # A number of one or eight bytes, or bytes with their length in front: not needed.
+        if kind not in (3, 7, 8):
+            raise ValueError("a damaged page header")
+        n_bytes = self._read_unsigned() if kind == 8 else {3: 1, 7: 8}[kind]
+        self.position += n_bytes
+        if self.position > len(self._data):
+            raise IndexError("the struct is cut")
+        return None
+
+    def _read_byte(self) -> int:
+        self.position += 1
+        return self._data[self.position - 1]
+
+    def _read_unsigned(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._read_byte()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+            if shift > 63:
+                raise ValueError("a damaged page header")
+
+    def _read_signed(self) -> int:
+        value = self._read_unsigned()
+        return (value >> 1) ^ -(value & 1)
