@@ -34,6 +34,7 @@ from longtail.training.config import TrainingConfig
 from longtail.training.history import Clock, History, Log
 from longtail.training.processes import Processes, join_processes
 from longtail.training.task import Task
+from longtail.training.threads import follow_threads
 
 MOST_RECORDS = 200  # lines of the log between its first and last step
 LOWER_RATE = "try a smaller learning rate"
@@ -68,6 +69,7 @@ def train(
             another one is refused, naming what differs.
         checkpoint_seconds: time between two checkpoints.
     """
+    follow_threads()
     processes = join_processes(device)
     run_path = None if run_dir is None else make_run_dir(run_dir)
     run = _Run(task, config, processes, seed, progress if processes.is_main else SILENT, run_path)
