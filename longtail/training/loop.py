@@ -34,6 +34,7 @@ from longtail.training.config import TrainingConfig
 from longtail.training.history import Clock, History, Log
 from longtail.training.processes import Processes, join_processes
 from longtail.training.task import Task
+from longtail.training.threads import follow_threads
 
 FIRST_CHECKPOINT = 60.0  # seconds after which there is one, if none is due before
 MOST_RECORDS = 200  # lines of the log between its first and last step
@@ -69,6 +70,7 @@ def train(
             another one is refused, naming what differs.
         checkpoint_seconds: time between two checkpoints; the first comes after a minute at most.
     """
+    follow_threads()
     processes = join_processes(device)
     run_path = None if run_dir is None else make_run_dir(run_dir)
     run = _Run(task, config, processes, seed, progress if processes.is_main else SILENT, run_path)

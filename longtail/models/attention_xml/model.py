@@ -419,9 +419,11 @@ class AttentionXML(Neural):
 
     def _device(self) -> "torch.device":
         """Return where to predict: on a GPU if there is one, unless the model is for a CPU."""
-        from longtail.training.processes import choose_device
-
         require_torch("AttentionXML")
+        from longtail.training.processes import choose_device
+        from longtail.training.threads import follow_threads
+
+        follow_threads()
         return choose_device("cpu" if self.device == "cpu" else "auto")
 
     def explain(

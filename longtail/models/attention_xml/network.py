@@ -67,9 +67,6 @@ class BiLSTM(nn.Module):
 
     def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
         """Return both directions' states."""
-        if not self.training:  # the weights may be averages, from another place
-            self.onwards.flatten_parameters()
-            self.backwards.flatten_parameters()
         places = torch.arange(words.shape[1], device=words.device)
         ends = lengths[:, None]
         mirrored = torch.where(places < ends, ends - 1 - places, places)  # (B, T)
@@ -201,6 +198,13 @@ class AttentionXMLNetwork(nn.Module):
             self.labels[:, -1] = odds
         else:
             self.output.bias.fill_(odds)
+
+    def settle(self, device: torch.device) -> None:
+        """Get ready to predict on the device, from weights that may come from another place."""
+        self.to(device).eval()
+        for part in self.modules():
+            if isinstance(part, nn.LSTM):
+                part.flatten_parameters()
 
     def start_from(self, other: "AttentionXMLNetwork") -> None:
         """Section 2.5: take all weights of the level above, but for the labels'."""

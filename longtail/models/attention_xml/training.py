@@ -162,6 +162,7 @@ class LevelTask:
         if self.held_out is None:
             return None
         held, device = self.held_out, self.net.labels.device
+        self.net.settle(device)  # the weights may be averages
         found = rank_nodes(self.net, held.tokens, 5, device, held.above, self.children)
         return evaluate(TopK(found.nodes, np.exp(found.logs)), held.nodes)
 
@@ -334,6 +335,7 @@ class TreeTrainer:
         """Return the documents with the best nodes of this level, for the level below."""
         width = max(self.model.candidates, self.model.beam or 0)
         starts = tree.children[level - 1]
+        net.settle(self.device)
         above = rank_nodes(net, documents.tokens, width, self.device, documents.above, starts)
         return LevelDocuments(documents.tokens, documents.nodes, above)
 
