@@ -15,6 +15,7 @@ import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import LONGTAIL, fail, succeed
 from planted import planted_texts
@@ -158,9 +159,7 @@ def test_symlink_as_a_target_is_not_written_through(saved, tmp_path):
 
 def test_decompression_of_a_gzip_bomb_stops_early(tmp_path):
     bomb = tmp_path / "bomb.jsonl.gz"
-    with gzip.open(bomb, "wb") as file:
-        for _ in range(3000):
-            file.write(b"\0" * (1 << 20))
+    bomb.write_bytes(gzip.compress(bytes(64 << 20)) * 48)  # 3 GiB
     assert bomb.stat().st_size < 4 << 20
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30));"
@@ -295,3 +294,67 @@ def test_header_dos_by_a_manifest_is_refused(saved, tmp_path):
         file.write(b" " * (2 << 20))
     with pytest.raises(ModelFileError, match="is larger than any manifest can be"):
         load_model(folder)
+
+
+LARGEST_FACTOR = 32  # docs/safety.md promises it
+MEASURE = """
+import re, sys
+from pathlib import Path
+import longtail.models.glas.model, longtail.models.linear.model
+from longtail import load_model
+from longtail.errors import ModelFileError
+def peak():
+    return 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
+before = peak()
+try:
+    load_model(sys.argv[1])
+except ModelFileError:
+    pass
+print(peak() - before)
+"""
+
+
+def many_values(files):
+    files.config["members"] = [{}] * 3_000_000
+
+
+def many_arrays(files):
+    files.arrays |= {f"a{i}": np.empty(0, np.int8) for i in range(100_000)}
+
+
+def many_short_labels(files):
+    n = 500_000
+    files.texts["label_names"] = [f"{i:x}" for i in range(n)]
+    files.arrays["label_counts"] = np.ones(n, np.int64)
+    files.arrays["labels.vectors"] = np.ones((n, 1), np.float16)
+    files.arrays |= {
+        name: np.ones(shape, np.float32)
+        for name, shape in {
+            "embedder.weight": (files.config["n_features"], 1),
+            "embedder.bias": 1,
+            "embedder.second": (1, 1),
+            "embedder.second_bias": 1,
+        }.items()
+    }
+
+
+def many_short_words(files):
+    n = 500_000
+    files.texts["vocabulary"] = sorted(f"{i:x}" for i in range(n))
+    files.arrays["features.idf"] = np.ones(n, np.float32)
+    files.config["n_features"] = n
+    files.arrays["embedder.feature_weight"] = np.ones(n, np.float32)
+    files.arrays["embedder.weight"] = np.ones((n, 8), np.float32)
+
+
+@pytest.mark.parametrize("craft", [many_values, many_arrays, many_short_labels, many_short_words])
+def test_header_dos_loading_takes_memory_by_the_size_of_the_folder(craft, tmp_path):
+    pytest.importorskip("torch")
+    files = get_model_class("glas")(dim=8, epochs=1).fit(planted_texts()).to_files()
+    craft(files)
+    write_folder(tmp_path / "model", files)
+    n_bytes = sum(file.stat().st_size for file in (tmp_path / "model").iterdir())
+    assert n_bytes > 4 << 20
+    command = [sys.executable, "-c", MEASURE, tmp_path / "model"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(ended.stdout) < LARGEST_FACTOR * n_bytes

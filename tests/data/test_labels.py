@@ -38,7 +38,11 @@ def test_without_names_the_ids_are_names(tmp_path):
 def test_shared_and_empty_names_become_unique(tmp_path):
     write(tmp_path, train__txt=ROWS, label_names__txt="beer\n\nbeer\n")
     assert load(tmp_path).train.label_names == ["beer [0]", "1", "beer [2]"]
-    assert make_unique(["x", "x", "x [0]"], ["0", "1", "2"], Path("names")) == ["x [0] [0]", "x [1]", "x [0] [2]"]
+    assert make_unique(["x", "x", "x [0]"], ["0", "1", "2"], Path("names")) == [
+        "x [0] [0]",
+        "x [1]",
+        "x [0] [2]",
+    ]
 
 
 def test_the_wrong_number_of_names(tmp_path):
