@@ -5,11 +5,14 @@ soon as it is declared. Compiled code runs with bounds checks: what reads beside
 IndexError and not a lucky number.
 """
 
+import hashlib
+import json
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from random import Random
+from shutil import copytree, rmtree
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +49,11 @@ DTYPES = (
     *(np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8),
     *(np.uint64, np.uint32, np.uint16, np.uint8, np.bool_),
 )
+
+PUT_IN = (b"\0", b"\xff" * 9, b"[" * 100_000, b'"', b"9" * 5000, b"1e999", b"NaN", b"\n" * 1000)
+BOUNDS_CHECKED = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": "build/boundscheck"}
+MANIFEST = "manifest.json"
+DAMAGED = ("linear flat", "knn", "fusion")
 
 # Small forms of every way in which a model can be built and stored.
 FORMS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
@@ -130,6 +138,57 @@ def _make_documents(model: Model, random: Random) -> Any:
     if model.n_features_:
         rows[1], rows[2] = 1, 0
     return sp.csr_matrix(rows)
+
+
+# -- damaged bytes --------------------------------------------------------------------------------
+
+
+def prepare_damage(folder: Path) -> Attempt:
+    """Save one model of each type."""
+    for name in DAMAGED:
+        _train(*FORMS[name]).save(folder / name)
+
+    def attempt(random: Random) -> Outcome:
+        target = folder / "damaged"
+        rmtree(target, ignore_errors=True)
+        copytree(folder / random.choice(DAMAGED), target)
+        file = random.choice(sorted(target.iterdir()))
+        file.write_bytes(damage_bytes(random, file.read_bytes()))
+        if file.name != MANIFEST and random.random() < 0.8:
+            _hash_again(target, file)
+        return use(target, random)
+
+    return attempt
+
+
+def damage_bytes(random: Random, content: bytes) -> bytes:
+    """Return bytes that differ: some changed, cut off, doubled, or put in."""
+    place, end = sorted(random.randrange(len(content) + 1) for _ in range(2))
+    choice = random.randrange(5)
+    if choice == 0:
+        return content[:place]
+    if choice == 1:
+        return content[:place] + content[end:]
+    if choice == 2:
+        return content[:end] + content[place:]
+    if choice == 3:
+        return content[:place] + random.choice(PUT_IN) + content[place:]
+    changed = bytearray(content)
+    if not changed:
+        return b"x"
+    near = len(content) if random.random() < 0.5 else min(len(content), 2000)  # where the header is
+    for _ in range(random.randint(1, 8)):
+        changed[random.randrange(near)] = random.randrange(256)
+    return bytes(changed)
+
+
+def _hash_again(folder: Path, file: Path) -> None:
+    """Let the manifest say what the file holds now."""
+    content, manifest = file.read_bytes(), folder / MANIFEST
+    found = json.loads(manifest.read_text(encoding="utf-8"))
+    digest = hashlib.sha256(content).hexdigest()
+    found["files"][file.name] = {"size": len(content), "sha256": digest}
+    manifest.write_text(json.dumps(found), encoding="utf-8")
 
 
 # -- the valid folders ----------------------------------------------------------------------------
@@ -348,6 +407,12 @@ ATTACKS = [
         "crafted folders",
         "a model folder of a stranger loads and answers with finite scores, or is refused",
         prepare,
-        environment={"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": "build/boundscheck"},
-    )
+        environment=BOUNDS_CHECKED,
+    ),
+    Attack(
+        "damaged folders",
+        "a model folder with damaged bytes, hashed again or not, is refused or answers",
+        prepare_damage,
+        environment=BOUNDS_CHECKED,
+    ),
 ]
