@@ -104,7 +104,6 @@ class Dataset:
             self, Y=_renumber(self.Y, new_id, len(names)), label_names=names, exclude=exclude
         )
 
-
     def _widen(self, label_names: Sequence[str]) -> "Dataset":
         """Return the same documents with labels added at the end."""
         shape = (self.n_documents, len(label_names))

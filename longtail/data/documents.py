@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from longtail.data.labels import LabelRows, LabelSpace, find_fault
 from longtail.data.parquet import parquet_documents
-from longtail.data.source import HEAD, Source, name_json_type, parse_object
+from longtail.data.source import Source, name_json_type, parse_object
 from longtail.data.table import (
     TEXT_FIELD,
     Document,
@@ -182,7 +182,9 @@ def _is_sparse_row(line: str) -> bool:
     """Tell `l1,l2 f:v f:v` from other text; the last cell may be cut."""
     cells = line.split()
     pairs = [cell.partition(":") for cell in cells if ":" in cell]
-    numbers = all(left.isdecimal() and not right.strip("0123456789+-.e") for left, _, right in pairs)
+    numbers = all(
+        left.isdecimal() and not right.strip("0123456789+-.e") for left, _, right in pairs
+    )
     return bool(pairs) and numbers and len(cells) - len(pairs) <= 2
 
 

@@ -259,12 +259,17 @@ class Schema:
 
     def __or__(self, other: "Schema") -> "Schema":
         """Return what holds all that both hold."""
-        return Schema(
-            {**self.config, **other.config},
-            {**self.arrays, **other.arrays},
-            {**self.texts, **other.texts},
-            [*self.rules, *other.rules],
-            [*self.members, *other.members],
+        return Schema.join([self, other])
+
+    @classmethod
+    def join(cls, schemas: Sequence["Schema"]) -> "Schema":
+        """Return what holds all that each of them holds."""
+        return cls(
+            {key: value for each in schemas for key, value in each.config.items()},
+            {name: array for each in schemas for name, array in each.arrays.items()},
+            {name: texts for each in schemas for name, texts in each.texts.items()},
+            [rule for each in schemas for rule in each.rules],
+            [member for each in schemas for member in each.members],
         )
 
     def check(self, files: Files, sizes: Sizes) -> None:

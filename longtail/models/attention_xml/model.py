@@ -491,31 +491,15 @@ class AttentionXML(Neural):
             }
         )
         sizes.check(files, {})
-        described = sizes | Tokens.describe()
-        for number, depth in enumerate(files.config["depths"]):
-            described |= self._describe_tree(files, f"tree{number}", depth)
-        return described
-
-    def _describe_tree(self, files: Files, name: str, depth: int) -> Schema:
-        """Return the schema of a tree's nodes and of the weights of its levels."""
         from longtail.models.attention_xml.network import find_shapes
 
         word_dim, hidden = files.config["word_dim"], files.config["hidden"]
-        n_words = len(files.texts.get("words", ()))
-        arrays = {f"{name}.leaves": permutation("n_labels")}
-        above: Extent = 1
-        for level in range(depth):
-            prefix = f"{name}.level{level}"
-            below = "n_labels" if level == depth - 1 else f"{prefix}.n_nodes"
-            arrays[f"{prefix}.children"] = starts(
-                above, of=below, dtypes=(np.int32,), empty_parts=False
-            )
-            shape = self._shape(n_words, word_dim, hidden, 1)
-            for weight, extents in find_shapes(shape).items():
-                first: Extent = below if weight == "labels" else extents[0]
-                arrays[f"{prefix}.net.{weight}"] = floats(first, *extents[1:])
-            above = below
-        return Schema(arrays=arrays)
+        shapes = find_shapes(self._shape(len(files.texts.get("words", ())), word_dim, hidden, 1))
+        trees = [
+            _describe_tree(f"tree{number}", depth, shapes)
+            for number, depth in enumerate(files.config["depths"])
+        ]
+        return Schema.join([sizes, Tokens.describe(), *trees])
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
@@ -573,3 +557,23 @@ def _as_terms(
         sums[word] = sums.get(word, 0.0) + weight / total
     terms = [Term(word, sums[word], tuple(places[word])) for word in places]
     return sorted(terms, key=lambda term: (-term.weight, term.name))
+
+
+def _describe_tree(name: str, depth: int, shapes: Mapping[str, tuple[int, ...]]) -> Schema:
+    """Return the schema of a tree's nodes, and of the weights of its levels.
+
+    `shapes` are those of a network with one node.
+    """
+    arrays = {f"{name}.leaves": permutation("n_labels")}
+    above: Extent = 1
+    for level in range(depth):
+        prefix = f"{name}.level{level}"
+        below = "n_labels" if level == depth - 1 else f"{prefix}.n_nodes"
+        arrays[f"{prefix}.children"] = starts(
+            above, of=below, dtypes=(np.int32,), empty_parts=False
+        )
+        for weight, extents in shapes.items():
+            first: Extent = below if weight == "labels" else extents[0]
+            arrays[f"{prefix}.net.{weight}"] = floats(first, *extents[1:])
+        above = below
+    return Schema(arrays=arrays)

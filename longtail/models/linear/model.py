@@ -14,9 +14,7 @@ With several trees, each from another seed, the mean of their probabilities rank
 """
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from itertools import pairwise
-from operator import or_
 from threading import local
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -190,8 +188,10 @@ class Linear(Model):
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of the arrays of every tree."""
-        trees = [describe_tree(f"tree.{number}") for number in range(self._count_trees())]
-        return reduce(or_, trees)
+        n = self._count_trees()
+        if f"tree.{n - 1}.level" not in files.arrays:
+            raise ValueError(f"there are not {n} trees")
+        return Schema.join([describe_tree(f"tree.{number}") for number in range(n)])
 
     def restore(self, files: Files) -> None:
         """Take the arrays of every tree back."""
