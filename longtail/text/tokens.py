@@ -70,7 +70,10 @@ class TokenRows(NamedTuple):
         rows = cls(*(part.view(np.ndarray) for part in parts))
         if rows.start.dtype != np.int64 or rows.tokens.dtype != np.int32:
             raise ValueError("the tokens have another type")
-        if rows.start[0] or (rows.lengths < 0).any() or rows.start[-1] != len(rows.tokens):
+        if rows.start.ndim != 1 or rows.tokens.ndim != 1 or not len(rows.start):
+            raise ValueError("the tokens have another shape")
+        falls = (rows.start[1:] < rows.start[:-1]).any()  # a difference could wrap around
+        if rows.start[0] or falls or rows.start[-1] != len(rows.tokens):
             raise ValueError("the tokens do not fit their documents")
         return rows
 
