@@ -1,6 +1,6 @@
 """All attacks, in the order in which they are run."""
 
-from attack import faults, folders
+from attack import faults, files, folders
 from attack.case import Attack
 
-ATTACKS: list[Attack] = [*folders.ATTACKS, *faults.ATTACKS]
+ATTACKS: list[Attack] = [*folders.ATTACKS, *files.ATTACKS, *faults.ATTACKS]

@@ -21,6 +21,12 @@ def start(ctx: typer.Context) -> None:
         echo_block(ctx.get_help())
 
 
+FORMAT = typer.Option(
+    metavar="NAME",
+    help="The format of DATA, if it is not recognized: jsonl, csv, tsv, parquet, fasttext, sparse.",
+)
+
+
 @app.command()
 def info(
     data: Annotated[
@@ -29,6 +35,7 @@ def info(
     json: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the counts as JSON; - for stdout.")
     ] = None,
+    format: Annotated[str | None, FORMAT] = None,
 ) -> None:
     """Show counts, frequency bands and problems."""
     from longtail.cli.show import description_blocks, show
@@ -36,7 +43,7 @@ def info(
     from longtail.data.describe import describe
 
     check_json(json)
-    description = describe(load(data))
+    description = describe(load(data, format=format))
     write_json(description.as_dict(), json)
     if json != "-":
         show(*description_blocks(description))
@@ -48,6 +55,7 @@ def convert(
         Path, typer.Argument(metavar="DATA", help="A file or folder in any readable format.")
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new file or folder.")],
+    format: Annotated[str | None, FORMAT] = None,
 ) -> None:
     """Write a data set in another format.
 
@@ -58,6 +66,6 @@ def convert(
     from longtail.data.writer import convert
 
     with if_interrupted(f"{out} was not written."):
-        splits = convert(data, out)
+        splits = convert(data, out, format=format)
     n_documents = sum(len(split) for split in splits if split is not None)
     show(f"{n_documents:,} documents with {splits.train.n_labels:,} labels are in {out}")

@@ -38,6 +38,14 @@ def predict(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the file --out if it exists.")
     ] = False,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The format of INPUT, if it is not recognized: text, jsonl, csv, tsv, parquet, "
+            "fasttext, sparse, matrix.",
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
@@ -60,7 +68,8 @@ def predict(
     least = None if threshold is None else choose_threshold(fitted, threshold)
     kept = "what was written so far stands." if out is None else f"{out} was not written."
     with if_interrupted(kept), open_output(out) as file:
-        for batch in read_documents(open_stdin().buffer if source == "-" else source):
+        read = read_documents(open_stdin().buffer if source == "-" else source, format)
+        for batch in read:
             for labels in fitted.predict(batch, k, threshold=least).named(fitted.label_names_):
                 file.write(as_json({"labels": labels}) + "\n")
             file.flush()

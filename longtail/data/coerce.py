@@ -1,6 +1,10 @@
-"""From what users hold in memory to a Dataset."""
+"""From what users hold in memory to a Dataset.
 
-from collections.abc import Iterable
+Compiled code, scipy's and ours, trusts the indices of a matrix. So whatever comes from outside goes
+through `matrix.py` first, a Dataset's own matrices as well.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.data.dataset import Dataset, Splits, build_label_matrix
+from longtail.data.labels import MAX_LABELS, NumberedNames, find_fault
+from longtail.data.matrix import as_csr
 from longtail.errors import DataError
 
 
@@ -20,11 +26,11 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
             carries the label (column); or for each document a list of label names, or of label
             ids (whole numbers). Without it the documents have no labels.
     """
-    documents = as_documents(data)
     if isinstance(data, Dataset):
         if labels is not None:
             raise DataError("a Dataset has its labels already; leave the labels out")
-        return data if isinstance(documents, list) else replace(data, X=documents)
+        return _check_dataset(data)
+    documents = as_documents(data)
     if isinstance(documents, list):
         Y, names = as_labels(labels, len(documents))
         return Dataset(Y, names, texts=documents)
@@ -39,16 +45,27 @@ def as_documents(data: Any) -> list[str] | sp.csr_matrix:
             "these are the splits of a data set; give one of them: splits.train or splits.test"
         )
     if isinstance(data, Dataset):
-        data = data.texts if data.X is None else data.X
+        data = _check_dataset(data)
+        return data.X if data.texts is None else list(data.texts)
     if sp.issparse(data) or (isinstance(data, np.ndarray) and data.dtype.kind in "fiub"):
         return as_rows(data)
     return _as_texts(data)
 
 
+def _check_dataset(data: Dataset) -> Dataset:
+    """Return a Dataset whose matrices are sound, the same one if they were."""
+    X = None if data.X is None else as_rows(data.X)
+    texts = None if data.texts is None else _as_texts(data.texts)
+    Y = _as_ones(data.Y, "Y")
+    exclude = None if data.exclude is None else _as_ones(data.exclude, "exclude")
+    # Built anew in any case, as its lengths may have changed since they were compared.
+    checked = replace(data, X=X, Y=Y, texts=texts, exclude=exclude)
+    return data if X is data.X and Y is data.Y and exclude is data.exclude else checked
+
+
 def as_rows(X: Any) -> sp.csr_matrix:
     """Return feature rows as canonical CSR float32; the input stays as it is."""
-    is_ready = isinstance(X, sp.csr_matrix) and X.dtype == np.float32 and X.has_canonical_format
-    rows = X if is_ready else _as_csr(X, "X")
+    rows = as_csr(X, "X")
     if not np.isfinite(rows.data).all():
         wrong = np.flatnonzero(~np.isfinite(rows.data))
         row = int(np.searchsorted(rows.indptr, wrong[0], side="right")) - 1
@@ -59,17 +76,28 @@ def as_rows(X: Any) -> sp.csr_matrix:
     return rows
 
 
-def as_labels(labels: Any, n_documents: int) -> tuple[sp.csr_matrix, list[str]]:
+def _as_ones(matrix: Any, name: str) -> sp.csr_matrix:
+    """Return a matrix of ones wherever `matrix` is above 0; the input stays as it is."""
+    rows = as_csr(matrix, name)
+    if (rows.data == 1).all():
+        return rows
+    if not (np.isfinite(rows.data).all() and (rows.data >= 0).all()):
+        raise DataError(f"{name} holds a negative or non-finite value; a label is 1, no label is 0")
+    rows = rows.copy()
+    rows.eliminate_zeros()
+    rows.data.fill(1)
+    return rows
+
+
+def as_labels(labels: Any, n_documents: int) -> tuple[sp.csr_matrix, Sequence[str]]:
     """Return labels as Y and the labels' names."""
     if labels is None:
         return sp.csr_matrix(np.empty((n_documents, 0), np.float32)), []
     if sp.issparse(labels) or (isinstance(labels, np.ndarray) and labels.dtype.kind in "fiub"):
-        Y = _as_csr(labels, "Y")
-        if not (np.isfinite(Y.data).all() and (Y.data >= 0).all()):
-            raise DataError("Y holds a negative or non-finite value; a label is 1, no label is 0")
-        Y.eliminate_zeros()
-        Y.data.fill(1)
-        return Y, [str(i) for i in range(Y.shape[1])]
+        Y = _as_ones(labels, "Y")
+        if Y.shape[1] > MAX_LABELS:
+            raise DataError(f"Y has {Y.shape[1]} columns; at most {MAX_LABELS} labels are possible")
+        return Y, NumberedNames(Y.shape[1])
     rows = _as_label_lists(labels)
     if all(isinstance(label, int | np.integer) for row in rows for label in row):
         return _label_ids(rows)
@@ -77,25 +105,6 @@ def as_labels(labels: Any, n_documents: int) -> tuple[sp.csr_matrix, list[str]]:
         return build_label_matrix(rows)
     except TypeError:
         raise _bad_label(rows) from None
-
-
-def _as_csr(matrix: Any, name: str) -> sp.csr_matrix:
-    if matrix.ndim != 2:
-        raise DataError(f"{name} has {matrix.ndim} dimensions; it must have 2: a row a document")
-    if matrix.dtype.kind == "c":
-        raise DataError(f"{name} holds complex numbers; it must hold real ones")
-    with np.errstate(over="ignore"):  # a value too large for float32 is reported as infinite
-        rows = sp.csr_matrix(matrix, dtype=np.float32)
-    canonical = rows.has_canonical_format
-    if (name == "Y" or not canonical) and np.shares_memory(rows.data, _data_of(matrix)):
-        rows = rows.copy()
-    rows.sum_duplicates()
-    return rows
-
-
-def _data_of(matrix: Any) -> Any:
-    data = getattr(matrix, "data", None)
-    return data if isinstance(data, np.ndarray) else np.empty(0)
 
 
 def _as_texts(data: Any) -> list[str]:
@@ -126,14 +135,13 @@ def _as_label_lists(labels: Any) -> list[list[Any]]:
     return rows
 
 
-def _label_ids(rows: list[list[Any]]) -> tuple[sp.csr_matrix, list[str]]:
+def _label_ids(rows: list[list[Any]]) -> tuple[sp.csr_matrix, Sequence[str]]:
     """Build Y from label ids; there are as many labels as the largest id says."""
     for i, row in enumerate(rows):
-        if row and not 0 <= min(row) <= max(row) < 2**31 - 1:
-            raise DataError(
-                f"label id {min(row) if min(row) < 0 else max(row)} of document {i}"
-                " is outside 0 to 2147483646"
-            )
+        if row and not 0 <= min(row) <= max(row) < MAX_LABELS:
+            wrong = min(row) if min(row) < 0 else max(row)
+            got = wrong if abs(wrong) < 2**63 else "of more than 18 digits"
+            raise DataError(f"label id {got} of document {i} is outside 0 to {MAX_LABELS - 1}")
     n_labels = max((max(row) for row in rows if row), default=-1) + 1
     indptr = np.cumsum([0, *map(len, rows)])
     indices = np.fromiter((label for row in rows for label in row), np.int32, int(indptr[-1]))
@@ -141,14 +149,14 @@ def _label_ids(rows: list[list[Any]]) -> tuple[sp.csr_matrix, list[str]]:
     Y = sp.csr_matrix((ones, indices, indptr), shape=(len(rows), int(n_labels)))
     Y.sum_duplicates()
     Y.data.fill(1)
-    return Y, [str(i) for i in range(Y.shape[1])]
+    return Y, NumberedNames(Y.shape[1])
 
 
 def _bad_label(rows: list[list[Any]]) -> DataError:
     for i, row in enumerate(rows):
         for label in row:
-            if not isinstance(label, str | int) or isinstance(label, bool) or label == "":
+            if fault := find_fault(label):
                 return DataError(
-                    f"the labels of document {i} must be names or whole numbers; got {label!r:.40}"
+                    f"the labels of document {i} must be names or whole numbers; got {fault}"
                 )
     return DataError("labels must be names or whole numbers")

@@ -11,6 +11,7 @@ empty.
 import csv
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice
@@ -207,11 +208,10 @@ def _rows_fit(head: str, header: str) -> bool:
     """Return whether the rows at the start of a table all have the cells of its header."""
     delimiter = find_delimiter(header) or find_text_delimiter(header) or ","
     lines = [f"{line}\n" for line in head.lstrip().split("\n")]
-    widths = []
-    try:
+    widths: list[int] = []
+    # The end of the head may cut a row; whatever else is wrong, reading will say.
+    with suppress(csv.Error):
         widths.extend(map(len, csv.reader(lines[:-1], delimiter=delimiter, strict=True)))
-    except csv.Error:
-        pass  # the end of the head may cut a row; whatever else is wrong, reading will say
     return len({width for width in widths if width}) < 2
 
 

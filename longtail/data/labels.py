@@ -21,6 +21,7 @@ from longtail.data.source import Source, parse_object
 from longtail.errors import DataError
 
 SEPARATORS = "\t;|,"
+MAX_FEATURES = 2**31 - 1
 MAX_LABELS = 20_000_000
 MAX_DIGITS = 4300  # of a label that is a number; Python converts no more of them
 MOST_ROUNDS = 8  # in which names are made unique
@@ -93,8 +94,9 @@ class NumberedNames(Sequence[str]):
         """Compare with any sequence of names, as lists do."""
         if isinstance(other, NumberedNames):
             return (self._n, self._given) == (other._n, other._given)
-        same = isinstance(other, Sequence) and len(other) == self._n
-        return same and all(map(eq, self, other))
+        if not isinstance(other, Sequence) or len(other) != self._n:
+            return False
+        return all(map(eq, self, other))
 
     __hash__ = None  # type: ignore[assignment]  # like a list
 

@@ -4,7 +4,8 @@ The reader is pyarrow's. A few bytes of Parquet can stand for gigabytes: pages a
 dictionaries and run lengths say a value once for many rows. So before a column is decoded its pages
 are counted, by their own headers (the summary at the end of the file may lie); dictionaries are
 expanded only after their result has been measured. What comes out meets the bound of gzip files
-(`check_unpacked`).
+(`check_unpacked`). The headers are parsed here, as pyarrow shows only the summary, and ends the
+process when that is damaged.
 """
 
 import io
@@ -21,7 +22,8 @@ BATCH_BYTES = 1 << 28  # that dictionaries of plain columns can expand to
 VALUE_BYTES = 16  # what a value takes at least, even one that is absent
 _HEADER = 1 << 12  # bytes in which nearly every page header fits
 _LONGEST_HEADER = 1 << 24
-_DEEPEST = 4  # structs within structs; a page header has three
+_DEEPEST = 16  # structs within structs; the summary has seven
+_DAMAGED = "a header is damaged"
 
 
 class _Pages(NamedTuple):
@@ -68,9 +70,10 @@ def _read_rows(source: Source, *, labels: bool) -> Iterator[Document]:
     columns = [*texts, label] if label else texts
 
     # In lists the longest value times all rows says little, so dictionaries stay as they are.
-    nested = [path for path in _leaf_paths(pq.ParquetFile(file), columns) if "." in path]
+    leaves = _find_leaves(pq.ParquetFile(file).schema, columns)
+    nested = [path for path in leaves.values() if "." in path]
     table = pq.ParquetFile(file, read_dictionary=nested)
-    pages = _count_pages(file, table.metadata, columns, source.path)
+    pages = _count_pages(file, leaves)
     check_unpacked(pages.unpacked + VALUE_BYTES * pages.n_values, bound.packed, source.path)
     n_rows = min(max(BATCH_BYTES // max(pages.largest_dictionary, 1), 1), BATCH)
 
@@ -153,51 +156,54 @@ def _label_cells(column: Any, bound: _Bound, first: int) -> list[str | list[Any]
 # -- pages ----------------------------------------------------------------------------------------
 
 
-def _leaf_paths(table: Any, columns: list[str]) -> list[str]:
-    """Return the paths of the stored columns that make up `columns` and hold bytes."""
-    leaves = [table.schema.column(i) for i in range(len(table.schema))]
-    return [
-        leaf.path
-        for leaf in leaves
-        if leaf.path.partition(".")[0] in columns and leaf.physical_type == "BYTE_ARRAY"
-    ]
+def _find_leaves(schema: Any, columns: list[str]) -> dict[int, str]:
+    """Return the numbers and paths of the stored columns that make up `columns`."""
+    paths = ((i, schema.column(i).path) for i in range(len(schema)))
+    return {i: path for i, path in paths if path.partition(".")[0] in columns}
 
 
-def _count_pages(file: BinaryIO, metadata: Any, columns: list[str], path: Path) -> _Pages:
-    """Walk over the pages of `columns`, without unpacking any."""
+def _count_pages(file: BinaryIO, leaves: dict[int, str]) -> _Pages:
+    """Walk over the pages of stored columns, without unpacking any; ValueError means damage."""
     unpacked, n_values, largest = 0, 0, 0
-    for group in range(metadata.num_row_groups):
-        chunks = (metadata.row_group(group).column(i) for i in range(metadata.num_columns))
-        for chunk in chunks:
-            if chunk.path_in_schema.partition(".")[0] in columns:
-                for page in _page_headers(file, chunk, path):
-                    unpacked += page.unpacked
-                    n_values += page.n_values
-                    largest = max(largest, page.largest_dictionary)
+    for group in _take(_read_footer(file), 4, list):
+        chunks = _take(group, 1, list)
+        for i, path in leaves.items():
+            chunk = _take(chunks[i], 3, dict)
+            for page in _page_headers(file, chunk, is_nested="." in path):
+                unpacked += page.unpacked
+                n_values += page.n_values
+                largest = max(largest, page.largest_dictionary)
     return _Pages(unpacked, n_values, largest)
 
 
-def _page_headers(file: BinaryIO, chunk: Any, path: Path) -> Iterator[_Pages]:
+def _read_footer(file: BinaryIO) -> Any:
+    """Return the summary of a file: its size and `PAR1` stand behind it."""
+    end = file.seek(-8, io.SEEK_END)
+    size = int.from_bytes(file.read(4), "little")
+    file.seek(max(end - size, 0))
+    return _Thrift(file.read(min(size, end))).read_struct()
+
+
+def _page_headers(file: BinaryIO, chunk: Any, *, is_nested: bool) -> Iterator[_Pages]:
     """Yield the pages of a column chunk, up to the one that holds its last value."""
-    offset, n_seen = chunk.data_page_offset, 0
-    dictionary = chunk.dictionary_page_offset
-    if dictionary is not None and 0 < dictionary < offset:
+    offset, n_seen = _take(chunk, 9, int), 0
+    if 11 in chunk and 0 < (dictionary := _take(chunk, 11, int)) < offset:
         offset = dictionary
-    end = offset + chunk.total_compressed_size
-    while n_seen < chunk.num_values and offset < end:
-        header, size = _read_header(file, offset, path)
-        unpacked, packed = header.get(2, -1), header.get(3, -1)
-        data = header.get(5) or header.get(8) or {}
-        n_values = data.get(1, 0)
-        if min(unpacked, packed, n_values) < 0:
-            raise DataError("not a readable Parquet file (a damaged page header)", path=path)
-        expands = 7 in header and "." not in chunk.path_in_schema
-        yield _Pages(unpacked, n_values, unpacked if expands else 0)
-        n_seen += n_values
-        offset += size + packed
+    end = offset + _take(chunk, 7, int)
+    while n_seen < _take(chunk, 5, int) and offset < end:
+        header, size = _read_header(file, offset)
+        counts = [_take(header[kind], 1, int) for kind in (5, 8) if kind in header]
+        n_values = max(counts, default=0)
+        unpacked = _take(header, 2, int)
+        if 7 in header:
+            yield _Pages(unpacked, 0, 0 if is_nested else unpacked)
+        else:
+            yield _Pages(unpacked, n_values, 0)
+            n_seen += n_values
+        offset += size + _take(header, 3, int)
 
 
-def _read_header(file: BinaryIO, offset: int, path: Path) -> tuple[dict[int, Any], int]:
+def _read_header(file: BinaryIO, offset: int) -> tuple[Any, int]:
     """Return the header of the page at `offset`, and its length."""
     size = _HEADER
     while size <= _LONGEST_HEADER:
@@ -207,13 +213,21 @@ def _read_header(file: BinaryIO, offset: int, path: Path) -> tuple[dict[int, Any
             return thrift.read_struct(), thrift.position
         except IndexError:
             size *= 16
-    raise DataError("not a readable Parquet file (a damaged page header)", path=path)
+    raise ValueError(_DAMAGED)
+
+
+def _take(struct: Any, number: int, kind: type) -> Any:
+    """Return a field of a struct, which must be there; a number must not be negative."""
+    value: Any = struct.get(number) if isinstance(struct, dict) else None
+    if type(value) is not kind or (kind is int and value < 0):
+        raise ValueError(_DAMAGED)
+    return value
 
 
 class _Thrift:
-    """Reads structs of Thrift's compact protocol, as far as page headers use it.
+    """Reads structs of Thrift's compact protocol, in which Parquet has its headers.
 
-    A struct becomes a dictionary from the numbers of its fields; IndexError means that it is cut.
+    A struct becomes a dictionary from the numbers of its fields. IndexError means that it is cut.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -222,30 +236,42 @@ class _Thrift:
 
     def read_struct(self, depth: int = 0) -> dict[int, Any]:
         if depth > _DEEPEST:
-            raise ValueError("a damaged page header")
+            raise ValueError(_DAMAGED)
         fields: dict[int, Any] = {}
         number = 0
         while kind := self._read_byte():
             step = kind >> 4
             number = number + step if step else self._read_signed()
-            fields[number] = self._read_value(kind & 15, depth)
+            # A field that is true or false says so in its type.
+            is_bool = kind & 15 in (1, 2)
+            fields[number] = None if is_bool else self._read_value(kind & 15, depth)
         return fields
 
     def _read_value(self, kind: int, depth: int) -> Any:
-        if kind in (1, 2):
-            return kind == 1
         if kind in (4, 5, 6):
             return self._read_signed()
+        if kind == 9:
+            return self._read_list(depth)
         if kind == 12:
             return self.read_struct(depth + 1)
-        # A number of one or eight bytes, or bytes with their length in front: not needed.
-        if kind not in (3, 7, 8):
-            raise ValueError("a damaged page header")
-        n_bytes = self._read_unsigned() if kind == 8 else {3: 1, 7: 8}[kind]
+        # Of one byte, of eight, or as many as it says: nobody asks for these.
+        sizes = {1: 1, 2: 1, 3: 1, 7: 8}
+        if kind != 8 and kind not in sizes:
+            raise ValueError(_DAMAGED)
+        n_bytes = self._read_unsigned() if kind == 8 else sizes[kind]
         self.position += n_bytes
         if self.position > len(self._data):
             raise IndexError("the struct is cut")
         return None
+
+    def _read_list(self, depth: int) -> list[Any]:
+        head = self._read_byte()
+        n = head >> 4
+        n = self._read_unsigned() if n == 15 else n
+        # Every value takes a byte at least.
+        if n > len(self._data):
+            raise IndexError("the list is cut")
+        return [self._read_value(head & 15, depth + 1) for _ in range(n)]
 
     def _read_byte(self) -> int:
         self.position += 1
@@ -260,7 +286,7 @@ class _Thrift:
             if byte < 128:
                 return value
             if shift > 63:
-                raise ValueError("a damaged page header")
+                raise ValueError(_DAMAGED)
 
     def _read_signed(self) -> int:
         value = self._read_unsigned()

@@ -29,7 +29,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _NO_FILES = {
     stat.S_IFDIR: "is a folder; give one of its files",
-    stat.S_IFCHR: "is a device, not a file; give a file, or - for standard input",
+    stat.S_IFCHR: "is a device, not a file",
     stat.S_IFBLK: "is a device, not a file",
     stat.S_IFSOCK: "is a socket, not a file",
 }
@@ -74,9 +74,9 @@ class Source:
         if isinstance(file, str | Path):
             self._opened, begin = _open(path)
         stream = self._opened or cast(BinaryIO, file)
-        is_stream = self._opened is None or not self._opened.seekable()
+        self._is_stream = self._opened is None or not self._opened.seekable()
         try:
-            return path, _Counted(stream, is_stream, begin)
+            return path, _Counted(stream, self._is_stream, begin)
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", path=path) from None
 
@@ -174,7 +174,7 @@ class Source:
     def _read_head(self) -> bytes:
         """Read enough to recognize the format; from a stream no more than it already offers."""
         head = b""
-        while len(head) < HEAD and b"\n" not in head.lstrip():
+        while len(head) < HEAD and (not self._is_stream or b"\n" not in head.lstrip()):
             block = self._read(HEAD - len(head))
             if not block:
                 break

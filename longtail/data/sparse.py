@@ -15,11 +15,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data import sparse_kernel as kernel
-from longtail.data.labels import MAX_LABELS
+from longtail.data.labels import MAX_FEATURES, MAX_LABELS
 from longtail.data.source import Source
 from longtail.errors import DataError
-
-MAX_FEATURES = 2**31 - 1
 
 
 class _Growing:

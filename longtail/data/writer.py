@@ -12,6 +12,9 @@ Each but Parquet also with `.gz`. A file holds one split, so data with a test sp
 A folder also keeps the names and order of all labels (`label_names.txt`) and the pairs that must
 not be predicted (`filter_labels_train.txt`, `filter_labels_test.txt`). Everything is written under
 a temporary name first, and nothing that exists is ever replaced.
+
+What is written reads back as the same documents. A document that a format cannot hold, such as a
+text with a line break in fastText, is named in an error, and nothing is written.
 """
 
 import csv
@@ -20,7 +23,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -29,19 +32,27 @@ from typing import TextIO
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.data.coerce import as_dataset
 from longtail.data.dataset import Dataset, Splits
-from longtail.data.documents import FASTTEXT_MARK
+from longtail.data.documents import FASTTEXT_MARK, Format, recognize
 from longtail.data.folder import load
+from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames, find_fault
+from longtail.data.parquet import VALUE_BYTES
+from longtail.data.source import Source, is_bomb
 from longtail.errors import DataError, suggest
 
 _ROWS_AT_ONCE = 4096
 _DOCUMENTS_AT_ONCE = 1 << 16
+_INSTEAD = "write .jsonl, .csv or .parquet instead"
 
 
-def convert(data: str | Path, out: str | Path) -> Splits:
-    """Read the data set `data` and write it to `out`, whose name says the format."""
+def convert(data: str | Path, out: str | Path, *, format: str | None = None) -> Splits:
+    """Read the data set `data` and write it to `out`, whose name says the format.
+
+    `format` is that of `data`, as for `load`.
+    """
     _check_target(Path(out))
-    splits = load(data)
+    splits = load(data, format=format)
     write_dataset(splits, out)
     return splits
 
@@ -52,7 +63,8 @@ def write_dataset(splits: Splits | Dataset, out: str | Path, format: str | None 
     `format` is an ending from the table above without its dot, such as "jsonl" or "csv.gz". For a
     folder it is the format of the files in it.
     """
-    splits = splits if isinstance(splits, Splits) else Splits(splits, None)
+    train, test = splits if isinstance(splits, Splits) else (splits, None)
+    splits = Splits(as_dataset(train), None if test is None else as_dataset(test))
     out = Path(out)
     ending = _check_target(out)
     form = ending or (format or ("jsonl" if splits.train.texts is not None else "txt"))
@@ -63,8 +75,15 @@ def write_dataset(splits: Splits | Dataset, out: str | Path, format: str | None 
             "give a folder, or convert one file at a time",
             path=out,
         )
+    if ending and splits.train.exclude is not None:
+        raise DataError(
+            "the data has pairs that must not be predicted, and only a folder holds them; "
+            "give a folder",
+            path=out,
+        )
     with _whole_or_nothing(out) as temporary:
         if ending:
+            _check_names(splits.train)
             write(splits.train, temporary)
         else:
             _write_folder(splits, temporary, form, write)
@@ -100,10 +119,36 @@ def _choose_writer(form: str, data: Dataset, out: Path) -> Callable[[Dataset, Pa
     return for_rows
 
 
+def _check_names(data: Dataset) -> None:
+    """Raise a DataError for labels that a single file cannot hold."""
+    if data.X is not None:
+        if data.label_names != NumberedNames(data.n_labels):
+            raise DataError(
+                "a sparse file holds the numbers of labels, and these have names; give a folder"
+            )
+        return
+    for i, name in enumerate(data.label_names):
+        _check_name(i, name)
+
+
+def _check_name(i: int, name: str) -> None:
+    fault = find_fault(name) or (None if _is_unicode(name) else "half a surrogate pair")
+    if fault is not None:
+        raise DataError(f"label {i} cannot be written: it is {fault}")
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether UTF-8 holds the text; halves of surrogate pairs it does not."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 @contextmanager
 def _whole_or_nothing(out: Path) -> Iterator[Path]:
     """Give a temporary path that becomes `out` if all goes well and vanishes otherwise."""
-    temporary = out.with_name(f".tmp.{os.getpid()}.{out.name}")
+    temporary = out.with_name(f".tmp.{os.getpid()}.{out.name}")  # keeps the ending
     try:
         yield temporary
         temporary.rename(out)
@@ -122,7 +167,10 @@ def _write_folder(
     splits: Splits, folder: Path, form: str, write: Callable[[Dataset, Path], None]
 ) -> None:
     folder.mkdir()
-    _write_names(splits.train, folder / "label_names.txt")
+    names = splits.train.label_names
+    # Rows whose labels have no names need no file of them, and an empty file cannot be read.
+    if len(names) and (splits.train.X is None or names != NumberedNames(len(names))):
+        _write_names(names, folder / "label_names.txt")
     for role, data in (("train", splits.train), ("test", splits.test)):
         if data is None:
             continue
@@ -134,10 +182,13 @@ def _write_folder(
                 file.writelines(f"{document} {label}\n" for document, label in columns)
 
 
-def _write_names(data: Dataset, path: Path) -> None:
+def _write_names(names: Sequence[str], path: Path) -> None:
     with _open_text(path) as file:
-        for i, name in enumerate(data.label_names):
-            if "\n" in name or "\r" in name or name != name.strip():
+        for i, name in enumerate(names):
+            _check_name(i, name)
+            # A reader drops a byte order mark, as it drops blanks.
+            is_marked = i == 0 and name.startswith("\ufeff")
+            if "\n" in name or "\r" in name or name != name.strip() or is_marked:
                 raise DataError(f"label {i}, {name!r:.40}, does not fit on a line")
             file.write(f"{name}\n")
 
@@ -150,30 +201,53 @@ def _open_text(path: Path) -> Iterator[TextIO]:
         packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if path.suffix == ".gz" else None
         with io.TextIOWrapper(packed or raw, encoding="utf-8", newline="") as file:
             yield file
+            file.flush()
+            unpacked = packed.tell() if packed else 0
+    _check_packed(unpacked, path)
+
+
+def _check_packed(unpacked: int, path: Path) -> None:
+    """Raise a DataError for a file that would be refused as a decompression bomb."""
+    if is_bomb(unpacked, path.stat().st_size):
+        raise DataError(
+            "the documents are so alike that the file would look like a decompression bomb; "
+            "write .jsonl, .csv, .tsv or .txt without .gz"
+        )
 
 
 def _labelled(data: Dataset) -> Iterator[tuple[str, list[str]]]:
     """Yield each text with its label names."""
     names, indptr = data.label_names, data.Y.indptr
     for i, text in enumerate(data.texts or ()):
+        if not _is_unicode(text):
+            raise DataError(f"document {i + 1} holds half a surrogate pair, which is no character")
         labels = data.Y.indices[indptr[i] : indptr[i + 1]].tolist()
         yield text, [names[label] for label in labels]
 
 
 def _write_json_lines(data: Dataset, path: Path) -> None:
+    _refuse_nothing(data)
     with _open_text(path) as file:
         for text, labels in _labelled(data):
             document = {"text": text, "labels": labels}
             file.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
+def _refuse_nothing(data: Dataset) -> None:
+    """Raise a DataError if there are no documents, for formats in which the file would be empty."""
+    if not len(data):
+        raise DataError("there are no documents, and an empty file cannot be read")
+
+
 def _write_table(data: Dataset, path: Path, delimiter: str) -> None:
     with _open_text(path) as file:
-        rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-        rows.writerow(["text", "labels"])
-        rows.writerows(
-            [text, json.dumps(labels, ensure_ascii=False)] for text, labels in _labelled(data)
-        )
+        plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        # A carriage return gets no quotes by itself, but cannot be read without them.
+        quoted = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        plain.writerow(["text", "labels"])
+        for text, labels in _labelled(data):
+            rows = quoted if "\r" in text else plain
+            rows.writerow([text, json.dumps(labels, ensure_ascii=False)])
 
 
 def _write_csv(data: Dataset, path: Path) -> None:
@@ -189,36 +263,66 @@ def _write_parquet(data: Dataset, path: Path) -> None:
     import pyarrow.parquet as pq
 
     schema = pa.schema([("text", pa.string()), ("labels", pa.list_(pa.string()))])
+    unpacked = 0
     with path.open("xb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         documents = _labelled(data)
         while batch := list(islice(documents, _DOCUMENTS_AT_ONCE)):
             texts, labels = zip(*batch, strict=True)
-            writer.write_table(pa.table([list(texts), list(labels)], schema=schema))
+            table = pa.table([list(texts), list(labels)], schema=schema)
+            n_labels = sum(map(len, labels))
+            unpacked += table.nbytes + VALUE_BYTES * (2 * len(batch) + n_labels)
+            writer.write_table(table)
+    _check_packed(unpacked, path)
 
 
 def _write_fasttext(data: Dataset, path: Path) -> None:
-    """Write a document a line; line breaks in a text become blanks."""
+    """Write a document a line."""
+    _refuse_nothing(data)
     for name in data.label_names:
         if name.split() != [name]:
             raise DataError(
-                f"a fastText label cannot hold blanks, and '{name:.40}' does; "
-                "write .jsonl, .csv or .parquet instead"
+                f"a fastText label cannot hold blanks, and {name!r:.40} does; {_INSTEAD}"
             )
     with _open_text(path) as file:
-        for text, labels in _labelled(data):
-            if text.lstrip().startswith(FASTTEXT_MARK):
+        for i, (text, labels) in enumerate(_labelled(data)):
+            if fault := _find_fasttext_fault(text, is_first=i == 0 and not labels):
                 raise DataError(
-                    f"a text starts with {FASTTEXT_MARK}, so fastText would take it for a label; "
-                    "write .jsonl, .csv or .parquet instead"
+                    f"the text of document {i + 1} {fault}, which fastText cannot hold; {_INSTEAD}"
                 )
-            marked = [f"{FASTTEXT_MARK}{label}" for label in labels]
-            file.write(" ".join([*marked, *text.splitlines()]) + "\n")
+            marked = "".join(f"{FASTTEXT_MARK}{label} " for label in labels)
+            file.write(f"{marked}{text}\n")
+    _check_recognized(path)
+
+
+def _find_fasttext_fault(text: str, *, is_first: bool) -> str | None:
+    if "\n" in text or "\r" in text:
+        return "has a line break"
+    if text.lstrip().startswith(FASTTEXT_MARK):
+        return f"begins with {FASTTEXT_MARK}"
+    return "begins with a byte order mark" if is_first and text.startswith("\ufeff") else None
+
+
+def _check_recognized(path: Path) -> None:
+    """Raise a DataError if the first documents without labels hide what the file is."""
+    try:
+        with Source(path) as source:
+            recognized = recognize(source) is Format.FASTTEXT
+    except DataError:
+        recognized = False
+    if not recognized:
+        raise DataError(
+            "document 1 has no labels, as many of the first, and the file would not be recognized "
+            f"as fastText; {_INSTEAD}"
+        )
 
 
 def _write_sparse(data: Dataset, path: Path) -> None:
     X, Y = data.X, data.Y
     if X is None:
         raise DataError("the data holds no feature rows")
+    for got, most, what in ((X, MAX_FEATURES, "features"), (Y, MAX_LABELS, "labels")):
+        if got.shape[1] > most:
+            raise DataError(f"a sparse file holds at most {most} {what}; got {got.shape[1]}")
     with _open_text(path) as file:
         file.write(f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n")
         for start in range(0, X.shape[0], _ROWS_AT_ONCE):

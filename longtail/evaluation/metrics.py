@@ -36,8 +36,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.data.coerce import as_dataset
 from longtail.data.dataset import Dataset
 from longtail.data.describe import BAND_NAMES, UNSEEN, assign_bands
+from longtail.data.matrix import as_csr
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.topk import NO_LABEL, TopK
 
@@ -267,7 +269,7 @@ def _propensity_constants(name: str) -> tuple[float, float]:
 
 
 def _counts_of(train: Dataset | TrainingCounts) -> TrainingCounts:
-    return TrainingCounts.of(train) if isinstance(train, Dataset) else train
+    return TrainingCounts.of(as_dataset(train)) if isinstance(train, Dataset) else train
 
 
 def _prepare(
@@ -276,6 +278,7 @@ def _prepare(
     """Return the (n, 5) predicted labels and the true ones, with the ids of `train`."""
     exclude = None
     if isinstance(data, Dataset):
+        data = as_dataset(data)
         aligned = data.align(train.label_names) if isinstance(train, Dataset) else data
         Y, exclude = aligned.Y, aligned.exclude
     else:
@@ -292,10 +295,9 @@ def _prepare(
 
 def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """Return the matrix with sorted, unique indices and no stored zeros, copied if need be."""
-    matrix = sp.csr_matrix(matrix)
-    if not matrix.has_canonical_format or not matrix.data.all():
+    matrix = as_csr(matrix, "Y")
+    if not matrix.data.all():
         matrix = matrix.copy()
-        matrix.sum_duplicates()
         matrix.eliminate_zeros()
     return matrix
 

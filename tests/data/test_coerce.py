@@ -77,9 +77,9 @@ def test_the_input_is_not_changed():
         (["a"], [[1.5]], "the labels of document 0 must be names or whole numbers; got 1.5"),
         (["a"], [["x", None]], "the labels of document 0 must be names or whole numbers; got None"),
         (["a", "b"], [["x"], [""]], "the labels of document 1 must be names or whole numbers; "
-         "got ''"),
-        (["a"], [[-1]], "label id -1 of document 0 is outside 0 to 2147483646"),
-        (["a"], [[2**40]], "label id 1099511627776 of document 0 is outside 0 to 2147483646"),
+         "got an empty string"),
+        (["a"], [[-1]], "label id -1 of document 0 is outside 0 to 19999999"),
+        (["a"], [[2**40]], "label id 1099511627776 of document 0 is outside 0 to 19999999"),
         (np.array([[1, np.nan]]), None, "X holds nan in row 0, column 1; every value must be a "
          "finite number"),
         (np.array([[0.0], [1e300]]), None, "X holds inf in row 1, column 0; every value must be a "

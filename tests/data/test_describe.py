@@ -1,6 +1,7 @@
 import importlib
 import json
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longtail.data import load
 from longtail.data.dataset import Dataset, build_label_matrix
 from longtail.data.describe import HEAD, TAIL, TORSO, UNSEEN, Spread, assign_bands, describe
 
@@ -198,3 +200,20 @@ def test_bibtex():
     assert (found.train.n_documents, found.test.n_documents) == (4880, 2515)
     assert (found.n_features, found.n_labels) == (1836, 159)
     assert found.train.n_pairs == 11616
+
+
+def test_a_header_costs_memory_only_for_what_occurs(tmp_path):
+    content = "2 2147483647 20000000\n5,19999999 3:1 2147483646:2\n7 1:1\n"
+    for name in ("train.txt", "test.txt"):
+        (tmp_path / name).write_text(content)
+    (tmp_path / "test.txt").write_text(
+        content.replace("20000000", "19999999", 1).replace(",19999999", "")
+    )
+    load(tmp_path)  # compiles the parser
+    tracemalloc.start()
+    found = describe(load(tmp_path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (found.n_labels, found.n_features) == (20_000_000, 2_147_483_647)
+    assert (found.train.n_labels_used, found.n_unseen_labels) == (3, 0)
+    assert peak < 30 << 20  # two blocks of the files; the labels alone would take a gigabyte

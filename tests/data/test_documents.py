@@ -5,8 +5,8 @@ import json
 import pytest
 from planted import pairs
 
-from longtail.data import load
-from longtail.errors import DataError
+from longtail.data import load, read_documents
+from longtail.errors import DataError, ParameterError
 
 HINT = 'a document is {"text": "…", "labels": ["…"]}'
 
@@ -92,6 +92,81 @@ def test_fasttext(path):
         ("", []),
         ("", ["wine"]),
     ]
+
+
+def test_many_labels_on_a_line_take_linear_time(path):
+    data = load_text(path, "__label__a " * 200_000 + "\n")
+    assert pairs(data) == [("", ["a"])]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text,labels\n__label__x b,y\nc,z\n",
+        "text\tlabels\n__label__x b\ty\n",
+        'text,labels\n"two\n__label__x lines",y\n__label__z,w\n',
+        "title;tags\n" + "a;b\n" * 20_000 + "__label__x;b\n",
+    ],
+)
+def test_a_table_with_what_looks_like_fasttext_is_a_table(path, content):
+    data = load_text(path, content)
+    assert data.n_documents == content.count("\n") - 1 - content.count('"') // 2
+    assert not any("__label__" in name for name in data.label_names)
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "other"),
+    [
+        ("text,labels\nb\n__label__x c\n", "the first line is the header of a table", "csv"),
+        ("a\nb\n__label__x c\n", "most of them do not", "text"),
+    ],
+)
+def test_what_could_be_two_formats_asks_for_one(path, content, what, other):
+    with pytest.raises(DataError) as caught:
+        load_text(path, content)
+    assert str(caught.value) == (
+        f"{path}: 1 of the first 3 lines begin with __label__ as in fastText, but {what}; say "
+        f"which it is with --format fasttext or --format {other} "
+        "(of `longtail predict` and `longtail data convert`)"
+    )
+    assert load(path, format="fasttext").train.n_documents == 3
+    (texts,) = read_documents(path, "text")
+    assert texts == content.splitlines()
+
+
+def test_formats_have_names(path):
+    path.write_text("3 4\n")
+    (texts,) = read_documents(path, "text")
+    assert texts == ["3 4"]
+    with pytest.raises(ParameterError, match="no format is called 'cvs'; did you mean 'csv'"):
+        load(path, format="cvs")
+    with pytest.raises(DataError, match="rows without labels"):
+        load(path, format="matrix")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("a", '{"text": "a", "labels": ["%s"]}\n', ":1:"),
+        ("a", "__label__%s a\n", ":1:"),
+        ("a", "text,labels\na,%s\n", ": document 1:"),
+        ("a", 'text,labels\na,"[""%s""]"\n', ":2:"),
+    ],
+)
+def test_a_label_of_too_many_digits(tmp_path, name, content, where):
+    path = tmp_path / name
+    with pytest.raises(DataError) as caught:
+        load_text(path, content % ("1" * 5000))
+    assert str(caught.value) == (
+        f"{path}{where} a label must be a string; got a number of 5,000 digits, and at most 4,300 "
+        "are possible"
+    )
+    assert load_text(path, content % ("1" * 4300)).n_labels == 1
+
+
+def test_a_blank_label_in_a_cell(path):
+    with pytest.raises(DataError, match=r"data:2: a label must be a string; got an empty string"):
+        load_text(path, 'text,labels\na,"["" ""]"\n')
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from planted import pairs
 
 from longtail.data import load
-from longtail.data.labels import make_unique
+from longtail.data.labels import NumberedNames, make_unique
 from longtail.errors import DataError
 
 ROWS = "2 2 3\n0,2 0:1\n1 1:1\n"
@@ -140,3 +140,38 @@ def test_a_raw_label_without_a_name(tmp_path):
     assert str(caught.value) == (
         f"{tmp_path / 'lbl.json'}: names 1 labels, 0 to 0, but the data has the label id 5"
     )
+
+
+def test_names_that_collide_again_and_again(tmp_path):
+    names = ["x", "x", *("x" + " [0]" * i for i in range(1, 1500))]
+    (tmp_path / "label_names.txt").write_text("\n".join(names))
+    (tmp_path / "train.txt").write_text(f"1 2 {len(names)}\n0 0:1\n")
+    with pytest.raises(DataError, match="names collide again and again, even with their ids"):
+        load(tmp_path)
+    pairs_file = "".join(f"{i}\t{name}\n" for i, name in enumerate(names))
+    (tmp_path / "label_names.txt").rename(tmp_path / "label_names.tsv")
+    (tmp_path / "label_names.tsv").write_text(pairs_file)
+    with pytest.raises(DataError, match="names collide again and again, even with their ids"):
+        load(tmp_path)
+
+
+def test_a_name_that_is_the_number_of_another_label(tmp_path):
+    (tmp_path / "label_names.tsv").write_text("0\t2\n1\t" + "9" * 5000 + "\n07\tno id\n")
+    (tmp_path / "train.txt").write_text("1 1 20000000\n0,2 0:1\n")
+    names = load(tmp_path).train.label_names
+    assert names[:4] == ["2 [0]", "9" * 5000, "2 [2]", "3"]
+
+
+def test_numbered_names_behave_like_a_list():
+    names = NumberedNames(3, {1: "beer"})
+    assert names == ["0", "beer", "2"]
+    assert names != ["0", "beer"]
+    assert names != NumberedNames(3)
+    assert (list(names), names[-1], names[1:], "beer" in names) == (
+        ["0", "beer", "2"],
+        "2",
+        ["beer", "2"],
+        True,
+    )
+    with pytest.raises(IndexError):
+        names[3]

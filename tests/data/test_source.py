@@ -2,6 +2,9 @@
 
 import gzip
 import io
+import os
+import socket
+import threading
 from typing import ClassVar
 
 import pytest
@@ -117,3 +120,41 @@ def test_a_gzip_bomb_is_stopped(tmp_path, monkeypatch):
         f"{path}: unpacks to more than 100 times its size and 1 MiB; "
         "this looks like a decompression bomb. Unpack it first if you trust it"
     )
+
+
+def test_devices_and_sockets_are_refused_at_once(tmp_path, monkeypatch):
+    for device in ("/dev/zero", "/dev/null"):
+        assert message_of(device) == f"{device}: is a device, not a file"
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("here")
+        assert message_of("here") == "here: is a socket, not a file"
+    assert message_of("a\0b") == "a\0b: no such file or folder"
+
+
+def test_a_pipe_into_which_nothing_writes_is_refused(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert message_of(pipe) == (
+        f"{pipe}: nothing writes into this pipe; start what writes first, or give a file"
+    )
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_pipe_is_read_like_a_file(pack, waits):
+    """As the shell gives it for <(a command): by a number under /dev/fd."""
+    reading, writing = os.pipe()
+    content = pack(b"a\n" * 100_000)
+
+    def write():
+        with os.fdopen(writing, "wb") as file:
+            file.write(content)
+
+    writer = threading.Timer(0.2 if waits else 0, write)
+    writer.start()
+    try:
+        assert lines_of(f"/dev/fd/{reading}") == ["a"] * 100_000
+    finally:
+        os.close(reading)
+        writer.join()
