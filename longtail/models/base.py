@@ -565,17 +565,15 @@ class Model(ABC):
         """
         try:
             sizes: Sizes = {}
-            shared = cls._describe_shared(files)
-            shared.check(files, sizes)
+            cls._describe_shared(files).check(files, sizes)
             model = cls(**files.config["parameters"])
             model.label_names_ = files.texts["label_names"]
             label_counts = files.arrays["label_counts"]
             model.training_counts_ = TrainingCounts(files.config["n_documents"], label_counts)
             model.trained_on = files.config["trained_on"]
             model.n_features_ = files.config["n_features"]
-            own = model.describe(files)
-            own.check(files, sizes)
-            (shared | own).check_names(files)
+            model.describe(files).check(files, sizes)
+            model.describe_all(files).check_names(files)
             model.features_ = Tfidf.from_files(files) if "features" in files.config else None
             model.tfidf = model.features_
             model.calibration_ = Calibration.from_files(files)
