@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.progress import SILENT, Progress
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.store import Files
 from longtail.search.gpu import copy_to

@@ -9,10 +9,10 @@ place in memory for each of its features and finds there what every node of its 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.models.linear.solver import NodeWeights
+from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows
 
 # Looking a node up by halving costs about as much as passing so many rows one by one.
