@@ -1,4 +1,4 @@
-"""Running attacks: each in a process of its own, so that a crash or a hang is one case's outcome."""
+"""Running attacks: each in a process of its own, so a crash or a hang is one case's outcome."""
 
 import os
 import queue
@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -122,11 +123,11 @@ def _tail(said: IO[bytes]) -> str:
 
 def _kill(worker: "subprocess.Popen[str]") -> None:
     """End a worker with everything that it started."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     worker.wait()
+    if worker.stdout is not None:
+        worker.stdout.close()
 
 
 def try_cases(attack: Attack, seed: int, folder: Path, report: IO[str]) -> None:
