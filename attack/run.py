@@ -133,6 +133,8 @@ def _kill(worker: "subprocess.Popen[str]") -> None:
     with suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)
     worker.wait()
+    if worker.stdout is not None:
+        worker.stdout.close()
 
 
 def try_cases(attack: Attack, seed: int, folder: Path, report: IO[str]) -> None:

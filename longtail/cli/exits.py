@@ -21,6 +21,7 @@ from typing import Any, NoReturn, cast
 import typer
 from typer.core import TyperGroup
 
+from longtail.cli.limits import MIB, address_space, check_address_space, may_lack_memory
 from longtail.cli.terminal import echo, echo_block, flush, is_terminal, silence
 from longtail.errors import LongtailError, ParameterError, suggest
 
@@ -77,12 +78,20 @@ class Commands(TyperGroup):
         silence()
         sys.exit(code if isinstance(code, int) else 0)
 
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the options; the help that some of them print may find no reader."""
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError:  # for which click has another exit code
+            raise typer.Exit(BROKEN_PIPE) from None
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; the outermost group answers for whatever goes wrong in it."""
         if ctx.parent is not None:
             return super().invoke(ctx)
         try:
             with remember_ctrl_c():
+                check_address_space()
                 super().invoke(ctx)
             flush()
         except (LongtailError, OSError, MemoryError, Interrupted, KeyboardInterrupt) as error:
@@ -118,6 +127,10 @@ def _end(error: BaseException, *, debug: bool) -> int:
         return _complain("there is not enough memory for this", USER_ERROR)
     if isinstance(error, OSError):
         return _complain(_describe_os_error(error), USER_ERROR)
+    if may_lack_memory():
+        limit = f"{address_space() / MIB:,.0f} MiB of address space (see ulimit -v)"
+        found = " ".join(f"{type(error).__name__}: {error}".split())
+        return _complain(f"this process may use {limit}, probably too little: {found}", USER_ERROR)
     return _complain(
         f"a bug in longtail, {type(error).__name__}: {' '.join(str(error).split())} "
         "(set LONGTAIL_DEBUG=1 to see where it happened)",

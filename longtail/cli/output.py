@@ -25,7 +25,9 @@ def check_output(path: Path | None, option: str, *, overwrite: bool) -> None:
 
 def check_json(path: str | None) -> None:
     """Make sure that `--json` can be written; unlike --out it replaces what is there."""
-    if path != "-":
+    if path == "-":
+        open_stdout()
+    else:
         check_output(None if path is None else Path(path), "--json", overwrite=True)
 
 

@@ -3,9 +3,9 @@
 from typing import NamedTuple, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
 from longtail.runtime.schema import Schema, Sizes, floats

@@ -5,9 +5,9 @@ from zlib import crc32
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.schema import LARGEST_WEIGHT, Schema, floats, indices, starts
 from longtail.runtime.store import Files
 

@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import Any, Literal, Self, cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.progress import SILENT, Progress
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.schema import Schema, Value, floats, look_up, whole
 from longtail.runtime.store import Files

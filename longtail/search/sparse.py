@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.rows import Rows, add_matrix, describe_matrix, take_matrix, view_rows
 from longtail.runtime.schema import Schema, Value, size

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.errors import DataError, ParameterError
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.rows import add_matrix, describe_matrix, take_matrix
 from longtail.runtime.schema import Schema, look_up, number, whole

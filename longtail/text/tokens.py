@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.errors import LongtailError, NotFittedError, ParameterError
+from longtail.runtime.compiled import njit
 from longtail.runtime.schema import Schema, Texts, Value, whole
 from longtail.runtime.store import Files
 from longtail.text.words import WordReader, no_words_error, word_pattern

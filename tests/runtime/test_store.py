@@ -751,3 +751,16 @@ def test_a_folder_that_is_replaced_for_ever_is_given_up(
     with pytest.raises(ModelFileError, match="a file is missing"):
         manifest.read_settled(model, replaced)
     assert len(readings) == manifest.MOST_READINGS
+
+
+def test_without_locks_only_what_is_a_day_old_is_removed(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(atomic, "lock_folder", lambda folder: None)
+    fresh, old = (model.with_name(f".model.tmp-0000000{i}") for i in range(2))
+    fresh.mkdir()
+    old.mkdir()
+    os.utime(old, (0, 0))
+    write_folder(model, small_files(1), overwrite=True)
+    assert fresh.exists()
+    assert not old.exists()

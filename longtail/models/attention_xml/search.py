@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.network import AttentionXMLNetwork, Encoded
+from longtail.runtime.compiled import njit
 from longtail.text.tokens import TokenRows
 from longtail.topk import NO_LABEL, TopK
 

@@ -12,7 +12,6 @@ from zlib import crc32
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -33,6 +32,7 @@ from longtail.models.attention_xml.search import (
     rank_nodes,
 )
 from longtail.progress import Progress
+from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.text.tokens import UNKNOWN, TokenRows
 from longtail.topk import TopK

@@ -23,7 +23,6 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
@@ -31,6 +30,7 @@ from longtail.data import Dataset
 from longtail.evaluation.calibration import choose_depth
 from longtail.evaluation.metrics import TrainingCounts, contains_pairs, evaluate
 from longtail.models.fusion.trees import Floats, Hits, Trees, add_trees, grow_trees
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import run_tasks
 from longtail.runtime.schema import Config, Schema, Value, floats, number
 from longtail.runtime.store import Files

@@ -9,9 +9,9 @@ gradient boosting with second derivatives, on inputs that were cut into bins.
 from typing import NamedTuple, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.schema import Array, floats, indices
 
 Floats = NDArray[np.float32]

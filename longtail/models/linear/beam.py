@@ -10,10 +10,10 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.models.linear.solver import NodeWeights
+from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows
 from longtail.runtime.schema import Schema, Sizes, floats, indices, permutation, starts
 from longtail.runtime.store import Files

@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
@@ -36,6 +35,7 @@ from longtail.models.linear.beam import (
 )
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
 from longtail.runtime.schema import Schema

@@ -7,10 +7,10 @@ fixed order, so that it gets the same bits in a batch as alone. Symbols are thos
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.evaluation.calibration import fit_platt
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
 from longtail.runtime.schema import Schema, floats

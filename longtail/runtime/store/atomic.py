@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
+
+ABANDONED = 24 * 3600.0  # seconds after which nobody fills a folder, where there are no locks
 
 Identity = tuple[int, int, int]
 
@@ -99,9 +102,9 @@ def remove_stale(target: Path) -> None:
             continue
         with suppress(BlockingIOError):
             lock = lock_folder(folder)
-            if lock is not None:
+            if lock is not None or time.time() - folder.stat().st_mtime > ABANDONED:
                 _remove(folder)
-                os.close(lock)
+            close(lock)
 
 
 def _remove(folder: Path) -> None:
