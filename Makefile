@@ -5,7 +5,7 @@ READY := .venv/ready
 # A file's tests stay together, as they share what it trains.
 TWO_WORKERS := --numprocesses 2 --dist loadfile
 
-.PHONY: demo test test-all check format docs bench attack clean
+.PHONY: demo test test-all test-bounds check format docs bench attack clean
 
 demo: $(READY)            ## train and evaluate on the bundled data set, label a few texts
 	$(BIN)/longtail demo
@@ -15,6 +15,10 @@ test: $(READY)            ## the tests but for the slow ones, in under 4 minutes
 
 test-all: $(READY)        ## all tests, with studies, large presets and long fault tests
 	$(BIN)/python -m pytest $(TWO_WORKERS) -m ""
+
+test-bounds: $(READY)     ## what models promise, with compiled code that checks every index
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/boundscheck $(BIN)/python -m pytest \
+	    $(TWO_WORKERS) tests/test_model_contract.py tests/search tests/models/linear
 
 check: $(READY)           ## style, types and layering
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from attack.run import Tally, find_attack, run_attack
 from attack.suite import ATTACKS
 
 SHOWN_FAILURES = 10
+WIDTH = 120
 
 
 def main() -> int:
@@ -21,7 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first case of each attack")
     asked = parser.parse_args()
     chosen = [find_attack(name, ATTACKS) for name in asked.only] if asked.only else ATTACKS
-    console, tallies = Console(), {}
+    console, tallies = Console(width=WIDTH), {}
     for attack in chosen:
         console.print(f"[dim]{attack.name} …[/dim]")
         share = 60 * asked.minutes / len(chosen)

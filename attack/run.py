@@ -1,4 +1,4 @@
-"""Running attacks: each in a process of its own, so that a crash or a hang is one case's outcome."""
+"""Running attacks: each in a process of its own, so that a crash or a hang is one outcome."""
 
 import os
 import queue
@@ -11,14 +11,16 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import IO
+from typing import IO, Self
 
 from attack.case import Attack
 
-PREPARE_SECONDS = 300.0  # training the models to be attacked, importing torch
+PREPARE_SECONDS = 900.0  # training the models to be attacked, importing torch
+LINE_END = "\x1f"  # in a report, which is one line
 KEPT_OUTPUT = 2000  # characters of what a failed case printed
 
 
@@ -38,95 +40,95 @@ class Tally:
 
 
 def run_attack(attack: Attack, seconds: float, first_seed: int = 0, n_cases: int = 0) -> Tally:
-    """Try cases for so many seconds, or so many cases if their number is given."""
-    tally, seed, end = Tally(), first_seed, time.monotonic() + seconds
-    began = time.monotonic()
-    while not _is_over(tally, end, n_cases):
-        seed = _run_worker(attack, seed, end, n_cases, tally)
-    tally.seconds = time.monotonic() - began
+    """Try cases for so many seconds, or so many cases if their number is given.
+
+    Preparing, before the first case and after a crash, does not count.
+    """
+    tally = Tally()
+    while tally.outcomes.total() < n_cases if n_cases else tally.seconds < seconds:
+        seed = first_seed + tally.outcomes.total()
+        with _Worker(attack, seed) as worker:
+            _try_cases(attack, worker, seed, seconds, n_cases, tally)
     return tally
 
 
-def _is_over(tally: Tally, end: float, n_cases: int) -> bool:
-    if n_cases:
-        return tally.outcomes.total() >= n_cases
-    return time.monotonic() >= end
+def _try_cases(
+    attack: Attack, worker: "_Worker", seed: int, seconds: float, n_cases: int, tally: Tally
+) -> None:
+    """Count what a worker reports, until it dies, hangs, or has done enough."""
+    while tally.outcomes.total() < n_cases if n_cases else tally.seconds < seconds:
+        began = time.monotonic()
+        outcome, story = worker.report(attack.seconds)
+        tally.add(seed, outcome, story)
+        tally.seconds += time.monotonic() - began
+        seed += 1
+        if outcome in ("hang", "crash"):
+            return
 
 
-def _run_worker(attack: Attack, seed: int, end: float, n_cases: int, tally: Tally) -> int:
-    """Run one worker until it dies, hangs, or there is no more to do; return the next seed."""
-    with tempfile.TemporaryDirectory(prefix="attack-") as folder, tempfile.TemporaryFile() as said:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "attack.worker", attack.name, str(seed), folder],
+class _Worker:
+    """A process that tries case after case, and what it reports."""
+
+    def __init__(self, attack: Attack, seed: int) -> None:
+        self._attack, self._seed = attack, seed
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._resources = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start the process, and wait until it has prepared itself."""
+        folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="attack-"))
+        self._said = self._resources.enter_context(tempfile.TemporaryFile())
+        module, name = self._attack.prepare.__module__, self._attack.name
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "attack.worker", module, name, str(self._seed), folder],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=self._said,
+            env={**os.environ, **self._attack.environment},
             start_new_session=True,
             text=True,
         )
-        try:
-            return _follow(worker, said, attack, seed, end, n_cases, tally)
-        finally:
-            _kill(worker)
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        outcome, story = self.report(PREPARE_SECONDS)
+        if outcome != "prepared":
+            self.__exit__()
+            raise RuntimeError(f"{name} cannot be prepared: {outcome}: {story}")
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        """End the process with everything that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        self._resources.close()
 
-def _follow(
-    worker: "subprocess.Popen[str]",
-    said: IO[bytes],
-    attack: Attack,
-    seed: int,
-    end: float,
-    n_cases: int,
-    tally: Tally,
-) -> int:
-    """Count what the worker reports, one line for each case."""
-    lines: queue.Queue[str | None] = queue.Queue()
-    threading.Thread(target=_read_lines, args=(worker.stdout, lines), daemon=True).start()
-    limit, prepared = PREPARE_SECONDS, False
-    while True:
+    def report(self, seconds: float) -> tuple[str, str]:
+        """Return the outcome of the next case, and the story of a failure."""
         try:
-            line = lines.get(timeout=limit)
+            line = self._lines.get(timeout=seconds)
         except queue.Empty:
-            tally.add(seed, "hang", f"no answer after {limit:.0f} s")
-            return seed + 1
+            return "hang", f"no answer after {seconds:.0f} s"
         if line is None:
-            tally.add(seed, "crash", f"{_describe_exit(worker.wait())}\n{_tail(said)}")
-            if not prepared:
-                raise RuntimeError(f"{attack.name} cannot be prepared:\n{_tail(said)}")
-            return seed + 1
-        if not prepared:
-            prepared, limit = True, attack.seconds
-            continue
+            code = self._process.wait()
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            return "crash", f"{how}\n{self._tail()}"
         outcome, _, story = line.partition(" ")
-        tally.add(seed, outcome, story.replace("\x1f", "\n"))
-        seed += 1
-        if _is_over(tally, end, n_cases):
-            return seed
+        return outcome, story.replace(LINE_END, "\n")
 
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
 
-def _read_lines(stream: IO[str] | None, lines: "queue.Queue[str | None]") -> None:
-    for line in stream or ():
-        lines.put(line.rstrip("\n"))
-    lines.put(None)
-
-
-def _describe_exit(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-
-def _tail(said: IO[bytes]) -> str:
-    said.seek(0, os.SEEK_END)
-    said.seek(max(0, said.tell() - KEPT_OUTPUT))
-    return said.read().decode("utf-8", "backslashreplace")
-
-
-def _kill(worker: "subprocess.Popen[str]") -> None:
-    """End a worker with everything that it started."""
-    try:
-        os.killpg(worker.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    worker.wait()
+    def _tail(self) -> str:
+        """Return the end of what it said on standard error."""
+        self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, self._said.tell() - KEPT_OUTPUT))
+        return self._said.read().decode("utf-8", "backslashreplace")
 
 
 def try_cases(attack: Attack, seed: int, folder: Path, report: IO[str]) -> None:
@@ -138,7 +140,7 @@ def try_cases(attack: Attack, seed: int, folder: Path, report: IO[str]) -> None:
             outcome, story = str(attempt(Random(f"{attack.name} {seed}"))), ""
         except Exception:
             outcome, story = "raised", traceback.format_exc()[-KEPT_OUTPUT:]
-        print(outcome, story.replace("\n", "\x1f"), file=report, flush=True)
+        print(outcome, story.replace("\n", LINE_END), file=report, flush=True)
         seed += 1
 
 

@@ -1,6 +1,12 @@
 """All attacks, in the order in which they are run."""
 
-from attack import files
+from attack import faults, files, folders, names, surroundings
 from attack.case import Attack
 
-ATTACKS: list[Attack] = [*files.ATTACKS]
+ATTACKS: list[Attack] = [
+    *folders.ATTACKS,
+    *files.ATTACKS,
+    *faults.ATTACKS,
+    *names.ATTACKS,
+    *surroundings.ATTACKS,
+]

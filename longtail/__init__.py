@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from longtail.recipe import Trained, train
+    from longtail.runtime.parallel import set_threads
     from longtail.topk import TopK
 
 # Names are imported on first use, so that `import longtail` costs next to nothing.
@@ -50,6 +51,7 @@ _HOME = {
     "Linear": "models",
     "RankAE": "models",
     "load_model": "models",
+    "set_threads": "runtime.parallel",
     "TopK": "topk",
     "Trained": "recipe",
     "train": "recipe",
@@ -77,6 +79,7 @@ __all__ = [
     "evaluate",
     "load",
     "load_model",
+    "set_threads",
     "train",
 ]
 

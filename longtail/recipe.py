@@ -6,7 +6,8 @@ same function. `Model.fit` is the plain step inside.
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -19,7 +20,8 @@ from longtail.evaluation.metrics import TrainingCounts, evaluate, evaluate_given
 from longtail.models.base import Model
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
 from longtail.progress import SILENT, Progress
-from longtail.runtime.store import check_writable
+from longtail.runtime.settings import parse_time
+from longtail.runtime.store import check_writable, identify, locked
 from longtail.topk import TopK
 
 FEWEST_TO_VALIDATE = 100  # with fewer documents, those held out say next to nothing
@@ -62,6 +64,7 @@ def train(
     out: str | Path | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    checkpoint_every: str = "5m",
     progress: Progress = SILENT,
 ) -> Trained:
     """Train a model on documents, measured and calibrated on some that were held out first.
@@ -79,6 +82,8 @@ def train(
         out: the folder to save the model in; its checkpoints go beside it, into OUT.run.
         overwrite: replace the model that is in `out`.
         resume: go on with training that was stopped, from the checkpoints in OUT.run.
+        checkpoint_every: time between two checkpoints, such as 30s; the first comes after a minute
+            at most.
         progress: is shown what takes long.
     """
     if not 0 <= valid < 1:
@@ -87,17 +92,19 @@ def train(
         )
     options = {"budget": budget, "device": device, "seed": seed}
     maker = ModelMaker.check(model, {**(settings or {}), **_given(options)})
-    run = RunFolder.open(out, overwrite=overwrite, resume=resume, progress=progress)
-    dataset, test = load(data) if isinstance(data, str | Path) else (as_dataset(data, labels), None)
-    began = time.perf_counter()
-    report, learned = None, None
-    if _can_validate(maker.make(), dataset, valid, progress):
-        report, learned = _validate(maker, run, dataset, valid, calibration, progress)
-    fitted, problem = _fit(run.prepare(maker.make(), TRAINING), dataset, progress)
-    if fitted.held_out_ is not None:
-        report, learned = measure_held_out(fitted, dataset, calibration, progress)
-    fitted.calibration_ = learned
-    run.save(fitted, overwrite=overwrite)
+    run = RunFolder(out, resume, parse_time(checkpoint_every, "time between checkpoints"))
+    with run.opened(overwrite=overwrite, progress=progress):
+        is_path = isinstance(data, str | Path)
+        dataset, test = load(data) if is_path else (as_dataset(data, labels), None)
+        began = time.perf_counter()
+        report, learned = None, None
+        if _can_validate(maker.make(), dataset, valid, progress):
+            report, learned = _validate(maker, run, dataset, valid, calibration, progress)
+        fitted, problem = _fit(run.prepare(maker.make(), TRAINING), dataset, progress)
+        if fitted.held_out_ is not None:
+            report, learned = measure_held_out(fitted, dataset, calibration, progress)
+        fitted.calibration_ = learned
+        run.save(fitted, overwrite=overwrite)
     return Trained(fitted, report, time.perf_counter() - began, problem, test)
 
 
@@ -267,37 +274,42 @@ class RunFolder:
     no use for it, and then the folder is never made.
     """
 
-    def __init__(self, out: Path | None, resume: bool = False) -> None:
-        self.out = out
-        self.path = None if out is None else out.with_name(out.name + ".run")
-        self.resume = resume
+    def __init__(
+        self, out: str | Path | None, resume: bool = False, checkpoint_seconds: float = 300.0
+    ) -> None:
+        self.out = None if out is None else Path(out)
+        self.path = None if self.out is None else self.out.with_name(self.out.name + ".run")
+        self.resume, self.checkpoint_seconds = resume, checkpoint_seconds
+        self.before = None if self.out is None else identify(self.out)
 
-    @classmethod
-    def open(
-        cls, out: str | Path | None, *, overwrite: bool, resume: bool, progress: Progress
-    ) -> "RunFolder":
-        """Make sure that the model can be written, and that no earlier run is lost by it."""
-        run = cls(None if out is None else Path(out), resume)
-        if run.out is None and resume:
+    @contextmanager
+    def opened(self, *, overwrite: bool, progress: Progress) -> Iterator[None]:
+        """Make sure that the model can be written, by us alone, and that no earlier run is lost."""
+        if self.out is None and self.resume:
             raise ParameterError(
                 "there is nothing to resume without out, beside which checkpoints are"
             )
-        if run.out is None:
-            return run
-        if os.path.lexists(run.out) and not overwrite:
+        if self.out is None:
+            yield
+            return
+        if os.path.lexists(self.out) and not overwrite:
             raise ParameterError(
-                f"{run.out} already exists; choose another --out, or add --overwrite"
+                f"{self.out} already exists; choose another --out, or add --overwrite"
             )
-        check_writable(run.out, overwrite=overwrite)
-        kept = run.find_checkpoints()
-        if resume and not kept:
-            progress.say(f"Note: there is no checkpoint in {run.path}; training begins anew.")
-        elif kept and not resume and not overwrite:
+        check_writable(self.out, overwrite=overwrite)
+        with locked(self.out) if is_first_process() else nullcontext():
+            self._check_kept(overwrite=overwrite, progress=progress)
+            yield
+
+    def _check_kept(self, *, overwrite: bool, progress: Progress) -> None:
+        kept = self.find_checkpoints()
+        if self.resume and not kept:
+            progress.say(f"Note: there is no checkpoint in {self.path}; training begins anew.")
+        elif kept and not self.resume and not overwrite:
             raise ParameterError(
-                f"{run.path} holds checkpoints of a run that was stopped; add --resume to go on "
+                f"{self.path} holds checkpoints of a run that was stopped; add --resume to go on "
                 "with it, or --overwrite to begin again"
             )
-        return run
 
     def find_checkpoints(self) -> list[Path]:
         """Return the folders of all checkpoints, whole or not, and of members that are done."""
@@ -310,6 +322,7 @@ class RunFolder:
         """Let `model` write into the folder of the stage, if it is one that can resume."""
         if model.can_resume and self.path is not None:
             model.run_dir, model.resume = self.path / stage, self.resume
+            model.checkpoint_seconds = self.checkpoint_seconds
         return model
 
     def save(self, model: Model, *, overwrite: bool) -> None:
@@ -326,6 +339,8 @@ class RunFolder:
 
     def say_what_is_kept(self) -> str:
         """Return what to tell a user who stopped training."""
+        if self.out is not None and identify(self.out) not in (None, self.before):
+            return f"the new model is in {self.out}."
         kept = f"no model was saved and {self.out} is as it was before"
         if not self.find_checkpoints():
             return f"{kept}."

@@ -1,6 +1,5 @@
 """The `longtail` command: its subcommands and the options they share."""
 
-import sys
 import warnings
 from typing import Annotated
 
@@ -15,10 +14,12 @@ from longtail.cli.exits import INTERRUPTED, Commands, quit_now
 from longtail.cli.explain import explain
 from longtail.cli.models import models
 from longtail.cli.predict import predict
+from longtail.cli.terminal import echo, echo_block, mend_streams
 from longtail.cli.train import train
 from longtail.cli.update import update
 from longtail.cli.verify import verify
 from longtail.version import __version__
+from longtail.visible import visible
 
 app = typer.Typer(
     cls=Commands,
@@ -53,18 +54,16 @@ def start(
 ) -> None:
     """Give each document the right few out of thousands to millions of labels."""
     if version:
-        typer.echo(f"longtail {__version__}")
+        echo(f"longtail {__version__}")
         raise typer.Exit
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+        echo_block(ctx.get_help())
 
 
 def main() -> None:
     """Run the command line and exit."""
-    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that cannot show ä must not stop us
-            stream.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = lambda message, *_, **__: f"Warning: {visible(str(message))}\n"
+    mend_streams()
     try:
         app(prog_name="longtail")
     except SystemExit as end:

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from longtail.cli.exits import if_interrupted
+from longtail.cli.exits import if_interrupted, say_what_is_in
+from longtail.cli.terminal import echo
 from longtail.errors import DataError, ParameterError
 
 
@@ -36,26 +37,26 @@ def calibrate(
     from longtail.data import load
     from longtail.models import load_model
     from longtail.runtime.parallel import set_threads
-    from longtail.runtime.store import check_writable
+    from longtail.runtime.store import check_writable, locked
 
     if out is not None and os.path.lexists(out):
         raise ParameterError(f"{out} already exists; choose another --out")
     set_threads(threads)
-    fitted = load_model(model)
-    check_writable(out or model, overwrite=out is None)
-    untouched = f"{model} is as it was before." if out is None else f"{out} was not written."
-    with if_interrupted(untouched):
+    place = out or model
+    with if_interrupted(say_what_is_in(place)), locked(place):
+        fitted = load_model(model)
+        check_writable(place, overwrite=out is None)
         train, test = load(data)
         documents = train if test is None else test
         if not len(documents):
             raise DataError("there is no document to learn from", path=data)
         fitted.calibrate(documents, method=method)
-        fitted.save(out or model, overwrite=out is None)
+        fitted.save(place, overwrite=out is None)
     learned = fitted.calibration_
     if learned is not None:
         best = learned.thresholds["micro"]
-        typer.echo(
-            f"The {fitted.name} model in {out or model} gives probabilities now, learned from "
+        echo(
+            f"The {fitted.name} model in {place} gives probabilities now, learned from "
             f"{learned.n_documents:,} documents. Expected calibration error: {learned.error:.3f} "
             f"on documents unseen ({learned.error_before:.3f} before). Labels of {best:g} or more "
             "give the best F1 (--threshold auto)."

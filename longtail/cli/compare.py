@@ -10,6 +10,7 @@ import typer
 from longtail.cli.exits import if_interrupted
 from longtail.cli.progress import Bars, Lines
 from longtail.cli.settings import parse_pairs
+from longtail.cli.terminal import echo, is_terminal
 from longtail.errors import LongtailError, ParameterError
 
 if TYPE_CHECKING:
@@ -112,9 +113,9 @@ def compare(
         keep_models=keep_models,
     )
     for each in comparison.missing:
-        typer.echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
+        echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
     folder = open_folder(out, comparison, resume=resume, overwrite=overwrite)
-    bars = ComparisonBars(comparison.n_runs) if sys.stderr.isatty() else None
+    bars = ComparisonBars(comparison.n_runs) if is_terminal(sys.stderr) else None
     with if_interrupted(lambda: _say_what_is_kept(folder)), bars or Lines() as progress:
         results = compare(
             comparison,

@@ -7,6 +7,7 @@ import typer
 
 from longtail.cli.exits import Commands, if_interrupted
 from longtail.cli.output import check_json, write_json
+from longtail.cli.terminal import echo_block
 
 app = typer.Typer(
     name="data", cls=Commands, rich_markup_mode=None, help="Look at data sets and convert them."
@@ -17,7 +18,7 @@ app = typer.Typer(
 def start(ctx: typer.Context) -> None:
     """Look at data sets and convert them."""
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+        echo_block(ctx.get_help())
 
 
 FORMAT = typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from longtail.cli.exits import if_interrupted
+from longtail.cli.exits import if_interrupted, say_what_is_in
 from longtail.cli.progress import show_progress
 from longtail.errors import DataError
 
@@ -27,7 +27,7 @@ def demo(
     from longtail.data.debian import load_debian
     from longtail.models import get_model_class
     from longtail.recipe import evaluate_model
-    from longtail.runtime.store import check_writable
+    from longtail.runtime.store import check_writable, locked
 
     check_writable(out, overwrite=True)
     train, test = load_debian()
@@ -38,7 +38,7 @@ def demo(
         f"test on, {train.n_labels:,} labels."
     )
     began = time.perf_counter()
-    with if_interrupted(f"no model was saved and {out} is as it was before."):
+    with if_interrupted(say_what_is_in(out)), locked(out):
         with show_progress() as progress:
             model = get_model_class(DEMO_MODEL)().fit(train, progress=progress)
         seconds = time.perf_counter() - began

@@ -14,12 +14,15 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
 
+from longtail.cli.limits import MIB, address_space, check_address_space, may_lack_memory
+from longtail.cli.terminal import echo, echo_block, flush, is_terminal, silence
 from longtail.errors import LongtailError, ParameterError, suggest
 
 BUG, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
@@ -43,6 +46,20 @@ def if_interrupted(what_is_kept: str | Callable[[], str]) -> Iterator[None]:
         raise Interrupted(text) from stop
 
 
+def say_what_is_in(path: Path) -> Callable[[], str]:
+    """Return what tells, later, whether the model at `path` is still what it is now."""
+    from longtail.runtime.store import identify
+
+    before = identify(path)
+
+    def say() -> str:
+        if identify(path) in (None, before):
+            return f"no model was saved and {path} is as it was before."
+        return f"the new model is in {path}."
+
+    return say
+
+
 class Commands(TyperGroup):
     """A group of commands that ends each of them as the module docstring says."""
 
@@ -53,9 +70,20 @@ class Commands(TyperGroup):
         extra["standalone_mode"] = False
         try:
             code = super().main(args, prog_name, **extra)
+            flush()
         except UsageError as error:
             code = _complain(_describe_usage_error(error), USER_ERROR)
+        except OSError as error:  # what help was written to could not take it
+            code = _end(error, debug=False)
+        silence()
         sys.exit(code if isinstance(code, int) else 0)
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the options; the help that some of them print may find no reader."""
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError:  # for which click has another exit code
+            raise typer.Exit(BROKEN_PIPE) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; the outermost group answers for whatever goes wrong in it."""
@@ -63,8 +91,9 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         try:
             with remember_ctrl_c():
+                check_address_space()
                 super().invoke(ctx)
-            sys.stdout.flush()
+            flush()
         except (LongtailError, OSError, MemoryError, Interrupted, KeyboardInterrupt) as error:
             raise typer.Exit(_end(error, debug=ctx.params["debug"])) from error
         except (UsageError, typer.Exit, typer.Abort):
@@ -85,10 +114,9 @@ class Commands(TyperGroup):
 def _end(error: BaseException, *, debug: bool) -> int:
     """Report `error` and return its exit code."""
     if isinstance(error, BrokenPipeError):
-        _silence_stdout()
         return BROKEN_PIPE
     if debug:
-        traceback.print_exception(error)
+        echo_block("".join(traceback.format_exception(error)), err=True)
     if isinstance(error, Interrupted):
         return _complain(str(error), INTERRUPTED, prefix="Stopped: ")
     if isinstance(error, KeyboardInterrupt):
@@ -99,17 +127,24 @@ def _end(error: BaseException, *, debug: bool) -> int:
         return _complain("there is not enough memory for this", USER_ERROR)
     if isinstance(error, OSError):
         return _complain(_describe_os_error(error), USER_ERROR)
+    if may_lack_memory():
+        limit = f"{address_space() / MIB:,.0f} MiB of address space (see ulimit -v)"
+        found = " ".join(f"{type(error).__name__}: {error}".split())
+        return _complain(f"this process may use {limit}, probably too little: {found}", USER_ERROR)
     return _complain(
-        f"a bug in longtail, {type(error).__name__}: {error} "
+        f"a bug in longtail, {type(error).__name__}: {' '.join(str(error).split())} "
         "(set LONGTAIL_DEBUG=1 to see where it happened)",
         BUG,
     )
 
 
 def _complain(message: str, code: int, *, prefix: str = "Error: ") -> int:
-    # The cursor may stand behind the ^C that the terminal echoed.
-    start = "\n" if code == INTERRUPTED and sys.stderr.isatty() else ""
-    typer.echo(start + prefix + " ".join(message.split()), err=True)
+    try:
+        if code == INTERRUPTED and is_terminal(sys.stderr):
+            echo("", err=True)  # the cursor may stand behind the ^C that the terminal echoed
+        echo(prefix + message, err=True)
+    except OSError:  # nobody hears us
+        pass
     return code
 
 
@@ -129,18 +164,9 @@ def _describe_usage_error(error: Any) -> str:
     return f"{message} (see {where} --help)"
 
 
-def _silence_stdout() -> None:
-    """Send what is still buffered nowhere, or Python would complain about it when it ends."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        return
-
-
 def quit_now(code: int) -> NoReturn:
     """Leave without waiting for threads that are inside compiled code and cannot be stopped."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    silence()
     os._exit(code)
 
 

@@ -1,13 +1,15 @@
 """`longtail explain`: the weight of each word of a text, in general or for one label."""
 
-import sys
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longtail.cli.output import check_json, check_output, open_output, write_json
+from longtail.cli.terminal import open_console, open_stdin
 from longtail.errors import DataError
+from longtail.visible import visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -47,7 +49,7 @@ def explain(
     fitted = load_model(model)
     fitted.check_explains()
     if text == "-":
-        text = sys.stdin.read()
+        text = open_stdin().read()
     found = fitted.explain(text, label)
     if not found.terms and not found.neighbours:
         raise DataError("the model knows no word of this text, so there is nothing to explain")
@@ -62,20 +64,17 @@ def explain(
 
 def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
     """Print the predicted labels, the marked text, its heaviest words and its neighbours."""
-    from rich.console import Console
-
-    from longtail.cli.show import clean, neighbour_table, show, term_table, vote_table
+    from longtail.cli.show import neighbour_table, show, term_table, vote_table
     from longtail.evaluation.explanation import VOTE_NOTE
 
-    show("Labels: " + ", ".join(f"{clean(each['label'])} {each['score']:.2f}" for each in labels))
-    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
-    console.print(_mark(found))
+    show("Labels: " + ", ".join(f"{each['label']} {each['score']:.2f}" for each in labels))
+    open_console().print(_mark(found))
     if found.votes:
         show("", vote_table(found.votes), VOTE_NOTE)
     if found.terms:
         show("", term_table(found.terms[:SHOWN], found.label))
     if found.member_terms:
-        show(*map(clean, found.member_lines()))
+        show(*found.member_lines())
     if found.neighbours:
         show("", neighbour_table(found.neighbours))
 
@@ -90,6 +89,7 @@ def _mark(found: "Explanation") -> "Text":
 
     marked = Text()
     for piece, shade in found.shades():
-        printable = "".join(char if char.isprintable() else " " for char in piece)
-        marked.append(printable, Style(color="#000000", bgcolor=Color.from_rgb(*get_color(shade))))
+        color = Color.from_rgb(*get_color(shade))
+        shown = visible(re.sub(r"[\t\r\n]+", " ", piece))
+        marked.append(shown, Style(color="#000000", bgcolor=color))
     return marked

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.output import check_json, write_json
+from longtail.cli.terminal import echo
 
 if TYPE_CHECKING:
     from longtail.models.base import Model
@@ -27,7 +28,7 @@ def models(
     check_json(json)
     classes, problems = find_models() if name is None else ([get_model_class(name)], [])
     for problem in problems:
-        typer.echo(f"Note: {problem}", err=True)
+        echo(f"Note: {problem}", err=True)
     write_json([_as_json(each) for each in classes], json)
     if json == "-":
         return

@@ -1,14 +1,14 @@
 """Where results go: stdout, or a file that appears whole or not at all."""
 
-import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from longtail.cli.terminal import open_stdout
 from longtail.errors import ParameterError
+from longtail.visible import as_json
 
 
 def check_output(path: Path | None, option: str, *, overwrite: bool) -> None:
@@ -25,7 +25,9 @@ def check_output(path: Path | None, option: str, *, overwrite: bool) -> None:
 
 def check_json(path: str | None) -> None:
     """Make sure that `--json` can be written; unlike --out it replaces what is there."""
-    if path != "-":
+    if path == "-":
+        open_stdout()
+    else:
         check_output(None if path is None else Path(path), "--json", overwrite=True)
 
 
@@ -34,14 +36,14 @@ def write_json(value: Any, path: str | None) -> None:
     if path is None:
         return
     with open_output(None if path == "-" else Path(path)) as file:
-        file.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        file.write(as_json(value, indent=2) + "\n")
 
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[TextIO]:
     """Open stdout for None, else a file that gets its name `path` only when all went well."""
     if path is None:
-        yield sys.stdout
+        yield open_stdout()
         return
     if path.exists() and not path.is_file():  # /dev/null or a named pipe
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:

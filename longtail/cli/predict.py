@@ -1,7 +1,5 @@
 """`longtail predict`: the best labels of each document, one JSON object a line."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +8,9 @@ import typer
 from longtail.cli.evaluate import choose_threshold
 from longtail.cli.exits import if_interrupted
 from longtail.cli.output import check_output, open_output
+from longtail.cli.terminal import open_stdin
 from longtail.errors import ParameterError
+from longtail.visible import as_json
 
 
 def predict(
@@ -68,7 +68,8 @@ def predict(
     least = None if threshold is None else choose_threshold(fitted, threshold)
     kept = "what was written so far stands." if out is None else f"{out} was not written."
     with if_interrupted(kept), open_output(out) as file:
-        for batch in read_documents(sys.stdin.buffer if source == "-" else source, format):
+        read = read_documents(open_stdin().buffer if source == "-" else source, format)
+        for batch in read:
             for labels in fitted.predict(batch, k, threshold=least).named(fitted.label_names_):
-                file.write(json.dumps({"labels": labels}, ensure_ascii=False) + "\n")
+                file.write(as_json({"labels": labels}) + "\n")
             file.flush()

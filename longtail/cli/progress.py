@@ -5,9 +5,9 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-import typer
-
 from longtail.cli.exits import stop_if_pressed
+from longtail.cli.terminal import echo, is_terminal, open_console
+from longtail.visible import visible
 
 KEPT_AFTER = 1.0  # seconds that a stage must take for its bar to stay when it is over
 SHOWN_AFTER = 2.0  # seconds that a stage must take to deserve a line in a log file
@@ -19,7 +19,6 @@ class Bars:
 
     def __init__(self) -> None:
         """Prepare the bars; nothing is drawn yet."""
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._bars = Progress(
@@ -29,7 +28,7 @@ class Bars:
             TimeElapsedColumn(),
             _remaining_column(),
             TextColumn("{task.fields[note]}", markup=False),
-            console=Console(stderr=True, markup=False, emoji=False, highlight=False),
+            console=open_console(err=True),
             transient=False,
         )
         self._task: Any = None
@@ -54,7 +53,7 @@ class Bars:
         """Begin the stage `name` under a bar of its own."""
         stop_if_pressed()
         self._finish()
-        self._task = self._bars.add_task(name, total=total or None, note="")
+        self._task = self._bars.add_task(visible(name), total=total or None, note="")
 
     def advance(self, amount: float) -> None:
         """Move the current bar."""
@@ -65,7 +64,7 @@ class Bars:
     def note(self, text: str) -> None:
         """Show the note behind the current bar."""
         if self._task is not None:
-            self._bars.update(self._task, note=text)
+            self._bars.update(self._task, note=visible(text))
 
     def say(self, text: str) -> None:
         """Print the line above the bars."""
@@ -127,21 +126,21 @@ class Lines:
         self._noted = now
         left = (now - self._began) * (self._total / self._done - 1) if self._done else 0.0
         ending = f", about {_format_seconds(left)} left" if left > 0 else ""
-        typer.echo(f"{self._name}: {text}{ending}", err=True)
+        echo(f"{self._name}: {text}{ending}", err=True)
 
     def say(self, text: str) -> None:
         """Print the line."""
-        typer.echo(text, err=True)
+        echo(text, err=True)
 
     def _finish(self) -> None:
         seconds = time.monotonic() - self._began
         if self._name is not None and seconds >= SHOWN_AFTER:
-            typer.echo(f"{self._name}: {seconds:.1f} s", err=True)
+            echo(f"{self._name}: {seconds:.1f} s", err=True)
 
 
 def show_progress() -> Bars | Lines:
     """Return the progress that suits stderr, to be used in a `with` statement."""
-    return Bars() if sys.stderr.isatty() else Lines()
+    return Bars() if is_terminal(sys.stderr) else Lines()
 
 
 def _remaining_column() -> Any:

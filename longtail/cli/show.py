@@ -1,15 +1,14 @@
 """What commands print on stdout for people: tables and lines."""
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
+
+from longtail.cli.terminal import echo, open_console
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
@@ -28,11 +27,10 @@ LONGEST_TEXT = 300  # characters of a document that an example shows
 
 def show(*blocks: Table | str) -> None:
     """Print tables and lines on stdout; colors only on a terminal."""
-    # Labels such as `role::program` or `[x]` are not markup and not emoji.
-    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
+    console = open_console()
     for block in blocks:
         if isinstance(block, str):
-            typer.echo(block)
+            echo(block)
             continue
         title, block.title = block.title, None  # rich would break it at the width of the table
         if title:
@@ -93,7 +91,7 @@ def comparison_tables(results: Mapping[str, Any]) -> list[Table]:
     reached = _table("In percent", "", *metrics, right_from=1)
     spent = _table("Time and memory", "", *(each.heading for each in costs), right_from=1)
     for method in finished(results):
-        name, measured = clean(method["name"]), method["measured"]
+        name, measured = method["name"], method["measured"]
         reached.add_row(name, *(f"{method['metrics'][each]['value']:.2f}" for each in metrics))
         spent.add_row(name, *(f"{measured[each.key]:,.{each.digits}f}" for each in costs))
     return [reached, spent]
@@ -170,15 +168,15 @@ def _wrap(text: str, heading: str) -> list[str]:
     wrapper = TextWrapper(
         80, initial_indent=heading, subsequent_indent=indent, break_on_hyphens=False
     )
-    return wrapper.wrap(clean(text)) or [heading]
+    return wrapper.wrap(flatten(text)) or [heading]
 
 
 def term_table(terms: "Iterable[Term]", label: str | None) -> Table:
     """Show words with their weights."""
-    weight = "weight" if label is None else f"for {clean(label)}"
+    weight = "weight" if label is None else f"for {label}"
     table = _table(None, "word", weight, right_from=1)
     for term in terms:
-        table.add_row(clean(term.name), f"{term.weight:.3f}")
+        table.add_row(term.name, f"{term.weight:.3f}")
     return table
 
 
@@ -186,8 +184,8 @@ def neighbour_table(neighbours: "Iterable[Neighbour]") -> Table:
     """Show training documents with their labels."""
     table = _table(None, "similarity", "labels", "training document")
     for each in neighbours:
-        labels = clean(", ".join(each.labels))
-        table.add_row(f"{each.similarity:.2f}", labels, clean(shorten(each.named())))
+        labels = ", ".join(each.labels)
+        table.add_row(f"{each.similarity:.2f}", labels, shorten(flatten(each.named())))
     return table
 
 
@@ -198,7 +196,7 @@ def vote_table(votes: "Sequence[Vote]") -> Table:
     members, rows = group_votes(votes)
     table = _table(None, "label", *members)
     for label, said in rows.items():
-        table.add_row(clean(label), *said)
+        table.add_row(label, *said)
     return table
 
 
@@ -232,9 +230,9 @@ def spell(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
-def clean(text: str) -> str:
-    """Return `text` in one line, without characters that control a terminal."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+def flatten(text: str) -> str:
+    """Return a document in one line: any white space is one blank."""
+    return " ".join(text.split())
 
 
 def shorten(text: str) -> str:

@@ -62,6 +62,10 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with training that was stopped.")
     ] = False,
+    checkpoint_every: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="From one checkpoint to the next: 30s, 5m (default)."),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
@@ -85,7 +89,8 @@ def train(
 
     options = {"budget": budget, "device": device, "seed": seed}
     name, chosen = gather_settings(model, config, settings or [], options)
-    held_out: dict[str, Any] = {} if valid is None else {"valid": valid}
+    optional = {"valid": valid, "checkpoint_every": checkpoint_every}
+    given: dict[str, Any] = {key: value for key, value in optional.items() if value is not None}
     set_threads(threads)
     kept = RunFolder(out).say_what_is_kept
     with _only_first_process_prints(is_first_process()), if_interrupted(kept):
@@ -99,7 +104,7 @@ def train(
                 overwrite=overwrite,
                 resume=resume,
                 progress=progress,
-                **held_out,
+                **given,
             )
         if trained.problem is not None:
             raise TrainingError(f"{trained.problem}; the model with these weights is in {out}")

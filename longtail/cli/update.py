@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longtail.cli.exits import if_interrupted
+from longtail.cli.exits import if_interrupted, say_what_is_in
 from longtail.cli.progress import show_progress
+from longtail.cli.terminal import echo
 from longtail.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -42,25 +43,25 @@ def update(
     from longtail.data import load
     from longtail.models import load_model
     from longtail.runtime.parallel import set_threads
-    from longtail.runtime.store import check_writable
+    from longtail.runtime.store import check_writable, locked
 
     if out is not None and os.path.lexists(out):
         raise ParameterError(f"{out} already exists; choose another --out")
     set_threads(threads)
-    fitted = load_model(model)
-    fitted.check_updatable()
-    check_writable(out or model, overwrite=out is None)
-    untouched = f"{model} is as it was before." if out is None else f"{out} was not written."
-    with if_interrupted(untouched):
+    place = out or model
+    with if_interrupted(say_what_is_in(place)), locked(place):
+        fitted = load_model(model)
+        fitted.check_updatable()
+        check_writable(place, overwrite=out is None)
         documents = load(data).train
         began, n_labels = time.perf_counter(), len(fitted.label_names_)
         with show_progress() as progress:
             fitted.partial_fit(documents, train=train, progress=progress)
-        fitted.save(out or model, overwrite=out is None)
+        fitted.save(place, overwrite=out is None)
     new = _describe(fitted.label_names_[n_labels:])
     counts, seconds = fitted.training_counts_, time.perf_counter() - began
-    typer.echo(
-        f"Added {len(documents):,} documents{new}; the {fitted.name} model in {out or model} "
+    echo(
+        f"Added {len(documents):,} documents{new}; the {fitted.name} model in {place} "
         f"now has {counts.n_documents:,} documents and {len(fitted.label_names_):,} labels "
         f"({seconds:.1f} s)."
     )

@@ -219,7 +219,7 @@ def _read_header(file: BinaryIO, offset: int) -> tuple[Any, int]:
     raise ValueError(_DAMAGED)
 
 
-def _take(struct: Any, number: int, kind: type) -> Any:
+def _take(struct: Any, number: int, kind: type[Any]) -> Any:
     """Return a field of a struct, which must be there; a number must not be negative."""
     value: Any = struct.get(number) if isinstance(struct, dict) else None
     if not isinstance(value, kind) or (isinstance(value, int) and value < 0):

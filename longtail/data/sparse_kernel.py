@@ -1,8 +1,9 @@
 """The compiled parser of sparse rows: bytes in, ids and values out, no Python object per value."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from longtail.runtime.compiled import njit
 
 OK, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, FEATURE_RANGE, BAD_VALUE, NOT_FINITE = range(7)
 LABEL_FAULTS = (BAD_LABEL, LABEL_RANGE)

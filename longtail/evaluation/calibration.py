@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.evaluation.metrics import TrainingCounts, evaluate_documents, find_hits
+from longtail.runtime.schema import Schema, Sizes, Value, floats, number, whole
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
@@ -354,44 +355,48 @@ class Calibration:
             files.arrays[f"calibration.{name}"] = np.stack(curve)  # (2, m)
 
     @classmethod
+    def describe(cls) -> Schema:
+        """Return the schema of what `add_to_files` adds."""
+        share = number(0, 1)
+        curves = {f"calibration.{name}": f"calibration.{name}.n" for name in CURVES}
+        return Schema(
+            config={
+                "calibration": {
+                    "method": Value(Method),
+                    "thresholds": dict.fromkeys(AUTOMATIC.values(), share),
+                    "depth": whole(),
+                    "n_documents": whole(),
+                    "error": share,
+                    "error_before": share,
+                }
+            },
+            arrays={
+                "calibration.shifts": floats("calibration.n_shifts", dtypes=DOUBLE, empty=True),
+                **{name: floats(2, n, dtypes=DOUBLE) for name, n in curves.items()},
+            },
+            rules=[_check_curves],
+        )
+
+    @classmethod
     def from_files(cls, files: Files) -> "Self | None":
-        """Take back what `add_to_files` wrote, None if there is none; ValueError if damaged."""
+        """Take back what `add_to_files` wrote, None if there is none."""
         if "calibration" not in files.config:
             return None
-        config = files.config["calibration"]
-        curves = {name: _open_curve(files.arrays[f"calibration.{name}"]) for name in CURVES}
-        shifts = files.arrays["calibration.shifts"]
-        if shifts.dtype != np.float64 or shifts.ndim != 1 or not np.isfinite(shifts).all():
-            raise ValueError("the shifts of the calibration are no finite numbers")
-        check_method(config["method"])
-        for name in ("depth", "n_documents"):
-            if type(config[name]) is not int or config[name] < 1:
-                raise ValueError(f"the {name} of the calibration is {config[name]!r}")
-        thresholds = {name: float(config["thresholds"][name]) for name in AUTOMATIC.values()}
-        facts = {name: float(config[name]) for name in ("error", "error_before")}
-        return cls(
-            method=config["method"],
-            steps=Steps(shifts=shifts, **curves),
-            thresholds=thresholds,
-            depth=config["depth"],
-            n_documents=config["n_documents"],
-            **facts,
-        )
+        curves = {name: Curve(*files.arrays[f"calibration.{name}"]) for name in CURVES}
+        steps = Steps(shifts=files.arrays["calibration.shifts"], **curves)
+        return cls(steps=steps, **files.config["calibration"])
 
 
 CURVES = ("base", "first", "later")
+DOUBLE = (np.float64,)
 
 
-def _open_curve(array: NDArray[Any]) -> Curve:
-    """Return a saved curve; raise ValueError for what cannot be one."""
-    if array.dtype != np.float64 or array.ndim != 2 or len(array) != 2 or not array.size:
-        raise ValueError("a curve of the calibration has a wrong type or shape")
-    curve = Curve(*array)
-    if not np.isfinite(array).all() or (np.diff(curve.places) <= 0).any():
-        raise ValueError("a curve of the calibration is out of order")
-    if (np.diff(curve.heights) < 0).any():
-        raise ValueError("a curve of the calibration falls")
-    return curve
+def _check_curves(files: Files, sizes: Sizes) -> None:
+    """Raise ValueError for a curve whose places do not rise, or whose heights fall."""
+    for name in CURVES:
+        places, heights = files.arrays[f"calibration.{name}"]
+        if (places[1:] <= places[:-1]).any() or (heights[1:] < heights[:-1]).any():
+            raise ValueError(f"calibration.{name} must rise")
 
 
 def _check_predictions(top: TopK, Y: sp.csr_matrix) -> None:

@@ -148,11 +148,13 @@ class Explanation:
         # Jinja2 takes longer to import than a prediction takes, and few ask for a page.
         from longtail.pages.render import render
 
+        colors = [(piece, _hex(shade)) for piece, shade in self.shades()]
         return render(
             "explanation.html",
+            rules="".join(_rule(color) for color in sorted({color for _, color in colors})),
             label=self.label,
             predictions=predictions,
-            pieces=[(piece, _hex(shade)) for piece, shade in self.shades()],
+            pieces=[(piece, f"c-{color}" if color else "") for piece, color in colors],
             votes=_vote_table(self.votes),
             vote_note=VOTE_NOTE,
             words=_word_table(self.terms[:SHOWN]),
@@ -208,8 +210,13 @@ def get_color(shade: float) -> tuple[int, int, int]:
 
 
 def _hex(shade: float) -> str:
-    """Return the CSS color of a shade, "" for none."""
-    return "#{:02x}{:02x}{:02x}".format(*get_color(shade)) if shade else ""
+    """Return the digits of a shade's CSS color, "" for none."""
+    return "{:02x}{:02x}{:02x}".format(*get_color(shade)) if shade else ""
+
+
+def _rule(color: str) -> str:
+    """Return the CSS of a color; a page's policy allows no style at the words themselves."""
+    return f".c-{color} {{ background: #{color}; }}\n" if color else ""
 
 
 def _word_table(terms: Sequence[Term]) -> Table | None:

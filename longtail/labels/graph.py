@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.errors import MissingExtraError
 from longtail.progress import SILENT, Progress
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.search.kernels import to_unit
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.errors import ParameterError
 from longtail.progress import SILENT, Progress
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import Rows, gather_rows, scale_to_unit, view_rows
 

@@ -18,6 +18,17 @@ from longtail.evaluation.metrics import TrainingCounts
 from longtail.models.cost import Facts
 from longtail.models.registry import names_of_models
 from longtail.progress import SILENT, Progress
+from longtail.runtime.schema import (
+    Schema,
+    Sizes,
+    Texts,
+    Value,
+    counts,
+    look_up,
+    parameters_of,
+    refuse,
+    size,
+)
 from longtail.runtime.settings import (
     check_settings,
     configurable,
@@ -62,6 +73,7 @@ class Model(ABC):
 
     # What it can do.
     reads: ClassVar[tuple[DocumentType, ...]] = ("texts", "rows")  # document types to train on
+    makes_rows: ClassVar[bool] = True  # of texts, by tf-idf; False if it reads them by itself
     needs_torch: ClassVar[bool] = False  # for training
     can_update: ClassVar[bool] = False  # takes in more documents: `update_rows`
     can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
@@ -80,6 +92,7 @@ class Model(ABC):
 
     run_dir: Path | None = learned(default=None)  # for log and checkpoints, if it can resume
     resume: bool = learned(default=False)  # go on with what is in `run_dir`
+    checkpoint_seconds: float = learned(default=300.0)  # from one checkpoint to the next
 
     trained_on: DocumentType = learned()  # what it was trained on is what it predicts for
     label_names_: Sequence[str] = learned()  # the name of each label
@@ -116,8 +129,15 @@ class Model(ABC):
         """Add what was learned to the files of the model folder."""
 
     @abstractmethod
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of what `add_to_files` adds; nothing in `files` is checked yet.
+
+        Parameters, `label_names_` and `n_features_` are those of the saved model.
+        """
+
+    @abstractmethod
     def restore(self, files: Files) -> None:
-        """Take back what `add_to_files` wrote."""
+        """Take back what `add_to_files` wrote, which is as `describe` says."""
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Learn from feature rows; there is at least one document with a label.
@@ -382,10 +402,16 @@ class Model(ABC):
         documents = self.check_documents(data)
         k = min(k, len(self.label_names_))
         exclude = _excluded(data, self.label_names_)
-        if exclude is None:
-            return self._predict_in_batches(documents, k, progress)
-        enough = min(k + int(np.diff(exclude.indptr).max()), len(self.label_names_))
-        return self._predict_in_batches(documents, enough, progress).without(exclude, k)
+        more = 0 if exclude is None else int(np.diff(exclude.indptr).max())
+        enough = min(k + more, len(self.label_names_))
+        top = self._predict_in_batches(documents, enough, progress)
+        if not np.isfinite(top.scores).all():
+            first = int(np.flatnonzero(~np.isfinite(top.scores).all(axis=1))[0])
+            raise DataError(
+                f"document {first}, counted from 0, gets scores that are not finite numbers; "
+                "its feature values are too large for this model"
+            )
+        return top if exclude is None else top.without(exclude, k)
 
     def _predict_in_batches(
         self, documents: list[str] | sp.csr_matrix, k: int, progress: Progress
@@ -532,47 +558,56 @@ class Model(ABC):
 
     @classmethod
     def from_files(cls, files: Files, path: str | Path) -> Self:
-        """Rebuild a model from the files of its folder `path`, which is named in errors."""
+        """Rebuild a model from the files of its folder `path`, which is named in errors.
+
+        They may be a stranger's, so all of them are checked before a model takes anything from
+        them: first what all models have, then what the parameters say that this one has.
+        """
         try:
-            features = Tfidf.from_files(files) if "features" in files.config else None
+            sizes: Sizes = {}
+            cls._describe_shared(files).check(files, sizes)
             model = cls(**files.config["parameters"])
-            model.tfidf = features
-            check_settings(model)
             model.label_names_ = files.texts["label_names"]
-            counts = files.arrays["label_counts"]
-            model.training_counts_ = TrainingCounts(files.config["n_documents"], counts)
-            model.features_ = features
+            label_counts = files.arrays["label_counts"]
+            model.training_counts_ = TrainingCounts(files.config["n_documents"], label_counts)
             model.trained_on = files.config["trained_on"]
             model.n_features_ = files.config["n_features"]
+            model.describe(files).check(files, sizes)
+            model.describe_all(files).check_names(files)
+            model.features_ = Tfidf.from_files(files) if "features" in files.config else None
+            model.tfidf = model.features_
             model.calibration_ = Calibration.from_files(files)
-            model._check_shared_state()
             model.restore(files)
         except ModelFileError as error:  # of a part, which does not know the folder
             raise ModelFileError(f"{path}: {error}") from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(
-                f"{path}: the files are whole but do not fit together ({error!r}); "
-                "train the model again"
-            ) from error
+        except ValueError as error:
+            raise refuse(path, error) from error
         return model
 
-    def _check_shared_state(self) -> None:
-        """Raise ValueError unless what all models share fits together."""
-        counts, n_labels = self.training_counts_, len(self.label_names_)
-        if type(counts.n_documents) is not int or counts.n_documents < 1:
-            raise ValueError(f"{counts.n_documents!r} training documents")
-        found = counts.label_counts
-        if found.shape != (n_labels,) or found.dtype != np.int64 or not n_labels:
-            raise ValueError(f"label counts of shape {found.shape} for {n_labels} labels")
-        if found.min() < 0 or found.max() > counts.n_documents:
-            raise ValueError("label counts below 0 or above the number of documents")
-        if self.trained_on not in self.reads:
-            raise ValueError(f"{self.name} cannot have been trained on {self.trained_on!r}")
-        if type(self.n_features_) is not int or self.n_features_ < 0:
-            raise ValueError(f"{self.n_features_!r} features")
-        if self.features_ is not None and self.features_.n_features_ != self.n_features_:
-            known = self.features_.n_features_
-            raise ValueError(f"a vocabulary of {known} terms for {self.n_features_} features")
+    def describe_all(self, files: Files) -> Schema:
+        """Return the schema of a whole folder with this model."""
+        return self._describe_shared(files) | self.describe(files)
+
+    @classmethod
+    def _describe_shared(cls, files: Files) -> Schema:
+        """Return the schema of what all models have."""
+        shared = Schema(
+            config={
+                "model": Value(str),
+                "package": Value(str),
+                "trained_on": Value(Literal[cls.reads]),
+                "parameters": parameters_of(cls, without=("tfidf",)),
+                "n_features": size("n_features", least=0),
+                "n_documents": size("n_documents"),
+            },
+            arrays={"label_counts": counts("n_labels", most="n_documents")},
+            texts={"label_names": Texts("n_labels", unique=True)},
+        )
+        if cls.makes_rows and look_up(files.config, "trained_on") == "texts":
+            shared |= Tfidf.describe()
+        if "calibration" in files.config:
+            shared |= Calibration.describe()
+        return shared
 
 
 def find_threshold(threshold: float | str, calibration: Calibration | None) -> float:

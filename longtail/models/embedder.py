@@ -3,11 +3,12 @@
 from typing import NamedTuple, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
+from longtail.runtime.schema import Schema, Sizes, floats
 from longtail.runtime.store import Files
 
 ROWS_PER_TASK = 512
@@ -43,22 +44,31 @@ class Embedder(NamedTuple):
             files.arrays[f"embedder.{field}"] = array
 
     @classmethod
-    def from_files(cls, files: Files, n_features: int) -> Self:
-        """Take back what `add_to_files` wrote; raise ValueError for what cannot embed documents."""
-        embedder = cls(*(files.arrays[f"embedder.{field}"] for field in cls._fields))
-        embedder.check(n_features)
-        return embedder
+    def describe(cls, files: Files) -> Schema:
+        """Return the schema of what `add_to_files` adds; embeddings have the size "dim"."""
+        second = files.arrays.get("embedder.second_bias")
+        is_deep = second is not None and second.size > 0
+        h = "embedder.h" if is_deep else "dim"
+        arrays = {
+            "feature_weight": floats("n_features"),
+            "weight": floats("n_features", h),
+            "bias": floats(h),
+            "second": floats(h, "dim") if is_deep else floats(0, 0, empty=True),
+            "second_bias": floats("dim") if is_deep else floats(0, empty=True),
+            "residual": floats(1, least=0, most=1),
+        }
+        named = {f"embedder.{name}": array for name, array in arrays.items()}
+        return Schema(arrays=named, rules=[_check_residual] if is_deep else [])
 
-    def check(self, n_features: int) -> None:
-        """Raise ValueError unless the arrays fit together; compiled code does not check again."""
-        h, dim = len(self.bias), len(self.second_bias)
-        second = (h, dim) if dim else (0, 0)
-        expected = ((n_features,), (n_features, h), (h,), second, (dim,), (1,))
-        for field, array, shape in zip(self._fields, self, expected, strict=True):
-            if array.shape != shape or array.dtype != np.float32 or not h:
-                raise ValueError(f"embedder.{field} has shape {array.shape}, expected {shape}")
-        if self.residual[0] and h != dim:
-            raise ValueError(f"{h} neurons cannot be added to {dim}")
+    @classmethod
+    def from_files(cls, files: Files) -> Self:
+        """Take back what `add_to_files` wrote."""
+        return cls(*(files.arrays[f"embedder.{field}"] for field in cls._fields))
+
+
+def _check_residual(files: Files, sizes: Sizes) -> None:
+    if files.arrays["embedder.residual"][0] and sizes["embedder.h"] != sizes["dim"]:
+        raise ValueError(f"{sizes['embedder.h']} neurons cannot be added to {sizes['dim']}")
 
 
 def embed_rows(embedder: Embedder, rows: Rows, normalize: bool) -> NDArray[np.float32]:

@@ -108,6 +108,7 @@ class Neural(Model):
             progress=progress,
             run_dir=self.run_dir,
             resume=self.resume,
+            checkpoint_seconds=self.checkpoint_seconds,
             fingerprint={**self.get_parameters(), "data": fingerprint(X, Y)},
         )
 

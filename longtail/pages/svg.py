@@ -9,9 +9,11 @@ safe for templates.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape as escape_html
 
 from markupsafe import Markup
+
+from longtail.visible import visible
 
 WIDTH, HEIGHT = 460.0, 290.0
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 12.0, 40.0
@@ -222,6 +224,11 @@ def intervals(rows: Sequence[Interval], *, x_label: str) -> Markup:
 
 
 # ---------------------------------------------------------------------------------------- pieces
+
+
+def escape(text: str) -> str:
+    """Return a text as SVG shows it; XML has no way to hold most control characters."""
+    return escape_html(visible(text))
 
 
 def _svg(height: float, elements: Iterable[str], title: str) -> Markup:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import count
-from threading import local
+from threading import Lock, local
 from typing import Any, TypeVar
 
 from longtail.errors import ParameterError
@@ -13,15 +13,37 @@ from longtail.progress import SILENT, Progress
 Result = TypeVar("Result")
 
 _threads: int | None = None
+_blas: Any = None  # what limits the threads of numpy's products, while a number is set
 _here = local()  # `busy` in a thread whose work is one of several tasks
 
 
 def set_threads(n: int | None) -> None:
-    """Use `n` threads from now on; None means one for each core this process may use."""
-    global _threads
+    """Use `n` threads from now on; None means one for each core this process may use.
+
+    Numpy's matrix products follow at once, torch where it trains or predicts.
+    """
+    global _threads  # `training.threads` looks here, as torch may not be imported yet
     if n is not None and n < 1:
         raise ParameterError(f"The number of threads must be at least 1. Got {n} instead.")
     _threads = n
+    _limit_blas(n)
+
+
+def chosen_threads() -> int | None:
+    """Return the number that `set_threads` was given; None if there is none."""
+    return _threads
+
+
+def _limit_blas(n: int | None) -> None:
+    """Let numpy's matrix products use `n` threads, or as many as they like."""
+    global _blas
+    if _blas is not None:
+        _blas.restore_original_limits()
+        _blas = None
+    if n is not None:
+        from threadpoolctl import threadpool_limits
+
+        _blas = threadpool_limits(n, user_api="blas")
 
 
 def n_threads() -> int:
@@ -76,8 +98,18 @@ def run_tasks(
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-if hasattr(os, "register_at_fork"):  # a child has the pool, but none of its threads
-    os.register_at_fork(after_in_child=_pools.clear)
+_starting = Lock()
+
+
+def _forget_pools() -> None:
+    """Begin anew in a child, which has the pools, but none of their threads."""
+    global _starting
+    _pools.clear()
+    _starting = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pools)
 
 
 def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
@@ -100,14 +132,21 @@ def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]
         finally:
             _here.busy = False
 
-    if n_workers not in _pools:
-        _pools[n_workers] = ThreadPoolExecutor(n_workers - 1)
-    others = [_pools[n_workers].submit(work) for _ in range(n_others)]
+    pool = _find_pool(n_workers)
+    others = [pool.submit(work) for _ in range(n_others)]
     work()
     for other in others:
         if not other.cancel():  # unless nothing was left to do before it could begin
             other.result()
     return [results[i] for i in range(len(tasks))]
+
+
+def _find_pool(n_workers: int) -> ThreadPoolExecutor:
+    """Return the pool that helps a thread to be `n_workers`; one, however many ask at once."""
+    with _starting:
+        if n_workers not in _pools:
+            _pools[n_workers] = ThreadPoolExecutor(n_workers - 1)
+        return _pools[n_workers]
 
 
 def cut(n: int, n_parts: int) -> list[int]:

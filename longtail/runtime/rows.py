@@ -1,13 +1,14 @@
 """Rows: a sparse matrix as three plain arrays that compiled code can walk, saved and loaded."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
+from longtail.runtime.compiled import njit
+from longtail.runtime.schema import LARGEST_WEIGHT, Schema, floats, indices, starts
 from longtail.runtime.store import Files
 
 
@@ -102,41 +103,25 @@ def add_matrix(files: Files, name: str, matrix: sp.csr_matrix) -> None:
         files.arrays[f"{name}.values"] = rows.values
 
 
-def take_matrix(files: Files, name: str, shape: tuple[int | None, int]) -> sp.csr_matrix:
-    """Return what `add_matrix` saved; raise ValueError unless compiled code can trust it.
+def describe_matrix(
+    name: str, n_rows: str, n_columns: str, least: float = -LARGEST_WEIGHT
+) -> Schema:
+    """Return the schema of what `add_matrix` adds; no value is below `least`."""
+    n_entries = f"{name}.n_entries"
+    return Schema(
+        arrays={
+            f"{name}.start": starts(n_rows, of=n_entries),
+            f"{name}.columns": indices(n_entries, into=n_columns),
+            f"{name}.values": floats(n_entries, least=least, empty=True, optional=True),
+        }
+    )
 
-    Args:
-        files: the files of a model.
-        name: the name that the matrix was saved under.
-        shape: how many rows and columns it must have; None accepts any number of rows.
-    """
-    start = _take_array(files, f"{name}.start", np.int64)
-    columns = _take_array(files, f"{name}.columns", np.int32)
-    n_rows, n_columns = shape
-    if not len(start) or n_rows not in (None, len(start) - 1):
-        raise ValueError(f"{name} has {len(start) - 1} rows, expected {n_rows}")
-    # Compared and not subtracted, as a difference of int64 can wrap around.
-    if start[0] != 0 or start[-1] != len(columns) or (start[1:] < start[:-1]).any():
-        raise ValueError(f"the rows of {name} do not divide its {len(columns)} entries")
-    if len(columns) and not 0 <= columns.min() <= columns.max() < n_columns:
-        raise ValueError(f"{name} has an entry outside of its {n_columns} columns")
-    values = np.ones(len(columns), np.float32)
-    if f"{name}.values" in files.arrays:
-        values = _take_array(files, f"{name}.values", np.float32)
-    if len(values) != len(columns) or not np.isfinite(values).all():
-        raise ValueError(f"{name} does not have one finite value for each of its entries")
+
+def take_matrix(files: Files, name: str, n_columns: int) -> sp.csr_matrix:
+    """Return what `add_matrix` saved, after its schema was checked."""
+    start, columns = files.arrays[f"{name}.start"], files.arrays[f"{name}.columns"]
+    values = files.arrays.get(f"{name}.values", np.ones(len(columns), np.float32))
     return sp.csr_matrix((values, columns, start), shape=(len(start) - 1, n_columns))
-
-
-def _take_array(files: Files, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return a saved array of one dimension, laid out in memory as compiled code needs it."""
-    array = np.require(files.arrays[name], requirements=["C", "A", "W"])
-    if array.ndim != 1 or array.dtype != dtype:
-        raise ValueError(
-            f"{name} has {array.ndim} dimensions of {array.dtype}, "
-            f"expected one of {np.dtype(dtype)}"
-        )
-    return array
 
 
 # -- before a model learns ----------------------------------------------------------------------

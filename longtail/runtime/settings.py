@@ -14,6 +14,7 @@ stay as declared. Attributes that are no parameters, such as what a model learns
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from numbers import Integral, Real
@@ -149,15 +150,21 @@ class Setting(NamedTuple):
 
     def check(self, owner: str, value: Any) -> None:
         """Raise ParameterError unless the value has the right type and lies in the range."""
-        if value is None and NoneType in self.types:
-            return
-        if not any(_is_of(value, one) for one in self.types):
-            raise self._refuse(owner, value, _join_types(self.types))
-        if self.allowed is not None and not self.allowed.holds(value):
-            or_none = ", or none" if NoneType in self.types else ""
-            raise self._refuse(owner, value, f"{self.allowed.text}{or_none}")
+        expected = self.find_fault(value)
+        if expected is not None:
+            raise self._refuse(owner, value, expected)
         if dataclasses.is_dataclass(value):  # it has parameters of its own
             check_settings(value)
+
+    def find_fault(self, value: Any) -> str | None:
+        """Return what the value must be, None if it is that: of this type, and in the range."""
+        if value is None and NoneType in self.types:
+            return None
+        if not any(_is_of(value, one) for one in self.types):
+            return _join_types(self.types)
+        if self.allowed is not None and not self.allowed.holds(value):
+            return f"{self.allowed.text}{', or none' if NoneType in self.types else ''}"
+        return None
 
     def parse(self, owner: str, value: Any) -> Any:
         """Return the value that a text such as "3" or "none" stands for."""
@@ -234,6 +241,16 @@ def parse_settings(
 
 
 _NOT = object()  # what cannot be parsed
+
+
+def parse_time(text: str, what: str) -> float:
+    """Return the seconds of 90s, 10m or 2h; `what` they are for is named in the error."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
+    if found is None or not float(found[1]):
+        raise ParameterError(
+            f"The {what} must be a time such as 90s, 10m or 2h. Got {text!r} instead."
+        )
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _parse(value: Any, to: Any) -> Any:

@@ -22,6 +22,17 @@ from numpy.typing import NDArray
 from longtail.errors import DataError, ParameterError
 from longtail.progress import SILENT, Progress
 from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.runtime.schema import (
+    Schema,
+    Value,
+    floats,
+    look_up,
+    number,
+    permutation,
+    size,
+    starts,
+    whole,
+)
 from longtail.runtime.store import Files
 from longtail.search.gpu import VectorsOnDevice, copy_to
 from longtail.search.inverted import (
@@ -262,61 +273,42 @@ class Index:
             files.arrays[f"{name}.order"] = self.lists.order
 
     @classmethod
-    def from_files(cls, files: Files, name: str = "index", *, device: str = "cpu") -> Self:
-        """Take back what `add_to_files` wrote; raises ValueError for what cannot be an index."""
-        config = files.config[name]
-        arrays = {
-            part: np.require(files.arrays[f"{name}.{part}"], requirements=["C", "A", "W"])
-            for part in ("vectors", "centres", "start", "order")
-            if part == "vectors" or config["n_lists"] != 1
+    def describe(cls, files: Files, name: str, n: str, dim: str) -> Schema:
+        """Return the schema of what `add_to_files` adds, with the sizes of its vectors."""
+        facts = {
+            "type": Value(Literal["dense"]),
+            "metric": Value(Metric),
+            "n_lists": size(f"{name}.n_lists"),
+            "n_probes": whole(at_most=f"{name}.n_lists"),
+            "recall": number(0, 1),
+            "recall_at": whole(),
         }
-        if arrays["vectors"].dtype == np.float16:
-            arrays["vectors"] = arrays["vectors"].astype(np.float32)
-        _check_parts(arrays, config)
+        vectors = floats(n, dim, most=LARGEST_VALUE, dtypes=(np.float32, np.float16))
+        if look_up(files.config, name, "n_lists") == 1:
+            return Schema({name: facts}, {f"{name}.vectors": vectors})
+        arrays = {
+            f"{name}.vectors": vectors,
+            f"{name}.centres": floats(f"{name}.n_lists", dim, most=LARGEST_VALUE),
+            f"{name}.start": starts(f"{name}.n_lists", of=n),
+            f"{name}.order": permutation(n),
+        }
+        return Schema({name: facts}, arrays)
+
+    @classmethod
+    def from_files(cls, files: Files, name: str = "index", *, device: str = "cpu") -> Self:
+        """Take back what `add_to_files` wrote."""
+        config = files.config[name]
         return cls(
-            **cast(dict[str, Any], arrays),
+            files.arrays[f"{name}.vectors"].astype(np.float32, copy=False),
+            centres=files.arrays.get(f"{name}.centres"),
+            start=files.arrays.get(f"{name}.start"),
+            order=files.arrays.get(f"{name}.order"),
             metric=config["metric"],
             n_probes=config["n_probes"],
             recall=config["recall"],
             recall_at=config["recall_at"],
             device=device,
         )
-
-
-def _check_parts(arrays: dict[str, NDArray[Any]], config: dict[str, Any]) -> None:
-    """Raise ValueError unless all parts fit together; compiled code does not check again."""
-    n_lists, n_probes = config["n_lists"], config["n_probes"]
-    recall, recall_at = config["recall"], config["recall_at"]
-    if config["metric"] not in get_args(Metric):
-        raise ValueError(f"there is no metric {config['metric']!r}")
-    if type(n_lists) is not int or type(n_probes) is not int or not 1 <= n_probes <= n_lists:
-        raise ValueError(f"{n_probes!r} of {n_lists!r} lists cannot be probed")
-    if not isinstance(recall, float | int) or not 0 <= recall <= 1 or type(recall_at) is not int:
-        raise ValueError(f"{recall!r} is no recall at {recall_at!r}")
-    vectors = arrays["vectors"]
-    check_floats("vectors", vectors)
-    if n_lists == 1:
-        return
-    centres, start, order = arrays["centres"], arrays["start"], arrays["order"]
-    check_floats("centres", centres)
-    if centres.shape != (n_lists, vectors.shape[1]):
-        raise ValueError(f"centres have the shape {centres.shape}")
-    if start.dtype != np.int64 or start.shape != (n_lists + 1,):
-        raise ValueError("start is not one row of int64, one entry more than lists")
-    if start[0] != 0 or start[-1] != len(vectors) or (start[1:] < start[:-1]).any():
-        raise ValueError("start does not divide the vectors")
-    if order.dtype != np.int32 or order.shape != (len(vectors),):
-        raise ValueError("order is not one row of int32, one entry a vector")
-    if (order < 0).any() or (np.bincount(order, minlength=len(order)) != 1).any():
-        raise ValueError("order does not hold every vector once")
-
-
-def check_floats(name: str, array: NDArray[Any]) -> None:
-    """Raise ValueError unless the array is a matrix that compiled code can trust."""
-    if array.dtype != np.float32 or array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"{name} is not a matrix of float32")
-    if not _bounded(array):
-        raise ValueError(f"{name} holds values that are not finite or too large")
 
 
 def _bounded(matrix: NDArray[Any]) -> bool:

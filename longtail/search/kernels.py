@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
 
 Floats = NDArray[np.float32]

@@ -8,15 +8,17 @@ these. How many candidates are needed for the recall wanted is measured when the
 queries of their own.
 """
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.progress import SILENT, Progress
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.runtime.schema import Schema, Value, floats, look_up, whole
 from longtail.runtime.store import Files
 from longtail.search.gpu import copy_to
 from longtail.search.index import (
@@ -25,7 +27,6 @@ from longtail.search.index import (
     Found,
     Index,
     build_index,
-    check_floats,
 )
 from longtail.search.inverted import SURE
 from longtail.search.kernels import (
@@ -128,20 +129,32 @@ class PCAIndex(Index):
         files.arrays[f"{name}.basis"] = self.basis
 
 
+def describe_index(files: Files, name: str, n: str, dim: str) -> Schema:
+    """Return the schema of an index with or without PCA."""
+    plain = Index.describe(files, name, n, dim)
+    if look_up(files.config, name, "type") != "pca":
+        return plain
+    facts = {
+        **cast(Mapping[str, Any], plain.config[name]),
+        "type": Value(Literal["pca"]),
+        "metric": Value(Literal["inner"]),
+        "n_candidates": whole(at_most=n),
+    }
+    basis = floats(dim, f"{name}.n_directions")
+    return plain | Schema({name: facts}, {f"{name}.basis": basis})
+
+
 def open_index(files: Files, name: str) -> Index:
-    """Take back an index with or without PCA; raise ValueError for what cannot be one."""
+    """Take back an index with or without PCA."""
     index = Index.from_files(files, name)
     if files.config[name]["type"] != "pca":
         return index
-    n_candidates = files.config[name]["n_candidates"]
-    basis = np.require(files.arrays[f"{name}.basis"], requirements=["C", "A", "W"])
-    check_floats("basis", basis)
-    if type(n_candidates) is not int or not 1 <= n_candidates <= len(index):
-        raise ValueError(f"{n_candidates!r} candidates of {len(index)} vectors")
-    if len(basis) != index.vectors.shape[1] or index.metric != "inner":
-        raise ValueError(f"a basis of shape {basis.shape} for vectors {index.vectors.shape}")
     return PCAIndex(
-        index.vectors, basis, n_candidates, recall=index.recall, recall_at=index.recall_at
+        index.vectors,
+        files.arrays[f"{name}.basis"],
+        files.config[name]["n_candidates"],
+        recall=index.recall,
+        recall_at=index.recall_at,
     )
 
 

@@ -12,14 +12,15 @@ that decide are summed in float64 in the order of the features, and of equal one
 """
 
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
-from longtail.runtime.rows import Rows, add_matrix, take_matrix, view_rows
+from longtail.runtime.rows import Rows, add_matrix, describe_matrix, take_matrix, view_rows
+from longtail.runtime.schema import Schema, Value, size
 from longtail.runtime.store import Files
 from longtail.search.kernels import NOTHING, Best, Floats, Ids, offer, sort_best
 
@@ -111,15 +112,15 @@ class SparseIndex:
         add_matrix(files, name, self.vectors)
 
     @classmethod
+    def describe(cls, name: str, n: str, dim: str) -> Schema:
+        """Return the schema of what `add_to_files` adds, with the sizes of its vectors."""
+        facts = {"type": Value(Literal["sparse"]), "n_features": size(dim)}
+        return Schema(config={name: facts}) | describe_matrix(name, n, dim, least=0)
+
+    @classmethod
     def from_files(cls, files: Files, name: str) -> Self:
-        """Take back what `add_to_files` wrote; raise ValueError unless compiled code can use it."""
-        n_features = files.config[name]["n_features"]
-        if type(n_features) is not int:
-            raise ValueError(f"{n_features!r} is no number of features")
-        vectors = take_matrix(files, name, (None, n_features))
-        if vectors.nnz and vectors.data.min() < 0:
-            raise ValueError(f"{name} holds negative values")
-        return cls(vectors)
+        """Take back what `add_to_files` wrote."""
+        return cls(take_matrix(files, name, files.config[name]["n_features"]))
 
 
 @njit(nogil=True, cache=True)

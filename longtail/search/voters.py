@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.errors import DataError, ParameterError
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
-from longtail.runtime.rows import add_matrix, take_matrix
+from longtail.runtime.rows import add_matrix, describe_matrix, take_matrix
+from longtail.runtime.schema import Schema, look_up, number, whole
 from longtail.runtime.store import Files
 from longtail.search.index import Index
 from longtail.search.kernels import NOTHING, Best, Floats, Ids, offer, sort_best
@@ -101,17 +102,23 @@ class Voters:
         }
 
     @classmethod
+    def describe(cls, files: Files, dim: str, name: str = "voters") -> Schema:
+        """Return the schema of what `add_to_files` adds, with the size of a vector."""
+        facts = {"n_neighbours": whole(), "temperature": number(0)}
+        index, n = f"{name}.index", f"{name}.n"
+        if look_up(files.config, index, "type") == "sparse":
+            vectors = SparseIndex.describe(index, n, dim)
+        else:
+            vectors = Index.describe(files, index, n, dim)
+        labels = describe_matrix(f"{name}.labels", n, "n_labels")
+        return Schema(config={name: facts}) | vectors | labels
+
+    @classmethod
     def from_files(cls, files: Files, n_labels: int, name: str = "voters") -> Self:
-        """Take back what `add_to_files` wrote; raise ValueError for what does not fit together."""
+        """Take back what `add_to_files` wrote."""
         is_sparse = files.config[f"{name}.index"]["type"] == "sparse"
         index: Nearest = (SparseIndex if is_sparse else Index).from_files(files, f"{name}.index")
-        Y = take_matrix(files, f"{name}.labels", (index.vectors.shape[0], n_labels))
-        n, temperature = files.config[name]["n_neighbours"], files.config[name]["temperature"]
-        if type(n) is not int or n < 1:
-            raise ValueError(f"{n!r} neighbours cannot vote")
-        if not isinstance(temperature, float | int) or not 0 <= temperature < np.inf:
-            raise ValueError(f"{temperature!r} is no temperature")
-        return cls(index, Y, n, float(temperature))
+        return cls(index, take_matrix(files, f"{name}.labels", n_labels), **files.config[name])
 
 
 # -- choosing -------------------------------------------------------------------------------------

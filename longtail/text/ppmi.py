@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import Rows, view_rows
 from longtail.text.tokens import TokenRows

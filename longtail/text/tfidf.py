@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.errors import ModelFileError, NotFittedError
+from longtail.errors import NotFittedError
+from longtail.runtime.schema import Schema, Texts, Value, floats, parameters_of
 from longtail.runtime.settings import (
     Range,
     at_least,
@@ -29,6 +30,7 @@ from longtail.runtime.store import Files
 from longtail.text.words import WordReader, no_words_error, word_pattern
 
 UNKNOWN = -1
+LEAST_IDF = 1e-6  # what training gives is at least 1; a row of zeros has no direction
 
 # Words a text may have on average if pairs are to be counted too. On validation splits, pairs raise
 # the linear model's P@1 by 1.1 on library titles (10 words) and by 1.4 on package descriptions
@@ -136,23 +138,25 @@ class Tfidf:
         files.texts["vocabulary"] = self.feature_names_
 
     @classmethod
+    def describe(cls) -> Schema:
+        """Return the schema of what `to_files` adds."""
+        return Schema(
+            config={"features": {"type": Value(Literal["tfidf"]), **parameters_of(cls)}},
+            arrays={"features.idf": floats("n_features", least=LEAST_IDF)},
+            texts={"vocabulary": Texts("n_features", unique=True)},
+        )
+
+    @classmethod
     def from_files(cls, files: Files) -> "Tfidf":
-        """Return the Tfidf that `to_files` stored; its rows are the same to the last bit."""
-        try:
-            settings = dict(files.config["features"])
-            idf, terms = files.arrays["features.idf"], files.texts["vocabulary"]
-            if settings.pop("type") != "tfidf":
-                raise ValueError("their type is not tfidf")
-            loaded = cls(**settings)
-            loaded._set_terms(*_split_terms(terms))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"the model's text features cannot be used: {error}") from error
-        if idf.dtype != np.float32 or idf.shape != (len(terms),) or not np.isfinite(idf).all():
-            raise ModelFileError(
-                f"the model's text features cannot be used: {len(terms)} terms, "
-                f"but weights of shape {idf.shape} and type {idf.dtype}"
-            )
-        loaded.idf_ = idf
+        """Return the Tfidf that `to_files` stored; its rows are the same to the last bit.
+
+        Raises:
+            ValueError: the terms are not in order.
+        """
+        settings = {key: value for key, value in files.config["features"].items() if key != "type"}
+        loaded = cls(**settings)
+        loaded._set_terms(*_split_terms(files.texts["vocabulary"]))
+        loaded.idf_ = files.arrays["features.idf"]
         return loaded
 
     def _settings(self) -> dict[str, Any]:
@@ -291,8 +295,10 @@ def _split_terms(terms: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """Return the words and the keys of the pairs of a stored list of terms."""
     words = [term for term in terms if " " not in term]
     ids = {word: i for i, word in enumerate(words)}
-    parts = (term.split(" ") for term in terms[len(words) :])
-    keys = np.fromiter((ids[a] * len(words) + ids[b] for a, b in parts), dtype=np.int64)
-    if len(ids) != len(words) or (np.diff(keys) <= 0).any():
-        raise ValueError("their terms are not in order")
+    parts = [term.split(" ") for term in terms[len(words) :]]
+    if any(len(pair) != 2 or pair[0] not in ids or pair[1] not in ids for pair in parts):
+        raise ValueError("the vocabulary must hold words, then pairs of these")
+    keys = np.fromiter((ids[a] * len(words) + ids[b] for a, b in parts), np.int64, len(parts))
+    if len(ids) != len(words) or (keys[1:] <= keys[:-1]).any():
+        raise ValueError("the pairs of the vocabulary must be in order, each once")
     return words, keys

@@ -12,13 +12,14 @@ from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from longtail.errors import LongtailError, ModelFileError, NotFittedError, ParameterError
+from longtail.errors import LongtailError, NotFittedError, ParameterError
+from longtail.runtime.compiled import njit
+from longtail.runtime.schema import Schema, Texts, Value, whole
 from longtail.runtime.store import Files
 from longtail.text.words import WordReader, no_words_error, word_pattern
 
@@ -69,7 +70,10 @@ class TokenRows(NamedTuple):
         rows = cls(*(part.view(np.ndarray) for part in parts))
         if rows.start.dtype != np.int64 or rows.tokens.dtype != np.int32:
             raise ValueError("the tokens have another type")
-        if rows.start[0] or (rows.lengths < 0).any() or rows.start[-1] != len(rows.tokens):
+        if rows.start.ndim != 1 or rows.tokens.ndim != 1 or not len(rows.start):
+            raise ValueError("the tokens have another shape")
+        falls = (rows.start[1:] < rows.start[:-1]).any()  # a difference could wrap around
+        if rows.start[0] or falls or rows.start[-1] != len(rows.tokens):
             raise ValueError("the tokens do not fit their documents")
         return rows
 
@@ -146,18 +150,22 @@ class Tokens:
         files.texts["words"] = self.words_
 
     @classmethod
+    def describe(cls) -> Schema:
+        """Return the schema of what `to_files` adds."""
+        settings = ("max_words", "min_documents", "max_length")
+        return Schema(
+            config={
+                "tokens": {"type": Value(Literal["words"]), **dict.fromkeys(settings, whole())}
+            },
+            texts={"words": Texts("n_words", unique=True)},
+        )
+
+    @classmethod
     def from_files(cls, files: Files) -> "Tokens":
-        """Return the Tokens that `to_files` stored."""
-        try:
-            settings = dict(files.config["tokens"])
-            words = list(files.texts["words"])
-            if settings.pop("type") != "words":
-                raise ValueError("their type is not words")
-            loaded = cls(**settings)
-            loaded._check_settings()
-            loaded._set_words(words)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"the model's words cannot be used: {error}") from error
+        """Return the Tokens that `to_files` stored; ValueError if the special words do not lead."""
+        settings = {key: value for key, value in files.config["tokens"].items() if key != "type"}
+        loaded = cls(**settings)
+        loaded._set_words(list(files.texts["words"]))
         return loaded
 
     def _settings(self) -> dict[str, Any]:

@@ -5,11 +5,12 @@ import io
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longtail.progress import Progress
+from longtail.progress import SILENT, Progress
 
 Item = TypeVar("Item")
 
@@ -95,22 +96,37 @@ class Clock:
 class Log:
     """Writes the records of a run to `log.csv` and to TensorBoard's files in `run_dir`."""
 
-    def __init__(self, run_dir: Path | None) -> None:
+    def __init__(self, run_dir: Path | None, progress: Progress = SILENT) -> None:
         self._path = None if run_dir is None else run_dir / "log.csv"
-        self._board = None if run_dir is None else _open_board(run_dir)
+        self._progress = progress
+        self._board: Any = None
+        with self._in_spite_of_errors():
+            self._board = None if run_dir is None else _open_board(run_dir)
+
+    @contextmanager
+    def _in_spite_of_errors(self) -> Iterator[None]:
+        """Go on without a log if it cannot be written, as on a full disk, and say so once."""
+        try:
+            yield
+        except OSError as error:
+            self._progress.say(f"Note: training goes on without a log: {error.strerror}")
+            self._path = self._board = None
 
     def write(self, history: History) -> None:
         """Write the whole table, so that a resumed run leaves no line twice."""
-        if self._path is None:
-            return
+        if self._path is not None:
+            with self._in_spite_of_errors():
+                self._write(self._path, history)
+
+    def _write(self, path: Path, history: History) -> None:
         columns = list(dict.fromkeys(name for record in history.records for name in record))
         text = io.StringIO()
         table = csv.DictWriter(text, columns, lineterminator="\n")
         table.writeheader()
         table.writerows(history.records)
-        new = self._path.with_suffix(".csv.new")
+        new = path.with_suffix(".csv.new")
         new.write_text(text.getvalue())
-        new.replace(self._path)
+        new.replace(path)
         if self._board is not None:
             record = history.records[-1]
             for name in record.keys() - {"step", "epoch"}:
@@ -119,7 +135,8 @@ class Log:
     def close(self) -> None:
         """Finish TensorBoard's file."""
         if self._board is not None:
-            self._board.close()
+            with self._in_spite_of_errors():
+                self._board.close()
 
 
 def _open_board(run_dir: Path) -> Any:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longtail.errors import ParameterError, TrainingError
+from longtail.errors import LongtailError, ParameterError, TrainingError
 from longtail.progress import SILENT, Progress
 from longtail.training.averaging import WeightMean
 from longtail.training.batches import LOSS, Batches, Share
@@ -34,7 +34,9 @@ from longtail.training.config import TrainingConfig
 from longtail.training.history import Clock, History, Log
 from longtail.training.processes import Processes, join_processes
 from longtail.training.task import Task
+from longtail.training.threads import follow_threads
 
+FIRST_CHECKPOINT = 60.0  # seconds after which there is one, if none is due before
 MOST_RECORDS = 200  # lines of the log between its first and last step
 LOWER_RATE = "try a smaller learning rate"
 
@@ -66,8 +68,9 @@ def train(
         resume: go on from the newest whole checkpoint in `run_dir`, if there is one.
         fingerprint: what data and parameters this is, as JSON knows it; resuming a run with
             another one is refused, naming what differs.
-        checkpoint_seconds: time between two checkpoints.
+        checkpoint_seconds: time between two checkpoints; the first comes after a minute at most.
     """
+    follow_threads()
     processes = join_processes(device)
     run_path = None if run_dir is None else make_run_dir(run_dir)
     run = _Run(task, config, processes, seed, progress if processes.is_main else SILENT, run_path)
@@ -129,6 +132,7 @@ class _Run:
         self.mean = WeightMean(self.parameters)
         self.best: dict[str, Tensor] = {}
         self.clock = Clock()
+        self.warned = False  # that the last checkpoint could not be written
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -136,12 +140,12 @@ class _Run:
         """Train from where the run stands to its end."""
         config = self.config
         steps = range(self.step, 0 if self.history.stopped_early else self.n_steps)
-        log = Log(self.run_dir if self.processes.is_main else None)
+        log = Log(self.run_dir if self.processes.is_main else None, self.progress)
         epochs, place = divmod(self.step, self.epoch_steps)
         n_done = epochs * self.task.n_documents + place * config.batch_size
         self.progress.stage("training", self.task.n_documents * config.epochs - n_done)
         self.clock.begin(self.history)
-        saved = time.monotonic()
+        due = time.monotonic() + min(checkpoint_seconds, FIRST_CHECKPOINT)
         with closing(log), closing(self.batches.prepare(steps)) as shares:
             self.module.train()
             for share in self.clock.wait_for(shares):
@@ -158,9 +162,9 @@ class _Run:
                     log.write(self.history)
                 if self.history.stopped_early:
                     break
-                if self.step < self.n_steps and time.monotonic() - saved >= checkpoint_seconds:
+                if self.step < self.n_steps and time.monotonic() >= due:
                     self.save()
-                    saved = time.monotonic()
+                    due = time.monotonic() + checkpoint_seconds
         if steps and self.history.problem is None:
             self.save()
 
@@ -288,9 +292,22 @@ class _Run:
     # -- checkpoints ------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write a checkpoint of the run as it stands, if it has a folder for it."""
+        """Write a checkpoint of the run as it stands, if it has a folder for it.
+
+        If that fails, as on a full disk, training goes on and the checkpoints before stay.
+        """
         if self.run_dir is None or not self.processes.is_main:
             return
+        try:
+            self._write_checkpoint(self.run_dir)
+        except (LongtailError, OSError) as error:
+            if not self.warned:
+                self.progress.say(f"Warning: training goes on without a checkpoint: {error}")
+            self.warned = True
+        else:
+            self.warned = False
+
+    def _write_checkpoint(self, run_dir: Path) -> None:
         self.clock.measure(self.history)
         state = {
             "step": self.step,
@@ -302,7 +319,7 @@ class _Run:
             "best": self.best,
             "optimizers": [optimizer_state(optimizer) for optimizer in self.optimizers],
         }
-        write_checkpoint(self.run_dir, self.step, state, self.fingerprint)
+        write_checkpoint(run_dir, self.step, state, self.fingerprint)
 
     def restore(self) -> bool:
         """Take up the newest whole checkpoint; return whether there is one."""

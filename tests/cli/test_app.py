@@ -18,7 +18,7 @@ from longtail.cli.models import list_parameters
 from longtail.cli.output import open_output
 from longtail.cli.progress import Bars, Lines
 from longtail.cli.settings import gather_settings
-from longtail.cli.show import clean, shorten
+from longtail.cli.show import shorten
 from longtail.errors import ParameterError
 
 
@@ -623,10 +623,6 @@ def test_lines_report_only_stages_that_took_a_while(monkeypatch, capsys):
     shown = capsys.readouterr()
     assert shown.err.startswith("slow: 0.")
     assert shown.err.count("\n") == 1
-
-
-def test_clean_takes_the_steering_out_of_texts():
-    assert clean("a\x1b[31mb\n\tc") == "a [31mb c"
 
 
 def test_shorten_marks_the_cut():

@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="these models need torch")
 
 from longtail.models import load_model
 from longtail.recipe import RunFolder
-from longtail.runtime.store import read_folder
+from longtail.runtime.store import locked, read_folder
 
 GLAS = ["--model", "glas", "--valid", "0", "--device", "cpu", "--set", "dim=8"]
 
@@ -26,7 +26,6 @@ IMPATIENT = """
 import os, signal, sys
 from longtail.training import loop as trainer
 from longtail.cli import main
-trainer.train.__kwdefaults__["checkpoint_seconds"] = 0
 save, last = trainer._Run.save, int(sys.argv.pop(1))
 def save_and_die(run):
     save(run)
@@ -48,6 +47,7 @@ def killed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     data = write_texts(folder / "train.jsonl", 200, seed=0)
     command = [sys.executable, "-c", IMPATIENT, 7, "train", data, "--out", folder / "model", *GLAS]
+    command += ["--checkpoint-every", "0.000001s"]
     done = subprocess.run([str(part) for part in command], capture_output=True)
     assert done.returncode == -signal.SIGKILL
     assert not (folder / "model").exists()
@@ -188,3 +188,25 @@ def test_checkpoints_are_found_however_deep_a_model_puts_them(tmp_path):
     assert sorted(folder.find_checkpoints()) == sorted(steps)
     folder.remove_checkpoints()
     assert not folder.find_checkpoints()
+
+
+def test_a_second_training_into_the_same_folder_is_refused(data, tmp_path):
+    out = tmp_path / "model"
+    with locked(out):
+        before = sorted(tmp_path.iterdir())
+        error = fail("train", data, "--out", out, *GLAS)
+        assert sorted(tmp_path.iterdir()) == before
+    assert error == (
+        f"Error: {out}: process {os.getpid()} is at work on it; wait until that has ended, or "
+        "choose another path"
+    )
+    succeed("train", data, "--out", out, "--model", "linear", "--valid", "0")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "train.jsonl"]
+
+
+def test_the_time_between_checkpoints_is_checked(data, tmp_path):
+    error = fail("train", data, "--out", tmp_path / "model", "--checkpoint-every", "often")
+    assert error == (
+        "Error: The time between checkpoints must be a time such as 90s, 10m or 2h. "
+        "Got 'often' instead."
+    )

@@ -79,13 +79,17 @@ def test_the_page_needs_nothing_but_itself(page):
 
 
 def test_the_policy_lets_only_our_script_run(page):
-    script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)[1]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    style, script = (
+        base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+        for tag in ("style", "script")
+        if (found := re.search(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL))
+    )
     policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)[1]
     assert policy == (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; "
         "base-uri 'none'; form-action 'none'"
     )
+    assert not re.search(r"<[^>]* style=", page)
 
 
 def test_the_page_has_all_its_parts(page):

@@ -124,7 +124,8 @@ def test_the_page_is_whole_and_escapes_what_it_is_given():
     assert "{% raw %}" in page
     assert "script-src 'none'" in page
     assert "&lt;u&gt; 0.50" in page
-    assert '<mark style="background:#ff8c00">&lt;script&gt;</mark>alert(&#39;x&#39;)' in page
+    assert '<mark class="c-ff8c00">&lt;script&gt;</mark>alert(&#39;x&#39;)' in page
+    assert ".c-ff8c00 { background: #ff8c00; }" in page
     assert "http:" not in page
     assert "https:" not in page
 

@@ -346,9 +346,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(n_steps, where, texts, tmp_pa
             raise Stop
         return loss(self, batch)
 
-    # A checkpoint after every step, as time is what usually decides.
-    train = training.train
-    monkeypatch.setattr(training, "train", lambda *a, **k: train(*a, **k, checkpoint_seconds=0))
+    stopped.checkpoint_seconds = 0  # a checkpoint after every step
     with monkeypatch.context() as patch:
         patch.setattr(training.LevelTask, "loss", loss_or_stop)
         with pytest.raises(Stop):

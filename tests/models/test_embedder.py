@@ -6,6 +6,7 @@ import scipy.sparse as sp
 
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.runtime.rows import view_rows
+from longtail.runtime.store import Files
 
 
 def random_rows(n=20, n_features=30, seed=0):
@@ -25,7 +26,7 @@ def test_rows_are_embedded_as_the_layers_would(hidden, residual):
         *(rng.normal(size=shape).astype(np.float32) for shape in shapes),
         np.array([residual], np.float32),
     )
-    embedder.check(30)
+    check(embedder)
     assert embedder.dim == (hidden or 6)
     x = X.toarray() * embedder.feature_weight
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
@@ -39,14 +40,18 @@ def test_rows_are_embedded_as_the_layers_would(hidden, residual):
     assert np.array_equal(alone, found)
 
 
+def check(embedder):
+    files = Files()
+    embedder.add_to_files(files)
+    Embedder.describe(files).check(files, {"n_features": 30})
+
+
 def zeros(*shapes):
     return (np.zeros(shape, np.float32) for shape in shapes)
 
 
 def test_arrays_of_an_embedder_that_do_not_fit():
-    torn = Embedder(*zeros(30, (30, 6), 6, (6, 5), 4, 1))
-    with pytest.raises(ValueError, match=r"embedder.second has shape \(6, 5\), expected \(6, 4\)"):
-        torn.check(30)
-    torn = Embedder(*zeros(30, (30, 6), 6, (6, 5), 5), np.ones(1, np.float32))
+    with pytest.raises(ValueError, match=r"embedder\.second_bias has 4 for dim, which is 5"):
+        check(Embedder(*zeros(30, (30, 6), 6, (6, 5), 4, 1)))
     with pytest.raises(ValueError, match="6 neurons cannot be added to 5"):
-        torn.check(30)
+        check(Embedder(*zeros(30, (30, 6), 6, (6, 5), 5), np.ones(1, np.float32)))

@@ -4,6 +4,7 @@ import sys
 import threading
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from longtail.errors import ParameterError
 from longtail.runtime.parallel import count_cores, in_threads, n_threads, run_tasks, set_threads
@@ -117,3 +118,15 @@ print(longtail.load_model(sys.argv[1]).predict(["beer"], k=1).labels.tolist())
         check=True,
     )
     assert answer.stdout.strip() == "[[1]]"
+
+
+def test_numpys_matrix_products_use_no_more_threads():
+    def blas_threads():
+        infos = threadpool_info()
+        return {info["num_threads"] for info in infos if info["user_api"] == "blas"}
+
+    before = blas_threads()
+    set_threads(1)
+    assert blas_threads() == {1}
+    set_threads(None)
+    assert blas_threads() == before

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from longtail.runtime.rows import add_matrix, take_matrix
+from longtail.runtime.rows import add_matrix, describe_matrix, take_matrix
 from longtail.runtime.store import Files, read_folder, write_folder
 
 
@@ -24,7 +24,7 @@ def a_matrix(seed=0):
 def test_a_matrix_comes_back_from_the_disk(tmp_path):
     matrix = a_matrix()
     write_folder(tmp_path / "m", saved(matrix))
-    back = take_matrix(read_folder(tmp_path / "m"), "m", (6, 5))
+    back = take_matrix(read_folder(tmp_path / "m"), "m", 5)
     assert back.dtype == np.float32
     assert back.shape == matrix.shape
     np.testing.assert_array_equal(back.indices, matrix.indices)
@@ -35,14 +35,14 @@ def test_a_matrix_comes_back_from_the_disk(tmp_path):
 def test_a_matrix_of_ones_needs_no_values():
     ones = sp.csr_matrix(np.eye(3, dtype=np.float32))
     assert sorted(saved(ones).arrays) == ["m.columns", "m.start"]
-    np.testing.assert_array_equal(take_matrix(saved(ones), "m", (3, 3)).toarray(), np.eye(3))
+    np.testing.assert_array_equal(take_matrix(saved(ones), "m", 3).toarray(), np.eye(3))
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (4, 0), (4, 5)])
 def test_an_empty_matrix_comes_back(shape):
     files = saved(sp.csr_matrix(shape, dtype=np.float32))
-    assert take_matrix(files, "m", shape).shape == shape
-    assert take_matrix(files, "m", (None, shape[1])).shape == shape
+    describe_matrix("m", "n", "m").check(files, {"m": shape[1]})
+    assert take_matrix(files, "m", shape[1]).shape == shape
 
 
 def with_array(name, change):
@@ -60,22 +60,24 @@ def wrap_around(start):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("m.start", lambda a: a[:-1], "has 5 rows, expected 6"),
-        ("m.start", lambda a: a[:0], "has -1 rows"),
-        ("m.start", lambda a: a.astype(np.int32), "dimensions of int32, expected one of int64"),
-        ("m.start", lambda a: a.reshape(-1, 1), "has 2 dimensions"),
-        ("m.start", lambda a: a + 1, "do not divide"),
-        ("m.start", lambda a: a[::-1], "do not divide"),
-        ("m.start", wrap_around, "do not divide"),
-        ("m.columns", lambda a: a[:-1], "do not divide"),
-        ("m.columns", lambda a: a + 3, "outside of its 5 columns"),
-        ("m.columns", lambda a: a - 5, "outside of its 5 columns"),
-        ("m.columns", lambda a: a.astype(np.int64), "expected one of int32"),
-        ("m.values", lambda a: a[:-1], "one finite value"),
-        ("m.values", lambda a: a * np.float32(np.nan), "one finite value"),
-        ("m.values", lambda a: a.astype(np.float64), "expected one of float32"),
+        ("m.start", lambda a: a[:-1], "has 5 for n, which is 6"),
+        ("m.start", lambda a: a[:0], "leaves nothing for n"),
+        ("m.start", lambda a: a.astype(np.int32), "must be of type int64. Got int32"),
+        ("m.start", lambda a: a.reshape(-1, 1), "must have 1 dimensions"),
+        ("m.start", lambda a: a + 1, "must hold rising whole numbers"),
+        ("m.start", lambda a: a[::-1], "must hold rising whole numbers"),
+        ("m.start", wrap_around, "must hold rising whole numbers"),
+        ("m.columns", lambda a: a[:-1], "for m.n_entries, which is"),
+        ("m.columns", lambda a: a + 3, "must hold whole numbers from 0 to below m"),
+        ("m.columns", lambda a: a - 5, "must hold whole numbers from 0 to below m"),
+        ("m.columns", lambda a: a.astype(np.int64), "must be of type int32"),
+        ("m.values", lambda a: a[:-1], "for m.n_entries, which is"),
+        ("m.values", lambda a: a * np.float32(np.nan), "must hold numbers from"),
+        ("m.values", lambda a: a.astype(np.float64), "must be of type float32"),
     ],
 )
 def test_a_damaged_matrix_is_refused(name, change, message):
+    schema, sizes = describe_matrix("m", "n", "m"), {"n": 6, "m": 5}
+    schema.check(saved(a_matrix()), dict(sizes))
     with pytest.raises(ValueError, match=message):
-        take_matrix(with_array(name, change), "m", (6, 5))
+        schema.check(with_array(name, change), dict(sizes))

@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +18,13 @@ import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attack.faults import Fault, save_with
 from longtail.errors import LongtailError, ModelFileError
 from longtail.runtime.store import (
     Files,
     atomic,
     check_writable,
+    manifest,
     read_folder,
     verify_folder,
     write_folder,
@@ -270,7 +275,7 @@ def test_a_parent_that_is_not_writable(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(LongtailError) as caught:
         write_folder(target, small_files())
     assert str(caught.value) == (
-        f"{target}: the model could not be saved: Permission denied; nothing was left behind"
+        f"{target}: the model could not be saved: Permission denied; no model is there"
     )
 
 
@@ -326,7 +331,7 @@ def test_a_full_disk_at_any_moment(tmp_path: Path, name: str, replaces: bool) ->
     target = tmp_path / "model"
     if replaces:
         write_folder(target, small_files(0))
-    kept = "what was there before is untouched" if replaces else "nothing was left behind"
+    kept = "what was there before is untouched" if replaces else "no model is there"
     for n in range(1, count_calls(tmp_path / "rehearsal", name, replaces) + 1):
         with pytest.MonkeyPatch.context() as monkeypatch:
             fail_at(monkeypatch, name, n)
@@ -665,3 +670,97 @@ def test_files_of_one_model_can_hold_those_of_others(tmp_path: Path) -> None:
     assert back.inner("first").inner("other").arrays["a"].tolist() == [1, 1]
     with pytest.raises(KeyError, match="second"):
         back.inner("second")
+
+
+# Every call that fails, and what is said about it
+
+
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("can_exchange", [True, False])
+@pytest.mark.parametrize("replaces", [True, False])
+def test_whatever_fails_the_sentence_is_true(
+    tmp_path: Path, replaces: bool, can_exchange: bool, stays: bool
+) -> None:
+    outcomes = Counter[str]()
+    for number in count(1):
+        fault = Fault(number, errno.EIO, stays)
+        outcomes[
+            save_with(fault, tmp_path / "m", replaces=replaces, can_exchange=can_exchange)
+        ] += 1
+        if not fault.failed:
+            break
+    assert outcomes["refused"] > 20
+
+
+def test_a_late_failure_that_cannot_be_undone(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = atomic._exchange, []
+
+    def once(first: Path, second: Path) -> bool:
+        calls.append(first)
+        if len(calls) > 1:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(first, second)
+
+    def no_sync(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(atomic, "_exchange", once)
+    monkeypatch.setattr(atomic, "sync_folder", no_sync)
+    with pytest.raises(LongtailError) as caught:
+        write_folder(model, small_files(1), overwrite=True)
+    assert str(caught.value) == (
+        f"{model}: the model could not be saved: No space left on device; "
+        "the new model is there, but may be lost if the power fails now"
+    )
+    assert_same(read_folder(model), small_files(1))
+
+
+def test_a_model_that_is_replaced_while_it_is_read(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, left = manifest.read_checked, iter([1, 2, 3])
+
+    def slow(folder: manifest.OpenFolder, name: str, entry: manifest.Entry) -> object:
+        if number := next(left, 0):
+            write_folder(model, small_files(number), overwrite=True)
+        return real(folder, name, entry)
+
+    monkeypatch.setattr("longtail.runtime.store.folder.read_checked", slow)
+    assert_same(read_folder(model), small_files(3))
+
+
+def test_a_path_that_is_empty_for_a_moment(model: Path) -> None:
+    old = model.with_name(".model.old-01234567")
+    model.rename(old)
+    timer = threading.Timer(0.1, old.rename, [model])
+    timer.start()
+    assert_same(read_folder(model), small_files())
+    timer.join()
+
+
+def test_a_folder_that_is_replaced_for_ever_is_given_up(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = []
+
+    def replaced(folder: manifest.OpenFolder) -> None:
+        readings.append(folder)
+        os.utime(model, ns=(0, len(readings)))
+        raise ModelFileError("a file is missing")
+
+    with pytest.raises(ModelFileError, match="a file is missing"):
+        manifest.read_settled(model, replaced)
+    assert len(readings) == manifest.MOST_READINGS
+
+
+def test_without_locks_only_what_is_a_day_old_is_removed(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(atomic, "lock_folder", lambda folder: None)
+    fresh, old = (model.with_name(f".model.tmp-0000000{i}") for i in range(2))
+    fresh.mkdir()
+    old.mkdir()
+    os.utime(old, (0, 0))
+    write_folder(model, small_files(1), overwrite=True)
+    assert fresh.exists()
+    assert not old.exists()

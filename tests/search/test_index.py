@@ -353,43 +353,41 @@ def _replace(name: str, function):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_set("metric", "euclid"), "there is no metric 'euclid'"),
-        (_set("n_probes", 0), "0 of .* lists cannot be probed"),
-        (_set("n_probes", 10**9), "1000000000 of .* lists cannot be probed"),
-        (_set("n_probes", 1.5), "1.5 of .* lists cannot be probed"),
-        (_set("n_lists", True), ".* of True lists cannot be probed"),
-        (_set("n_lists", 99), "centres have the shape"),
-        (_set("recall", 2), "2 is no recall"),
-        (_set("recall", "1"), "'1' is no recall at 10"),
-        (_set("recall_at", None), "is no recall at None"),
-        (_at("vectors", (3, 1), np.nan), "vectors holds values that are not finite"),
-        (_at("vectors", (3, 1), 1e20), "vectors holds values that are not finite or too large"),
-        (_at("centres", (0, 0), np.inf), "centres holds values that are not finite"),
-        (_replace("vectors", lambda a: a.astype(np.float64)), "vectors is not a matrix of float32"),
-        (_replace("vectors", lambda a: a[:-1]), "start does not divide the vectors"),
-        (_replace("centres", lambda a: a[:, 1:]), "centres have the shape"),
-        (_replace("start", lambda a: a.astype(np.int32)), "start is not one row of int64"),
-        (_replace("start", lambda a: a[:-1]), "start is not one row of int64"),
-        (_at("start", 0, -5), "start does not divide the vectors"),
-        (_at("start", 3, 10**12), "start does not divide the vectors"),
-        (_at("order", 0, -1), "order does not hold every vector once"),
-        (_at("order", 0, 10**6), "order does not hold every vector once"),
-        (_replace("order", np.zeros_like), "order does not hold every vector once"),
-        (_replace("order", lambda a: a.astype(np.int64)), "order is not one row of int32"),
+        (
+            _set("metric", "euclid"),
+            "metric must be 'inner' or 'cosine'. Got 'euclid' instead",
+        ),
+        (_set("n_probes", 0), "index.n_probes must be at least 1. Got 0 instead"),
+        (_set("n_probes", 10**9), "index.n_probes must be at most"),
+        (_set("n_probes", 1.5), "index.n_probes must be a whole number. Got 1.5 instead"),
+        (_set("n_lists", True), "index.n_lists must be a whole number. Got True instead"),
+        (_set("n_lists", 99), "has .* for index.n_lists, which is 99 elsewhere"),
+        (_set("recall", 2), "index.recall must be from 0 to 1. Got 2 instead"),
+        (_set("recall", "1"), "index.recall must be a number. Got '1' instead"),
+        (_set("recall_at", None), "index.recall_at must be a whole number. Got None instead"),
+        (_at("vectors", (3, 1), np.nan), "index.vectors must hold numbers from -1e.15 to 1e.15"),
+        (_at("vectors", (3, 1), 1e20), "index.vectors must hold numbers from -1e.15 to 1e.15"),
+        (_at("centres", (0, 0), np.inf), "index.centres must hold numbers"),
+        (_replace("vectors", lambda a: a.astype(np.float64)), "vectors must be of type float32"),
+        (_replace("vectors", lambda a: a[:-1]), "has 300 for n, which is 299 elsewhere"),
+        (_replace("centres", lambda a: a[:, 1:]), "has 5 for dim, which is 6 elsewhere"),
+        (_replace("start", lambda a: a.astype(np.int32)), "start must be of type int64"),
+        (_replace("start", lambda a: a[:-1]), "for index.n_lists, which is"),
+        (_at("start", 0, -5), "start must hold rising whole numbers from 0 to n"),
+        (_at("start", 3, 10**12), "start must hold rising whole numbers from 0 to n"),
+        (_at("order", 0, -1), "order must hold all whole numbers below n, each once"),
+        (_at("order", 0, 10**6), "order must hold all whole numbers below n, each once"),
+        (_replace("order", np.zeros_like), "order must hold all whole numbers below n, each once"),
+        (_replace("order", lambda a: a.astype(np.int64)), "order must be of type int32"),
+        (lambda files: files.arrays.pop("index.order"), "index.order is missing"),
     ],
 )
 def test_damaged_parts_are_refused(change, message: str) -> None:
     files = _saved(build_index(clustered(300, 6), method="approximate", recall=0.9))
+    Index.describe(files, "index", "n", "dim").check(files, {})
     change(files)
     with pytest.raises(ValueError, match=message):
-        Index.from_files(files)
-
-
-def test_a_missing_part_is_refused() -> None:
-    files = _saved(build_index(clustered(300, 6), method="approximate", recall=0.9))
-    del files.arrays["index.order"]
-    with pytest.raises(KeyError, match=r"index\.order"):
-        Index.from_files(files)
+        Index.describe(files, "index", "n", "dim").check(files, {})
 
 
 # -- mistakes -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from longtail.search.index import Index, build_index
 from longtail.search.pca import (
     PCAIndex,
     build_label_index,
+    describe_index,
     find_directions,
     open_index,
     pick,
@@ -71,6 +72,7 @@ def test_saved_and_opened_it_finds_the_same(index, tmp_path):
     files = Files(config={"model": "none"})
     index.add_to_files(files, "labels")
     write_folder(tmp_path / "folder", files)
+    describe_index(files, "labels", "n", "dim").check(files, {})
     opened = open_index(read_folder(tmp_path / "folder"), "labels")
     assert repr(opened) == repr(index)
     queries = made_up(20, seed=2)
@@ -83,8 +85,8 @@ def test_a_number_of_candidates_that_cannot_be(index, n_candidates):
     files = Files()
     index.add_to_files(files, "labels")
     files.config["labels"]["n_candidates"] = n_candidates
-    with pytest.raises(ValueError, match="candidates of 3000 vectors"):
-        open_index(files, "labels")
+    with pytest.raises(ValueError, match=r"labels\.n_candidates must be"):
+        describe_index(files, "labels", "n", "dim").check(files, {})
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_a_basis_that_cannot_be(index, basis):
     index.add_to_files(files, "labels")
     files.arrays["labels.basis"] = basis
     with pytest.raises(ValueError, match="basis"):
-        open_index(files, "labels")
+        describe_index(files, "labels", "n", "dim").check(files, {})
 
 
 def test_few_vectors_are_read_whole():

@@ -99,6 +99,7 @@ def some_voters(sparse: bool) -> Voters:
 def test_voters_come_back_from_files(sparse: bool) -> None:
     voters, files = some_voters(sparse), Files()
     voters.add_to_files(files)
+    Voters.describe(files, "dim").check(files, {"n_labels": 9})
     again = Voters.from_files(files, 9)
     queries = np.eye(6, dtype=np.float32)
     top, back = (
@@ -106,8 +107,8 @@ def test_voters_come_back_from_files(sparse: bool) -> None:
     )
     np.testing.assert_array_equal(top.labels, back.labels)
     np.testing.assert_array_equal(top.scores, back.scores)
-    with pytest.raises(ValueError, match="outside of its 3 columns"):
-        Voters.from_files(files, 3)
+    with pytest.raises(ValueError, match=r"voters\.labels\.columns must hold .* below n_labels"):
+        Voters.describe(files, "dim").check(files, {"n_labels": 3})
 
 
 def test_labels_without_votes_follow_by_frequency_or_stay_out() -> None:

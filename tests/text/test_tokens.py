@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.errors import DataError, LongtailError, ModelFileError, NotFittedError, ParameterError
+from longtail.errors import DataError, LongtailError, NotFittedError, ParameterError
 from longtail.runtime.store import Files
 from longtail.text.tokens import PADDING, UNKNOWN, TokenRows, Tokens
 
@@ -185,7 +185,7 @@ def test_saved_and_loaded_it_reads_the_same():
     tokens = Tokens(max_words=3, max_length=4).fit(TEXTS)
     files = Files()
     tokens.to_files(files)
-    loaded = Tokens.from_files(files)
+    loaded = check_and_open(files)
     assert (loaded.words_, loaded.max_length) == (tokens.words_, 4)
     np.testing.assert_array_equal(loaded.encode(TEXTS).tokens, tokens.encode(TEXTS).tokens)
 
@@ -193,19 +193,27 @@ def test_saved_and_loaded_it_reads_the_same():
 @pytest.mark.parametrize(
     ("config", "words", "reason"),
     [
-        ({"type": "words"}, ["a"], "padding and the unknown word do not lead"),
-        ({"type": "words"}, ["<padding>", "<unknown>", "a", "a"], "a word stands twice"),
-        ({"type": "pieces"}, ["<padding>", "<unknown>"], "their type is not words"),
-        ({"type": "words", "max_length": -1}, ["<padding>", "<unknown>"], "'max_length' parameter"),
-        ({"type": "words", "colour": 1}, ["<padding>", "<unknown>"], "colour"),
-        (None, ["<padding>", "<unknown>"], "tokens"),
+        ({}, ["a"], "padding and the unknown word do not lead"),
+        ({}, ["<padding>", "<unknown>", "a", "a"], "two of the words are the same"),
+        ({"type": "pieces"}, ["<padding>", "<unknown>"], "tokens.type must be 'words'"),
+        ({"max_length": -1}, ["<padding>", "<unknown>"], "tokens.max_length must be at least 1"),
+        ({"colour": 1}, ["<padding>", "<unknown>"], "config.json must not have tokens.colour"),
+        (None, ["<padding>", "<unknown>"], "tokens must be a group of values"),
     ],
 )
 def test_files_that_cannot_be_used(config, words, reason):
-    files = Files(config={} if config is None else {"tokens": config}, texts={"words": words})
-    with pytest.raises(ModelFileError, match="the model's words cannot be used: ") as caught:
-        Tokens.from_files(files)
-    assert reason in str(caught.value)
+    files = Files()
+    Tokens().fit(TEXTS).to_files(files)
+    files.texts["words"] = words
+    files.config["tokens"] = None if config is None else {**files.config["tokens"], **config}
+    with pytest.raises(ValueError, match=reason):
+        check_and_open(files)
+
+
+def check_and_open(files):
+    Tokens.describe().check(files, {})
+    Tokens.describe().check_names(files)
+    return Tokens.from_files(files)
 
 
 # ------------------------------------------------------------------------- batches and the disk

@@ -1,8 +1,11 @@
 """The training loop: what it learns, that it repeats itself, stops, resumes and shares its work."""
 
 import csv
+import errno
+import os
 import subprocess
 import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,8 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch")
 from planted_task import CONFIG, PlantedTask, weights  # noqa: E402
 
 from longtail.errors import ParameterError, TrainingError  # noqa: E402
+from longtail.training import loop  # noqa: E402
+from longtail.training.checkpoint import find_checkpoints  # noqa: E402
 from longtail.training.config import TrainingConfig  # noqa: E402
 from longtail.training.loop import limit_gradients, train  # noqa: E402
 from longtail.training.processes import choose_device  # noqa: E402
@@ -468,3 +473,55 @@ def test_devices(monkeypatch):
     assert choose_device("auto") == torch.device("cpu")
     with pytest.raises(ParameterError, match=r"^there is no GPU to train on: .*--device cpu"):
         train(PlantedTask(), CONFIG, device="cuda")
+
+
+# A disk that is full
+
+
+def test_a_full_disk_costs_the_checkpoint_and_not_the_training(tmp_path, monkeypatch):
+    whole, task, progress = PlantedTask(), PlantedTask(), Recorder()
+    train_on_cpu(whole)
+    write, calls = os.write, []
+
+    def full_for_a_while(descriptor, data):
+        calls.append(task.steps)
+        if 5 <= task.steps < 9 or task.steps >= 12:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", full_for_a_while)
+    run = {"run_dir": tmp_path, "checkpoint_seconds": 0, "progress": progress}
+    train_on_cpu(task, **run)
+    assert_same(weights(whole), weights(task))
+    warnings = [line for line in progress.said if line.startswith("Warning: ")]
+    assert len(warnings) == 2
+    assert "training goes on without a checkpoint: " in warnings[0]
+    assert "No space left on device; no model is there" in warnings[0]
+    kept = [folder.name for folder in find_checkpoints(tmp_path)]
+    assert kept == ["step-00000011", "step-00000010"]
+    monkeypatch.undo()
+    resumed = PlantedTask()
+    train_on_cpu(resumed, run_dir=tmp_path, resume=True)
+    assert resumed.steps == 18 - 11
+    assert_same(weights(whole), weights(resumed))
+
+
+def test_a_log_that_cannot_be_written_is_said_once(tmp_path):
+    (tmp_path / "log.csv.new").mkdir()
+    progress = Recorder()
+    history = train_on_cpu(PlantedTask(), run_dir=tmp_path, progress=progress)
+    assert history.n_steps == 18
+    assert progress.said == ["Note: training goes on without a log: Is a directory"]
+
+
+def test_the_first_checkpoint_comes_after_a_minute(tmp_path, monkeypatch):
+    task, saved = PlantedTask(), []
+    clock = types.SimpleNamespace(monotonic=lambda: 25.0 * task.steps)
+    monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(loop, "write_checkpoint", lambda run_dir, step, *rest: saved.append(step))
+    train_on_cpu(task, run_dir=tmp_path, checkpoint_seconds=200)
+    assert saved == [3, 11, 18]  # after 75 s, 200 s later, at the end
+    saved.clear()
+    task = PlantedTask()
+    train_on_cpu(task, run_dir=tmp_path / "often", checkpoint_seconds=50)
+    assert saved == [2, 4, 6, 8, 10, 12, 14, 16, 18]

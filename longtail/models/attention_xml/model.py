@@ -17,6 +17,7 @@ once are learned as unknown ones, so that the unknown word has a vector. Predict
 unlike that of other models.
 """
 
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -33,7 +34,25 @@ from longtail.models.cost import Facts
 from longtail.models.neural import Device, Neural, require_torch
 from longtail.progress import Progress
 from longtail.runtime.rows import hold_out
-from longtail.runtime.settings import Range, above, at_least, configurable, learned, setting, share
+from longtail.runtime.schema import (
+    Extent,
+    ListOf,
+    Schema,
+    Value,
+    floats,
+    permutation,
+    starts,
+)
+from longtail.runtime.settings import (
+    Range,
+    above,
+    at_least,
+    between,
+    configurable,
+    learned,
+    setting,
+    share,
+)
 from longtail.runtime.store import Files
 from longtail.text.tfidf import Tfidf
 from longtail.text.tokens import UNKNOWN, TokenRows, Tokens
@@ -55,9 +74,12 @@ AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags 
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
 HEAD_SIZES = Range(
     "a size of at least 1, several as 512,256",
-    lambda head: all(size.strip().isdecimal() and int(size) for size in str(head).split(",")),
+    lambda head: all(
+        re.fullmatch(r" *[1-9][0-9]{0,5} *", size) is not None for size in str(head).split(",")
+    ),
 )
 POWERS_OF_2 = Range("a power of 2, at least 2", lambda n: n >= 2 and n & (n - 1) == 0)
+LARGEST_LAYER, DEEPEST, MOST_TREES = 1 << 20, 64, 1000  # of a saved network
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
 
 
@@ -74,6 +96,7 @@ class AttentionXML(Neural):
     cheaper_presets: ClassVar[Sequence[str]] = ("small",)
     milliseconds: ClassVar[float] = 4.0
     reads = ("texts",)
+    makes_rows: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "small": {
             "word_dim": 100,
@@ -396,9 +419,11 @@ class AttentionXML(Neural):
 
     def _device(self) -> "torch.device":
         """Return where to predict: on a GPU if there is one, unless the model is for a CPU."""
-        from longtail.training.processes import choose_device
-
         require_torch("AttentionXML")
+        from longtail.training.processes import choose_device
+        from longtail.training.threads import follow_threads
+
+        follow_threads()
         return choose_device("cpu" if self.device == "cpu" else "auto")
 
     def explain(
@@ -454,17 +479,39 @@ class AttentionXML(Neural):
                 for name, array in to_arrays(net).items():
                     files.arrays[f"{prefix}.net.{name}"] = array
 
-    def restore(self, files: Files) -> None:
-        """Take back what was saved; raise ValueError for parts that do not fit together."""
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of the words, the trees, and the weights of their levels."""
         require_torch("AttentionXML")
+        layer = Value(int, between(1, LARGEST_LAYER))
+        sizes = Schema(
+            config={
+                "word_dim": layer,
+                "hidden": layer,
+                "depths": ListOf(Value(int, between(1, DEEPEST)), 1, MOST_TREES),
+            }
+        )
+        sizes.check(files, {})
+        from longtail.models.attention_xml.network import find_shapes
+
+        word_dim, hidden = files.config["word_dim"], files.config["hidden"]
+        shapes = find_shapes(self._shape(len(files.texts.get("words", ())), word_dim, hidden, 1))
+        trees = [
+            _describe_tree(f"tree{number}", depth, shapes)
+            for number, depth in enumerate(files.config["depths"])
+        ]
+        return Schema.join([sizes, Tokens.describe(), *trees])
+
+    def restore(self, files: Files) -> None:
+        """Take back what was saved."""
         from longtail.models.attention_xml.network import from_arrays
         from longtail.models.attention_xml.search import ProbabilisticLabelTree
 
         self.tokens_ = Tokens.from_files(files)
-        word_dim, hidden = int(files.config["word_dim"]), int(files.config["hidden"])
+        word_dim, hidden = files.config["word_dim"], files.config["hidden"]
         trees = []
         for number, depth in enumerate(files.config["depths"]):
-            tree = _restore_tree(files, f"tree{number}", depth, len(self.label_names_))
+            children = [files.arrays[f"tree{number}.level{i}.children"] for i in range(depth)]
+            tree = LabelTree(children, files.arrays[f"tree{number}.leaves"])
             levels = []
             for level in range(depth):
                 prefix = f"tree{number}.level{level}.net."
@@ -477,8 +524,6 @@ class AttentionXML(Neural):
                 }
                 levels.append(from_arrays(shape, arrays))
             trees.append(ProbabilisticLabelTree(tree, levels))
-        if not trees:
-            raise ValueError("there is no tree")
         self.trees_ = trees
 
 
@@ -514,15 +559,21 @@ def _as_terms(
     return sorted(terms, key=lambda term: (-term.weight, term.name))
 
 
-def _restore_tree(files: Files, prefix: str, depth: int, n_labels: int) -> LabelTree:
-    """Return a saved tree, checked, as compiled code will walk it."""
-    leaves = files.arrays[f"{prefix}.leaves"].astype(np.int32)
-    children = [files.arrays[f"{prefix}.level{i}.children"].astype(np.int32) for i in range(depth)]
-    size = 1
-    for starts in children:
-        if starts.ndim != 1 or len(starts) != size + 1 or starts[0] or (np.diff(starts) < 1).any():
-            raise ValueError("the levels of the tree do not follow from each other")
-        size = int(starts[-1])
-    if not children or size != n_labels or not np.array_equal(np.sort(leaves), np.arange(size)):
-        raise ValueError(f"the leaves of the tree are not the {n_labels} labels")
-    return LabelTree(children, leaves)
+def _describe_tree(name: str, depth: int, shapes: Mapping[str, tuple[int, ...]]) -> Schema:
+    """Return the schema of a tree's nodes, and of the weights of its levels.
+
+    `shapes` are those of a network with one node.
+    """
+    arrays = {f"{name}.leaves": permutation("n_labels")}
+    above: Extent = 1
+    for level in range(depth):
+        prefix = f"{name}.level{level}"
+        below = "n_labels" if level == depth - 1 else f"{prefix}.n_nodes"
+        arrays[f"{prefix}.children"] = starts(
+            above, of=below, dtypes=(np.int32,), empty_parts=False
+        )
+        for weight, extents in shapes.items():
+            first: Extent = below if weight == "labels" else extents[0]
+            arrays[f"{prefix}.net.{weight}"] = floats(first, *extents[1:])
+        above = below
+    return Schema(arrays=arrays)

@@ -67,9 +67,6 @@ class BiLSTM(nn.Module):
 
     def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
         """Return both directions' states."""
-        if not self.training:  # the weights may be averages, from another place
-            self.onwards.flatten_parameters()
-            self.backwards.flatten_parameters()
         places = torch.arange(words.shape[1], device=words.device)
         ends = lengths[:, None]
         mirrored = torch.where(places < ends, ends - 1 - places, places)  # (B, T)
@@ -201,6 +198,13 @@ class AttentionXMLNetwork(nn.Module):
             self.labels[:, -1] = odds
         else:
             self.output.bias.fill_(odds)
+
+    def settle(self, device: torch.device) -> None:
+        """Get ready to predict on the device, from weights that may come from another place."""
+        self.to(device).eval()
+        for part in self.modules():
+            if isinstance(part, nn.LSTM):
+                part.flatten_parameters()
 
     def start_from(self, other: "AttentionXMLNetwork") -> None:
         """Section 2.5: take all weights of the level above, but for the labels'."""
@@ -379,16 +383,17 @@ def to_arrays(net: AttentionXMLNetwork) -> dict[str, NDArray[Any]]:
     return {name: value.cpu().numpy() for name, value in net.state_dict().items()}
 
 
-def from_arrays(shape: Shape, arrays: dict[str, NDArray[Any]]) -> AttentionXMLNetwork:
-    """Return the network with these weights; ValueError if they are not its own."""
+def find_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights of a network, without making any."""
     with torch.device("meta"):
         net = AttentionXMLNetwork(shape)
-    expected = {name: tuple(value.shape) for name, value in net.state_dict().items()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if expected != found:
-        names = sorted({**expected, **found})
-        wrong = [name for name in names if expected.get(name) != found.get(name)]
-        raise ValueError(f"weights of another shape than expected: {', '.join(wrong)}")
+    return {name: tuple(value.shape) for name, value in net.state_dict().items()}
+
+
+def from_arrays(shape: Shape, arrays: dict[str, NDArray[Any]]) -> AttentionXMLNetwork:
+    """Return the network with these weights."""
+    with torch.device("meta"):
+        net = AttentionXMLNetwork(shape)
     state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     net.load_state_dict(state, assign=True)
     return net.eval().requires_grad_(False)

@@ -6,17 +6,18 @@ same bits, whatever other documents there are. A GPU reads documents of similar 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.network import AttentionXMLNetwork, Encoded
+from longtail.runtime.compiled import njit
 from longtail.text.tokens import TokenRows
 from longtail.topk import NO_LABEL, TopK
 
@@ -54,6 +55,7 @@ class ProbabilisticLabelTree:
         """Return the `k` best labels that a beam search finds; no row of tokens may be empty."""
         found = None
         for level, net in enumerate(self.levels):
+            place(net, device)
             width = k if level + 1 == len(self.levels) else self._width(level + 1, k, beam)
             found = rank_nodes(net, tokens, width, device, found, self.tree.children[level])
         if found is None:
@@ -67,7 +69,8 @@ class ProbabilisticLabelTree:
         self, tokens: TokenRows, labels: NDArray[np.int32], device: torch.device
     ) -> NDArray[np.float64]:
         """Return how much each token of the one document weighs for each label, (T, n)."""
-        net = self.levels[-1].to(device)
+        net = self.levels[-1]
+        place(net, device)
         places = np.argsort(self.tree.leaves)[labels]
         read = read_documents(net, tokens, np.zeros(1, np.int64), device)
         rows = net.labels[torch.from_numpy(places).to(device)]
@@ -81,6 +84,16 @@ class ProbabilisticLabelTree:
         return max(beam, -(-k // int(np.diff(starts).min())))
 
 
+_placing = Lock()
+
+
+def place(net: AttentionXMLNetwork, device: torch.device) -> None:
+    """Bring a network to the device once, as threads that predict at the same time share it."""
+    with _placing:
+        if net.training or net.labels.device != device:
+            net.settle(device)
+
+
 @torch.no_grad()
 def rank_nodes(
     net: AttentionXMLNetwork,
@@ -90,8 +103,10 @@ def rank_nodes(
     above: Beam | None = None,
     children: Ints | None = None,
 ) -> Beam:
-    """Return the best nodes of one level among the children of those above, or among all."""
-    net.to(device).eval()
+    """Return the best nodes of one level among the children of those above, or among all.
+
+    The network must be on the device already.
+    """
     n, width = tokens.n_documents, min(width, net.shape.n_nodes)
     found = Beam(np.full((n, width), -1, np.int32), np.full((n, width), -np.inf, np.float32))
     per_document = net.shape.n_nodes

@@ -12,7 +12,6 @@ from zlib import crc32
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -33,6 +32,7 @@ from longtail.models.attention_xml.search import (
     rank_nodes,
 )
 from longtail.progress import Progress
+from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.text.tokens import UNKNOWN, TokenRows
 from longtail.topk import TopK
@@ -162,6 +162,7 @@ class LevelTask:
         if self.held_out is None:
             return None
         held, device = self.held_out, self.net.labels.device
+        self.net.settle(device)  # the weights may be averages
         found = rank_nodes(self.net, held.tokens, 5, device, held.above, self.children)
         return evaluate(TopK(found.nodes, np.exp(found.logs)), held.nodes)
 
@@ -323,6 +324,7 @@ class TreeTrainer:
             progress=progress,
             run_dir=run_dir,
             resume=model.resume,
+            checkpoint_seconds=model.checkpoint_seconds,
             fingerprint={**self.facts, "tree": number, "level": level},
         )
         self.history = _join(self.history, done)
@@ -333,6 +335,7 @@ class TreeTrainer:
         """Return the documents with the best nodes of this level, for the level below."""
         width = max(self.model.candidates, self.model.beam or 0)
         starts = tree.children[level - 1]
+        net.settle(self.device)
         above = rank_nodes(net, documents.tokens, width, self.device, documents.above, starts)
         return LevelDocuments(documents.tokens, documents.nodes, above)
 

@@ -39,7 +39,15 @@ from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
 from longtail.progress import SILENT, Progress
-from longtail.runtime.rows import add_matrix, hold_out, take_matrix, view_rows, weigh_rows
+from longtail.runtime.rows import (
+    add_matrix,
+    describe_matrix,
+    hold_out,
+    take_matrix,
+    view_rows,
+    weigh_rows,
+)
+from longtail.runtime.schema import Schema, floats
 from longtail.runtime.settings import at_least, between, configurable, learned, setting, share
 from longtail.runtime.store import Files
 from longtail.search.index import LARGEST_EXACT, Index, build_index
@@ -291,7 +299,7 @@ class DXML(NeuralRows):
         trial = self.with_parameters()
         if self.run_dir is not None:
             trial.run_dir = self.run_dir.with_name(f"{self.run_dir.name}-neighbours")
-            trial.resume = self.resume
+            trial.resume, trial.checkpoint_seconds = self.resume, self.checkpoint_seconds
         embedder, _ = trial._train(X[kept], Y[kept], vectors, progress)
         return self._choose_neighbours(embedder, X, Y, held)
 
@@ -394,17 +402,21 @@ class DXML(NeuralRows):
         add_matrix(files, "rows", self.rows_)
         files.arrays["label_vectors"] = self.label_vectors_
 
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of the network, the label vectors and the documents."""
+        return (
+            Schema(arrays={"label_vectors": floats("n_labels", "dim")})
+            | Embedder.describe(files)
+            | Voters.describe(files, "dim")
+            | describe_matrix("rows", "voters.n", "n_features")
+        )
+
     def restore(self, files: Files) -> None:
-        """Take back what was saved; raise ValueError for parts that do not fit together."""
-        n_labels = len(self.label_names_)
-        self.embedder_ = Embedder.from_files(files, self.n_features_)
-        self.voters_ = Voters.from_files(files, n_labels)
-        self.rows_ = take_matrix(files, "rows", (self.voters_.Y.shape[0], self.n_features_))
+        """Take back what was saved."""
+        self.embedder_ = Embedder.from_files(files)
+        self.voters_ = Voters.from_files(files, len(self.label_names_))
+        self.rows_ = take_matrix(files, "rows", self.n_features_)
         self.label_vectors_ = files.arrays["label_vectors"]
-        dim = self.voters_.index.vectors.shape[1]
-        found, expected = self.label_vectors_.shape, (n_labels, self.embedder_.dim)
-        if found != expected or dim != self.embedder_.dim:
-            raise ValueError(f"label vectors of shape {found}, expected {expected}")
 
 
 def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:

@@ -52,10 +52,12 @@ from longtail.models.neural import Device
 from longtail.models.registry import build_model
 from longtail.progress import Progress
 from longtail.runtime.parallel import in_threads
+from longtail.runtime.schema import ListOf, Schema, Value, look_up
 from longtail.runtime.settings import configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
+MOST_MEMBERS = 1000
 WIDTH = 50  # labels that each member proposes
 
 
@@ -125,6 +127,7 @@ class Fusion(Model):
             began=began,
             run_dir=self.run_dir,
             resume=self.resume,
+            checkpoint_seconds=self.checkpoint_seconds,
             progress=progress,
         )
         self._finish(trainer, *self._stack(trainer, dataset))
@@ -297,18 +300,40 @@ class Fusion(Model):
             files.nest(name, member.to_files())
         self.stacker_.add_to_files(files)
 
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of the list of members and of the stacker.
+
+        The members' own files are checked when they are built.
+        """
+        listed = Schema(config={"members": ListOf(Value(str), 1, MOST_MEMBERS)})
+        listed.check(files, {})
+        names, inner = files.config["members"], look_up(files.config, "inner")
+        if not isinstance(inner, dict) or sorted(inner) != sorted(names):
+            raise ValueError("the members are not those whose files are there")
+        return listed | Stacker.describe(len(names)) | Schema(members=names)
+
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for members that do not fit together."""
         names = files.config["members"]
-        self.members_ = {name: build_model(files.inner(name), f"member {name}") for name in names}
-        for name, member in self.members_.items():
-            if list(member.label_names_) != list(self.label_names_):
-                raise ValueError(f"the member {name} was trained on other labels")
-            if member.trained_on == "rows" and member.n_features_ != self.n_features_:
-                raise ValueError(f"the member {name} was trained on other features")
-        self.stacker_ = Stacker.from_files(files, len(names))
+        self.members_ = {name: self._restore_member(files, name) for name in names}
+        self.stacker_ = Stacker.from_files(files)
         counts = self.training_counts_
         self.shares_ = (counts.label_counts / counts.n_documents).astype(np.float32)
+
+    def _restore_member(self, files: Files, name: str) -> Model:
+        """Return a member; raise ValueError unless it reads and labels as this model does."""
+        inner = files.inner(name)
+        if look_up(inner.config, "model") == self.name:
+            raise ValueError("a fusion cannot be a member of a fusion")
+        member = build_model(inner, f"member {name}")
+        if list(member.label_names_) != list(self.label_names_):
+            raise ValueError(f"the member {name} was trained on other labels")
+        reads_texts = member.trained_on == "texts"
+        if reads_texts and (self.trained_on == "rows" or member.makes_rows):
+            raise ValueError(f"the member {name} reads texts, which this fusion does not have")
+        if not reads_texts and member.n_features_ != self.n_features_:
+            raise ValueError(f"the member {name} was trained on other features")
+        return member
 
 
 def _share_out(votes: Sequence[Vote]) -> dict[str, float]:

@@ -13,7 +13,6 @@ Each model estimates its own cost (`Model.estimate_cost`): seconds of one traini
 on two cores or one GPU. On a CPU the estimates are scaled by how fast this machine multiplies.
 """
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -26,6 +25,7 @@ from longtail.errors import DataError, ParameterError, suggest
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.registry import BUILT_IN, find_models, get_model_class
 from longtail.runtime.rows import hold_out
+from longtail.runtime.settings import parse_time
 
 if TYPE_CHECKING:
     from longtail.models.base import Model
@@ -155,12 +155,7 @@ class Plan(NamedTuple):
 
 def parse_budget(text: str) -> float:
     """Return the seconds of 90s, 10m or 2h."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
-    if found is None or not float(found[1]):
-        raise ParameterError(
-            f"The budget must be a time such as 90s, 10m or 2h. Got {text!r} instead."
-        )
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+    return parse_time(text, "budget")
 
 
 def format_seconds(seconds: float) -> str:

@@ -23,7 +23,6 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
@@ -31,7 +30,9 @@ from longtail.data import Dataset
 from longtail.evaluation.calibration import choose_depth
 from longtail.evaluation.metrics import TrainingCounts, contains_pairs, evaluate
 from longtail.models.fusion.trees import Floats, Hits, Trees, add_trees, grow_trees
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import run_tasks
+from longtail.runtime.schema import Config, Schema, Value, floats, number
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
@@ -248,19 +249,25 @@ class Stacker(NamedTuple):
             files.arrays[f"stacker.{name}"] = array
 
     @classmethod
-    def from_files(cls, files: Files, n_members: int) -> Self:
-        """Take back what was saved; raise ValueError for what does not fit together."""
-        config = files.config["stacker"]
-        weights = files.arrays["stacker.weights"]
+    def describe(cls, n_members: int) -> Schema:
+        """Return the schema of what `add_to_files` adds."""
+        facts: Config = {
+            "name": Value(StackerName),
+            "bias": number(),
+            "adjustment": dict.fromkeys(LogitAdjustment._fields, number()),
+        }
         n_inputs = PER_MEMBER * n_members + COMMON
-        if weights.shape != (n_inputs,):
-            raise ValueError(f"{weights.shape} weights of the stacker for {n_inputs} inputs")
+        arrays = {"weights": floats(n_inputs), **Trees.describe(n_inputs)}
+        named = {f"stacker.{name}": array for name, array in arrays.items()}
+        return Schema(config={"stacker": facts}, arrays=named)
+
+    @classmethod
+    def from_files(cls, files: Files) -> Self:
+        """Take back what was saved."""
+        config = files.config["stacker"]
+        logistic = Logistic(files.arrays["stacker.weights"], config["bias"])
         trees = Trees(*(files.arrays[f"stacker.{name}"] for name in Trees._fields))
-        trees.check(n_inputs)
-        adjustment = LogitAdjustment(
-            *(float(config["adjustment"][name]) for name in LogitAdjustment._fields)
-        )
-        return cls(config["name"], Logistic(weights, float(config["bias"])), trees, adjustment)
+        return cls(config["name"], logistic, trees, LogitAdjustment(**config["adjustment"]))
 
 
 @njit(nogil=True, cache=True)

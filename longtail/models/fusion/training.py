@@ -77,12 +77,13 @@ class MemberTrainer:
         began: float,
         run_dir: Path | None,
         resume: bool,
+        checkpoint_seconds: float,
         progress: Progress,
     ) -> None:
         self.dataset, self.X, self.plan, self.facts = dataset, X, plan, facts
         self.device, self.seed, self.progress = device, seed, progress
         self.folder = None if run_dir is None else run_dir / "members"
-        self.resume = resume
+        self.resume, self.checkpoint_seconds = resume, checkpoint_seconds
         self.deadline = np.inf if plan.budget is None else began + plan.budget
         self.stamp = fingerprint(X, dataset.Y)
         self.splits: list[Split] = []
@@ -166,6 +167,7 @@ class MemberTrainer:
         folder = self._folder_of(member, fold)
         if model.can_resume and folder is not None:
             model.run_dir, model.resume = folder.with_name(folder.name + ".run"), self.resume
+            model.checkpoint_seconds = self.checkpoint_seconds
         name = member.name if fold == ALL else f"{member.name} {fold}/{len(self.splits)}"
         limit = np.inf  # the first member is trained whatever it takes, or there is no model
         if self.taken:
@@ -232,7 +234,7 @@ class MemberTrainer:
             return None
         with suppress(ModelFileError):
             files = read_folder(folder)
-            if files.config.get("fusion") == facts:
+            if files.config.pop("fusion", None) == facts:
                 return build_model(files, folder)
         return None
 

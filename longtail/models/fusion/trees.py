@@ -9,8 +9,10 @@ gradient boosting with second derivatives, on inputs that were cut into bins.
 from typing import NamedTuple, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from longtail.runtime.compiled import njit
+from longtail.runtime.schema import Array, floats, indices
 
 Floats = NDArray[np.float32]
 Hits = NDArray[np.bool_]
@@ -46,13 +48,15 @@ class Trees(NamedTuple):
             np.zeros((0, 2**DEPTH), np.float32),
         )
 
-    def check(self, n_inputs: int) -> None:
-        """Raise ValueError for what compiled code must not see."""
-        n, depth = self.columns.shape
-        if self.places.shape != (n, depth) or self.values.shape != (n, 2**depth):
-            raise ValueError("the trees of the stacker do not fit together")
-        if n and not 0 <= self.columns.min() <= self.columns.max() < n_inputs:
-            raise ValueError(f"a tree of the stacker asks for an input beyond {n_inputs}")
+    @staticmethod
+    def describe(n_inputs: int) -> dict[str, Array]:
+        """Return what the arrays must be for candidates with so many inputs."""
+        n = "stacker.n_trees"
+        return {
+            "columns": indices(n, DEPTH, into=n_inputs),
+            "places": floats(n, DEPTH, empty=True),
+            "values": floats(n, 2**DEPTH, empty=True),
+        }
 
 
 def grow_trees(inputs: Floats, hits: Hits, margins: NDArray[np.float64]) -> Trees:

@@ -26,10 +26,11 @@ from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
 from longtail.progress import Progress
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
+from longtail.runtime.schema import Schema, number
 from longtail.runtime.settings import above, at_least, configurable, learned, setting, share
 from longtail.runtime.store import Files
 from longtail.search.index import Index
-from longtail.search.pca import build_label_index, open_index
+from longtail.search.pca import build_label_index, describe_index, open_index
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
@@ -261,14 +262,17 @@ class GLaS(NeuralRows):
         self.index_.add_to_files(files, "labels")
         files.config["scale"], files.config["bias"] = self.scale_, self.bias_
 
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of the embedding map, the labels' index, scale and bias."""
+        numbers = Schema(config={"scale": number(), "bias": number()})
+        index = describe_index(files, "labels", "n_labels", "dim")
+        return numbers | Embedder.describe(files) | index
+
     def restore(self, files: Files) -> None:
-        """Take back what was saved; raise ValueError for parts that do not fit together."""
-        self.embedder_ = Embedder.from_files(files, self.n_features_)
+        """Take back what was saved."""
+        self.embedder_ = Embedder.from_files(files)
         self.index_ = open_index(files, "labels")
-        found, expected = self.index_.vectors.shape, (len(self.label_names_), self.embedder_.dim)
-        if found != expected:
-            raise ValueError(f"label embeddings of shape {found}, expected {expected}")
-        self.scale_, self.bias_ = float(files.config["scale"]), float(files.config["bias"])
+        self.scale_, self.bias_ = files.config["scale"], files.config["bias"]
 
 
 def _choose_epochs(n_documents: int) -> int:

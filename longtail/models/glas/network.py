@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
 from longtail.models.embedder import Embedder
+from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.topk import TopK
 from longtail.training import losses

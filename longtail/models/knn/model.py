@@ -41,6 +41,7 @@ from longtail.models.knn.space import (
 )
 from longtail.models.registry import find_models
 from longtail.progress import SILENT, Progress
+from longtail.runtime.schema import Schema, Texts, indices
 from longtail.runtime.settings import at_least, between, configurable, learned, seeds, setting
 from longtail.runtime.store import Files
 from longtail.search.voters import (
@@ -387,20 +388,23 @@ class KNN(Model):
         files.arrays["numbers"] = self.numbers_
         files.texts["snippets"] = self.snippets_
 
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of the space, and of the documents with their labels."""
+        documents = Schema(
+            arrays={"numbers": indices("voters.n", into="n_documents", dtypes=(np.int64,))},
+            texts={"snippets": Texts("voters.n", empty=True)},
+        )
+        if "space.weights" in files.arrays:
+            return documents | WordSpace.describe() | Voters.describe(files, "n_features")
+        return documents | EmbeddingSpace.describe(files) | Voters.describe(files, "dim")
+
     def restore(self, files: Files) -> None:
-        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        """Take back what was saved."""
         of_words = "space.weights" in files.arrays
         opener = WordSpace.from_files if of_words else EmbeddingSpace.from_files
-        self.space_ = cast(Space, opener(files, self.n_features_))
+        self.space_ = cast(Space, opener(files))
         self.voters_ = Voters.from_files(files, len(self.label_names_))
         self.numbers_, self.snippets_ = files.arrays["numbers"], files.texts["snippets"]
-        n, dim = self.voters_.index.vectors.shape
-        if dim != self.space_.dim:
-            raise ValueError(f"documents lie in {dim} dimensions, expected {self.space_.dim}")
-        if self.numbers_.shape != (n,) or len(self.snippets_) not in (0, n):
-            raise ValueError(
-                f"{n} documents, {len(self.numbers_)} numbers, {len(self.snippets_)} snippets"
-            )
 
 
 # -- the models whose embeddings can be a space ----------------------------------------------------

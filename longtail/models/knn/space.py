@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from longtail.errors import DataError
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.runtime.rows import scale_rows, view_rows, weigh_features
+from longtail.runtime.schema import Schema, Value, floats
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
 from longtail.search.sparse import SparseIndex
@@ -81,12 +82,14 @@ class WordSpace:
         files.arrays["space.weights"] = self.weights
 
     @classmethod
-    def from_files(cls, files: Files, n_features: int) -> Self:
-        """Take back what `add_to_files` wrote; raise ValueError unless compiled code can use it."""
-        weights = files.arrays["space.weights"]
-        if weights.shape != (n_features,) or weights.dtype != np.float32:
-            raise ValueError(f"weights of shape {weights.shape} for {n_features} features")
-        return cls(weights)
+    def describe(cls) -> Schema:
+        """Return the schema of the weights."""
+        return Schema(arrays={"space.weights": floats("n_features", least=0)})
+
+    @classmethod
+    def from_files(cls, files: Files) -> Self:
+        """Take back what `add_to_files` wrote."""
+        return cls(files.arrays["space.weights"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +130,14 @@ class EmbeddingSpace:
         files.config["normalize"] = self.normalize
 
     @classmethod
-    def from_files(cls, files: Files, n_features: int) -> Self:
-        """Take back what `add_to_files` wrote; raise ValueError unless compiled code can use it."""
-        embedder = Embedder.from_files(files, n_features)
-        return cls(embedder, bool(files.config["normalize"]))
+    def describe(cls, files: Files) -> Schema:
+        """Return the schema of the embedder."""
+        return Schema(config={"normalize": Value(bool)}) | Embedder.describe(files)
+
+    @classmethod
+    def from_files(cls, files: Files) -> Self:
+        """Take back what `add_to_files` wrote."""
+        return cls(Embedder.from_files(files), files.config["normalize"])
 
 
 def weigh_words(X: sp.csr_matrix, idf: bool, rarity: float) -> Floats:

@@ -6,17 +6,21 @@ children. The rows of a feature stand together, ordered by node, so that a docum
 place in memory for each of its features and finds there what every node of its beam needs.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.models.linear.solver import NodeWeights
+from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows
+from longtail.runtime.schema import Schema, Sizes, floats, indices, permutation, starts
+from longtail.runtime.store import Files
 
 # Looking a node up by halving costs about as much as passing so many rows one by one.
 STEPS_OF_A_SEARCH = 12
+LEAST_LOG = np.float32(-1e30)  # of a probability; finite, whatever weights and values there are
 
 
 class TreeWeights(NamedTuple):
@@ -45,47 +49,42 @@ class TreeWeights(NamedTuple):
     leaves: NDArray[np.int32]
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("level", "child", "row"), (np.int64,)),
-    "start": (np.int32, np.int64),
-    **dict.fromkeys(("node", "leaves"), (np.int32,)),
-    **dict.fromkeys(("weight", "bias"), (np.float32,)),
-    "offset": (np.uint16, np.uint32),
-}
+def describe_tree(name: str) -> Schema:
+    """Return the schema of a tree's arrays."""
+    n_nodes, n_inner, n_rows = f"{name}.n_nodes", f"{name}.n_inner", f"{name}.n_rows"
+    n_weights = f"{name}.n_weights"
+    arrays = {
+        "bias": floats(n_nodes),
+        "level": starts(f"{name}.n_levels", of=n_nodes, empty_parts=False),
+        "child": starts(n_inner, of=n_nodes, first=1, empty_parts=False),
+        "leaves": permutation("n_labels"),
+        "node": indices(n_rows, into=n_inner),
+        "row": starts("n_features", of=n_rows),
+        "weight": floats(n_weights, empty=True),
+        "start": starts(n_rows, of=n_weights, dtypes=(np.int32, np.int64)),
+        "offset": indices(n_weights, into=n_nodes, dtypes=(np.uint16, np.uint32)),
+    }
+    named = {f"{name}.{field}": array for field, array in arrays.items()}
+    return Schema(arrays=named, rules=[partial(_check_nodes, name)])
 
 
-def check_tree(tree: TreeWeights, n_features: int, n_labels: int) -> None:
-    """Raise ValueError unless every index of `tree` stays within its array.
-
-    Compiled code does not check, so a tree that comes from a file has to pass here first.
-    """
-    for name, array in tree._asdict().items():
-        if array.ndim != 1 or array.dtype not in _TYPES[name]:
-            raise ValueError(f"{name} is not one row of {_TYPES[name][0].__name__}")
-    if len(tree.level) < 3 or tree.level[1] != 1:
-        raise ValueError("the levels do not begin with a root")
-    n_nodes, n_inner = int(tree.level[-1]), int(tree.level[-2])
-    for name, size, first, last in (
-        ("level", len(tree.level), 0, n_nodes),
-        ("child", n_inner + 1, 1, n_nodes),
-        ("row", n_features + 1, 0, len(tree.node)),
-        ("start", len(tree.node) + 1, 0, len(tree.weight)),
-    ):
-        array = getattr(tree, name)
-        if len(array) != size or array[0] != first or array[-1] != last or _falls(array):
-            raise ValueError(f"{name} does not divide what it should divide")
+def _check_nodes(name: str, files: Files, sizes: Sizes) -> None:
+    """Raise ValueError unless all nodes have their children, and all weights their child."""
+    tree = TreeWeights(*(files.arrays[f"{name}.{field}"] for field in TreeWeights._fields))
+    n_inner = len(tree.child) - 1
+    if len(tree.level) < 3 or tree.level[1] != 1 or tree.level[-2] != n_inner:
+        raise ValueError(f"the levels of {name} do not begin with a root, or not end with labels")
+    if len(tree.leaves) != len(tree.bias) - n_inner:
+        raise ValueError(f"the last level of {name} does not have a node for every label")
     if not np.array_equal(tree.child[tree.level[:-1]], tree.level[1:]):
-        raise ValueError("the children of a level are not the nodes of the next")
-    for name, array, end in (("node", tree.node, n_inner), ("leaves", tree.leaves, n_labels)):
-        if len(array) and not 0 <= int(array.min()) <= int(array.max()) < end:
-            raise ValueError(f"{name} holds numbers that are not below {end}")
-    if len(tree.leaves) != n_nodes - n_inner or len(tree.leaves) != n_labels:
-        raise ValueError(f"the tree has {len(tree.leaves)} leaves for {n_labels} labels")
-    if len(tree.offset) != len(tree.weight) or len(tree.bias) != n_nodes:
-        raise ValueError("the weights and their nodes differ in number")
+        raise ValueError(f"the children of a level of {name} are not the nodes of the next")
+    is_first = np.zeros(len(tree.node) + 1, np.bool_)
+    is_first[tree.row] = True  # of a feature
+    if ((tree.node[1:] <= tree.node[:-1]) & ~is_first[1:-1]).any():
+        raise ValueError(f"the nodes of a feature of {name} do not rise")
     n_children = np.diff(tree.child)[tree.node]
     if (tree.offset >= np.repeat(n_children, np.diff(tree.start))).any():
-        raise ValueError("a weight belongs to a child that its node does not have")
+        raise ValueError(f"a weight of {name} belongs to a child that its node does not have")
 
 
 def empty_weights(
@@ -149,10 +148,6 @@ def place_rows(
             next_weight[feature] += 1
 
 
-def _falls(array: NDArray[np.int64]) -> bool:
-    return bool((np.diff(array) < 0).any())
-
-
 @njit(nogil=True, cache=True, inline="always")
 def _log_probability(margin: np.float32, power: int) -> np.float32:
     """Turn a margin into the logarithm of a probability: e^(−max(0, 1 − m)^power), or σ(m)."""
@@ -181,6 +176,8 @@ def _keep_best(
     last = len(nodes) - 1
     for c in range(len(margins)):
         score = above + _log_probability(margins[c], power)
+        if not score > LEAST_LOG:  # nor NaN: a node without a score would never be listed
+            score = LEAST_LOG
         if score < scores[last]:
             continue
         node, place = first + c, last

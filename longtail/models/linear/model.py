@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
@@ -28,16 +27,18 @@ from longtail.models.base import Model
 from longtail.models.cost import Facts
 from longtail.models.linear.beam import (
     TreeWeights,
-    check_tree,
     count_rows,
+    describe_tree,
     empty_weights,
     place_rows,
     search,
 )
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
+from longtail.runtime.schema import Schema
 from longtail.runtime.settings import above, at_least, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.topk import TopK
@@ -185,15 +186,22 @@ class Linear(Model):
             for field, array in tree._asdict().items():
                 files.arrays[f"tree.{number}.{field}"] = array
 
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of the arrays of every tree."""
+        n = self._count_trees()
+        if f"tree.{n - 1}.level" not in files.arrays:
+            raise ValueError(f"there are not {n} trees")
+        return Schema.join([describe_tree(f"tree.{number}") for number in range(n)])
+
     def restore(self, files: Files) -> None:
         """Take the arrays of every tree back."""
-        n_labels = len(self.label_names_)
         self.trees_ = [
             TreeWeights(*(files.arrays[f"tree.{number}.{field}"] for field in TreeWeights._fields))
-            for number in range(1 if self._is_flat(n_labels) else self.trees)
+            for number in range(self._count_trees())
         ]
-        for tree in self.trees_:
-            check_tree(tree, self.n_features_, n_labels)
+
+    def _count_trees(self) -> int:
+        return 1 if self._is_flat(len(self.label_names_)) else self.trees
 
 
 class _Task(NamedTuple):

@@ -15,9 +15,9 @@ has one more feature, of value `bias`, which is the last row of W.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows, gather_rows
 
 # What vector code needs, and no more: were sums free to be reordered, the result would depend on

@@ -29,6 +29,7 @@ from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
 from longtail.progress import Progress
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
+from longtail.runtime.schema import Schema, Value, indices, look_up
 from longtail.runtime.settings import (
     above,
     at_least,
@@ -297,32 +298,25 @@ class MNN(NeuralRows):
             self.index_.add_to_files(files, "labels")
             files.arrays["label_ids"] = self.ids_
 
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of f_x, and of the documents or the labels that are searched."""
+        shared = Schema(config={"rank": Value(Rank)}) | Embedder.describe(files)
+        if look_up(files.config, "rank") == "neighbours":
+            return shared | Voters.describe(files, "dim")
+        ids = Schema(arrays={"label_ids": indices("n_ranked", into="n_labels", rising=True)})
+        return shared | ids | Index.describe(files, "labels", "n_ranked", "dim")
+
     def restore(self, files: Files) -> None:
-        """Take back what was saved; raise ValueError for parts that do not fit together."""
-        self.embedder_ = Embedder.from_files(files, self.n_features_)
+        """Take back what was saved."""
+        self.embedder_ = Embedder.from_files(files)
         self.rank_, self.voters_ = files.config["rank"], None
         self.ids_ = np.empty(0, np.int32)
         if self.rank_ == "neighbours":
             self.voters_ = Voters.from_files(files, len(self.label_names_))
             self.index_ = cast(Index, self.voters_.index)
-        elif self.rank_ == "labels":
+        else:
             self.index_ = Index.from_files(files, "labels")
             self.ids_ = files.arrays["label_ids"]
-            self._check_label_ids()
-        else:
-            raise ValueError(f"there is no way {self.rank_!r} to rank labels")
-        if self.index_.vectors.shape[1] != self.embedder_.dim:
-            raise ValueError(
-                f"vectors of {self.index_.vectors.shape[1]}, expected {self.embedder_.dim}"
-            )
-
-    def _check_label_ids(self) -> None:
-        """Raise ValueError unless there is one label of the model for each vector."""
-        n, n_labels = len(self.index_), len(self.label_names_)
-        if self.ids_.shape != (n,) or self.ids_.dtype != np.int32:
-            raise ValueError(f"{self.ids_.shape} label ids for {n} vectors")
-        if not 0 <= self.ids_.min() <= self.ids_.max() < n_labels:
-            raise ValueError(f"labels from {self.ids_.min()} to {self.ids_.max()}, of {n_labels}")
 
 
 def _blend(

@@ -24,9 +24,17 @@ from numpy.typing import NDArray
 from longtail.errors import DataError, ParameterError
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
-from longtail.models.rank_ae.reader import Options, Reader, fit_score_curve, read_rows, weigh_words
+from longtail.models.rank_ae.reader import (
+    Options,
+    Reader,
+    describe_reader,
+    fit_score_curve,
+    read_rows,
+    weigh_words,
+)
 from longtail.progress import Progress
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
+from longtail.runtime.schema import ListOf, Schema, Value, number
 from longtail.runtime.settings import above, at_least, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
@@ -304,17 +312,18 @@ class RankAE(NeuralRows):
         self.index_.add_to_files(files, "labels")
         files.config["dense"], files.config["curve"] = self.dense_, list(self.curve_)
 
+    def describe(self, files: Files) -> Schema:
+        """Return the schema of the reader and the labels' index."""
+        curve = ListOf(number(), 2, 2)
+        index = Index.describe(files, "labels", "n_labels", "h+1")
+        return Schema(config={"dense": Value(bool), "curve": curve}) | describe_reader() | index
+
     def restore(self, files: Files) -> None:
-        """Take back what was saved; raise ValueError for parts that do not fit together."""
+        """Take back what was saved."""
         self.reader_ = Reader(*(files.arrays[f"reader.{field}"] for field in Reader._fields))
-        self.reader_.check(self.n_features_)
         self.index_ = Index.from_files(files, "labels")
-        found = self.index_.vectors.shape
-        expected = (len(self.label_names_), len(self.reader_.decode_bias) + 1)
-        if found != expected:
-            raise ValueError(f"label vectors of shape {found}, expected {expected}")
-        self.dense_ = bool(files.config["dense"])
-        slope, shift = map(float, files.config["curve"])
+        self.dense_ = files.config["dense"]
+        slope, shift = files.config["curve"]
         self.curve_ = slope, shift
 
 

@@ -7,12 +7,13 @@ fixed order, so that it gets the same bits in a batch as alone. Symbols are thos
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from longtail.evaluation.calibration import fit_platt
+from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
+from longtail.runtime.schema import Schema, floats
 
 Floats = NDArray[np.float32]
 
@@ -51,16 +52,20 @@ class Reader(NamedTuple):
     decode: Floats
     decode_bias: Floats
 
-    def check(self, n_features: int) -> None:
-        """Raise ValueError unless the arrays fit together; compiled code does not check again."""
-        if self.words.ndim != 2 or self.squeeze.ndim != 2 or self.project_bias.ndim != 1:
-            raise ValueError("the layers are no matrices")
-        C, narrow, h = self.words.shape[1], self.squeeze.shape[1], len(self.project_bias)
-        excitation, last = ((C, narrow), (narrow, C)), ((C, h), (h,), (h, h), (h,))
-        expected = ((n_features,), (n_features, C), *excitation, *last)
-        for field, array, shape in zip(self._fields, self, expected, strict=True):
-            if array.shape != shape or array.dtype != np.float32 or 0 in shape[1:]:
-                raise ValueError(f"reader.{field} has shape {array.shape}, expected {shape}")
+
+def describe_reader() -> Schema:
+    """Return the schema of a reader's arrays; C, C/r and h are sizes."""
+    arrays = {
+        "feature_weight": floats("n_features", least=0),
+        "words": floats("n_features", "C"),
+        "squeeze": floats("C", "C/r"),
+        "excite": floats("C/r", "C"),
+        "project": floats("C", "h"),
+        "project_bias": floats("h"),
+        "decode": floats("h", "h"),
+        "decode_bias": floats("h"),
+    }
+    return Schema(arrays={f"reader.{field}": arrays[field] for field in Reader._fields})
 
 
 class Excitation(NamedTuple):
@@ -204,7 +209,7 @@ def _weigh_word(
     if len(positive) == 0:
         for c in range(len(e)):
             word[c] = v * e[c]
-    elif v >= 0:
+    elif v >= 0 or len(negative) == 0:  # NaN, of values too large for float32, is neither
         for c in range(len(e)):
             word[c] = v * e[c] / (one + np.exp(-v * positive[at, c]))
     else:

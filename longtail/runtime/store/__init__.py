@@ -1,5 +1,6 @@
 """Model folders on disk: their files, the checks on reading, atomic writes."""
 
+from longtail.runtime.store.atomic import identify
 from longtail.runtime.store.folder import (
     Files,
     Verified,
@@ -8,5 +9,15 @@ from longtail.runtime.store.folder import (
     verify_folder,
     write_folder,
 )
+from longtail.runtime.store.lock import locked
 
-__all__ = ["Files", "Verified", "check_writable", "read_folder", "verify_folder", "write_folder"]
+__all__ = [
+    "Files",
+    "Verified",
+    "check_writable",
+    "identify",
+    "locked",
+    "read_folder",
+    "verify_folder",
+    "write_folder",
+]

@@ -6,16 +6,41 @@ renamed; a target that exists already is exchanged with it in one step where the
 
 import ctypes
 import errno
+import glob
 import os
 import re
 import secrets
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 if sys.platform != "win32":
     import fcntl
+
+
+ABANDONED = 24 * 3600.0  # seconds after which nobody fills a folder, where there are no locks
+
+Identity = tuple[int, int, int]
+
+
+def identify(path: Path) -> Identity | None:
+    """Return what tells the folder at `path` from any that takes its place; None without one.
+
+    The time is part of it, as the number of a removed folder soon goes to another.
+    """
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def find_old(target: Path) -> Path | None:
+    """Return where the target's folder lies while another takes its name, or was to take it."""
+    old = sorted(target.absolute().parent.glob(f".{glob.escape(target.name)}.old-????????"))
+    return old[-1] if old else None
 
 
 @contextmanager
@@ -77,9 +102,9 @@ def remove_stale(target: Path) -> None:
             continue
         with suppress(BlockingIOError):
             lock = lock_folder(folder)
-            if lock is not None:
+            if lock is not None or time.time() - folder.stat().st_mtime > ABANDONED:
                 _remove(folder)
-                os.close(lock)
+            close(lock)
 
 
 def _remove(folder: Path) -> None:
@@ -99,7 +124,8 @@ def move_in(folder: Path, target: Path) -> None:
     try:
         sync_folder(target.parent)
     except OSError:
-        back(folder, target)
+        with suppress(OSError):  # the first error is the one to tell
+            back(folder, target)
         raise
 
 

@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 
 from longtail.errors import LongtailError, ModelFileError
 from longtail.runtime.store.atomic import (
+    Identity,
+    find_old,
+    identify,
     move_in,
     remove_stale,
     sync_folder,
@@ -32,11 +35,12 @@ from longtail.runtime.store.manifest import (
     PLAIN_NAME,
     WEIGHTS,
     Entry,
-    opened_folder,
+    OpenFolder,
     parse_json,
     read_checked,
     read_manifest,
     read_manifest_json,
+    read_settled,
     reason_of,
     write_manifest,
 )
@@ -93,25 +97,31 @@ class Verified:
 def write_folder(path: str | Path, files: Files, *, overwrite: bool = False) -> None:
     """Save `files` as the model folder `path`, whole or not at all."""
     target = _absolute(path)
-    _check_target(target, overwrite)
     contents = _contents(files)
-    remove_stale(target)
+    before, new = None, None
     try:
+        before = identify(target)
+        _check_target(target, overwrite)
+        remove_stale(target)
         with temporary_folder(target) as folder:
             entries = {name: _write_file(folder / name, parts) for name, parts in contents.items()}
             _write_file(folder / MANIFEST, [write_manifest(entries, files.config)])
             sync_folder(folder)
             _check_target(target, overwrite)  # it may have changed while we were writing
+            new = identify(folder)
             move_in(folder, target)
     except OSError as error:
-        raise LongtailError(_failure(target, error)) from error
+        kept = _say_what_is_there(target, before, new)
+        raise LongtailError(
+            f"{target}: the model could not be saved: {reason_of(error)}; {kept}"
+        ) from error
 
 
 def check_writable(path: str | Path, overwrite: bool = False) -> None:
     """Raise the error that saving to `path` would end in, before hours of work go into it."""
     target = _absolute(path)
-    _check_target(target, overwrite)
     try:
+        _check_target(target, overwrite)
         with temporary_folder(target):
             pass
     except OSError as error:
@@ -148,8 +158,7 @@ def _check_replaceable(target: Path) -> None:
     if not found:
         return
     try:
-        with opened_folder(target) as folder:
-            ours = read_manifest_json(folder)["files"].keys() | {MANIFEST}
+        ours = read_settled(target, read_manifest_json)["files"].keys() | {MANIFEST}
     except (ModelFileError, KeyError, AttributeError):
         raise LongtailError(f"{target}: is not a longtail model, so it is not replaced") from None
     foreign = [name for name in found if name not in ours]
@@ -200,10 +209,17 @@ def _write_all(descriptor: int, chunk: memoryview) -> None:
         chunk = chunk[os.write(descriptor, chunk) :]
 
 
-def _failure(target: Path, error: OSError) -> str:
-    existed = os.path.lexists(target)
-    kept = "what was there before is untouched" if existed else "nothing was left behind"
-    return f"{target}: the model could not be saved: {reason_of(error)}; {kept}"
+def _say_what_is_there(target: Path, before: Identity | None, new: Identity | None) -> str:
+    """Say which model bears the target's name after a save that failed, early or late."""
+    try:
+        now, old = identify(target), find_old(target)
+    except OSError:
+        return "which model is there now cannot be told"
+    if now is None:
+        return "no model is there" if old is None else f"what was there before is in {old}"
+    if now == new:
+        return "the new model is there, but may be lost if the power fails now"
+    return "what was there before is untouched" if now == before else "another process replaced it"
 
 
 # ---------------------------------------------------------------------------------------- reading
@@ -211,28 +227,33 @@ def _failure(target: Path, error: OSError) -> str:
 
 def read_folder(path: str | Path) -> Files:
     """Load the model folder `path`, refusing it unless every byte is as it was saved."""
-    with opened_folder(Path(path)) as folder:
-        manifest = read_manifest(folder)
-        files = Files()
-        for name, entry in manifest.files.items():
-            data = read_checked(folder, name, entry)
-            if name == CONFIG:
-                files.config = parse_json(data, folder.path / name)
-            elif name == WEIGHTS:
-                files.arrays = parse_arrays(data, folder.path / name)
-            else:
-                files.texts[name.removesuffix(".txt")] = parse_text(data, folder.path / name)
+    return read_settled(Path(path), _read_files)
+
+
+def _read_files(folder: OpenFolder) -> Files:
+    files = Files()
+    for name, entry in read_manifest(folder).files.items():
+        data = read_checked(folder, name, entry)
+        if name == CONFIG:
+            files.config = parse_json(data, folder.path / name)
+        elif name == WEIGHTS:
+            files.arrays = parse_arrays(data, folder.path / name)
+        else:
+            files.texts[name.removesuffix(".txt")] = parse_text(data, folder.path / name)
     return files
 
 
 def verify_folder(path: str | Path) -> Verified:
     """Return what the model folder `path` holds, or raise ModelFileError unless it is whole."""
-    with opened_folder(Path(path)) as folder:
-        manifest = read_manifest(folder)
-        for name, entry in manifest.files.items():
-            read_checked(folder, name, entry, keep=False)
-        n_bytes = sum(entry.size for entry in manifest.files.values())
-        n_bytes += (folder.path / MANIFEST).stat().st_size
+    return read_settled(Path(path), _verify_files)
+
+
+def _verify_files(folder: OpenFolder) -> Verified:
+    manifest = read_manifest(folder)
+    for name, entry in manifest.files.items():
+        read_checked(folder, name, entry, keep=False)
+    n_bytes = sum(entry.size for entry in manifest.files.values())
+    n_bytes += (folder.path / MANIFEST).stat().st_size
     return Verified(
         files=[*manifest.files, MANIFEST],
         n_bytes=n_bytes,

@@ -1,7 +1,8 @@
 """The manifest: which files a model folder holds, with the size and SHA-256 of each.
 
 A folder is opened once and all its files are read through that descriptor, so that a folder which
-is replaced in between is still read as one version.
+is replaced in between is still read as one version. If it was replaced and removed before all was
+read, it is read again.
 """
 
 import errno
@@ -11,15 +12,17 @@ import operator
 import os
 import re
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ModelFileError
+from longtail.runtime.store.atomic import find_old, identify
 from longtail.version import __version__
 
 FORMAT_VERSION = 2
@@ -31,7 +34,12 @@ FORMAT_NAME = "longtail model"
 
 MAX_MANIFEST_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 22
+MOST_READINGS = 100  # of a folder that is replaced again and again while it is read
+SWAP_SECONDS = 1.0  # that a replacement may leave a path without a folder
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+Result = TypeVar("Result")
 
 
 class Entry(NamedTuple):
@@ -63,15 +71,40 @@ def write_manifest(entries: dict[str, Entry], config: dict[str, Any]) -> bytes:
     return (json.dumps(manifest, indent=2) + "\n").encode()
 
 
-class _Folder(NamedTuple):
+class OpenFolder(NamedTuple):
     """An opened model folder; the descriptor stays with it even if its name goes to another."""
 
     path: Path
     descriptor: int | None
 
 
+def read_settled(path: Path, read: Callable[[OpenFolder], Result]) -> Result:
+    """Return what `read` makes of a model folder; begin again if it is replaced meanwhile."""
+    for _ in range(MOST_READINGS - 1):
+        before = _identify_settled(path)
+        try:
+            with opened_folder(path) as folder:
+                return read(folder)
+        except ModelFileError:
+            if _identify_settled(path) == before:
+                raise
+    with opened_folder(path) as folder:
+        return read(folder)
+
+
+def _identify_settled(path: Path) -> object:
+    """Identify a folder, once a replacement that leaves none for a moment is over."""
+    end = time.monotonic() + SWAP_SECONDS
+    try:
+        while (found := identify(path)) is None and find_old(path) and time.monotonic() < end:
+            time.sleep(0.002)
+    except (OSError, ValueError):  # opening it will say why
+        return None
+    return found
+
+
 @contextmanager
-def opened_folder(path: Path) -> Iterator[_Folder]:
+def opened_folder(path: Path) -> Iterator[OpenFolder]:
     """Open a model folder; raise ModelFileError where that, or reading in it, fails."""
     descriptor = None
     try:
@@ -79,7 +112,7 @@ def opened_folder(path: Path) -> Iterator[_Folder]:
             raise ModelFileError(f"{path}: {_why_no_folder(path)}")
         if os.open in os.supports_dir_fd:
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-        yield _Folder(path, descriptor)
+        yield OpenFolder(path, descriptor)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {reason_of(error)}") from error
     finally:
@@ -90,13 +123,12 @@ def opened_folder(path: Path) -> Iterator[_Folder]:
 def _why_no_folder(path: Path) -> str:
     if path.exists():
         return "is a file; a model is a folder"
-    old = sorted(path.absolute().parent.glob(f".{path.name}.old-????????"))
-    if old:
-        return f"an interrupted save left the model that was here in {old[-1]}; rename it back"
+    if old := find_old(path):
+        return f"an interrupted save left the model that was here in {old}; rename it back"
     return "no such model folder"
 
 
-def read_manifest(folder: _Folder) -> Manifest:
+def read_manifest(folder: OpenFolder) -> Manifest:
     """Read the manifest, and check that the folder holds the files it lists and no others."""
     path = folder.path / MANIFEST
     found = read_manifest_json(folder)
@@ -126,7 +158,7 @@ def read_manifest(folder: _Folder) -> Manifest:
     return Manifest(entries, version, writer, str(found.get("model", "")))
 
 
-def read_manifest_json(folder: _Folder) -> dict[str, Any]:
+def read_manifest_json(folder: OpenFolder) -> dict[str, Any]:
     """Return the manifest as it stands, of any format version."""
     path = folder.path / MANIFEST
     try:
@@ -145,7 +177,7 @@ def read_manifest_json(folder: _Folder) -> dict[str, Any]:
     return found
 
 
-def _check_names(folder: _Folder, entries: dict[str, Entry]) -> None:
+def _check_names(folder: OpenFolder, entries: dict[str, Entry]) -> None:
     """Compare the manifest's list of files with those that are there."""
     for name in entries:
         known = name in (CONFIG, WEIGHTS) or name.endswith(".txt")
@@ -162,7 +194,7 @@ def _check_names(folder: _Folder, entries: dict[str, Entry]) -> None:
         raise ModelFileError(f"{folder.path}: '{extra[0]}' is no part of this model; remove it")
 
 
-def _open_plain(folder: _Folder, name: str) -> int:
+def _open_plain(folder: OpenFolder, name: str) -> int:
     """Open a file for reading, unless it is a link or anything else that is not a plain file."""
     where = folder.path / name if folder.descriptor is None else name
     # O_NONBLOCK, so that a pipe in place of a file cannot make us wait for ever.
@@ -185,7 +217,7 @@ def _open_plain(folder: _Folder, name: str) -> int:
 
 
 def read_checked(
-    folder: _Folder, name: str, entry: Entry, *, keep: bool = True
+    folder: OpenFolder, name: str, entry: Entry, *, keep: bool = True
 ) -> NDArray[np.uint8]:
     """Check a file's size and hash; return the very bytes that were hashed, if they are wanted."""
     path, digest, n_read = folder.path / name, hashlib.sha256(), 0

@@ -70,7 +70,10 @@ def parse_arrays(block: NDArray[np.uint8], path: Path) -> dict[str, NDArray[Any]
             raise ValueError("the header is not a JSON object")
         header.pop("__metadata__", None)
         values = block[8 + n_header :]
-        return {name: _array(values, **facts) for name, facts in header.items()}
+        arrays = {name: _array(values, **facts) for name, facts in header.items()}
+        if sum(array.nbytes for array in arrays.values()) != len(values):
+            raise ValueError("its arrays overlap or leave something over")
+        return arrays
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ModelFileError(f"{path}: is not a valid safetensors file: {error}") from error
 
@@ -78,9 +81,14 @@ def parse_arrays(block: NDArray[np.uint8], path: Path) -> dict[str, NDArray[Any]
 def _array(
     values: NDArray[np.uint8], dtype: str, shape: list[int], data_offsets: list[int]
 ) -> NDArray[Any]:
+    """Return an array that lies in memory as compiled code expects it."""
     start, end = data_offsets
-    if not 0 <= start <= end <= len(values) or any(extent < 0 for extent in shape):
+    if any(type(extent) is not int for extent in (*shape, start, end)):
+        raise ValueError(f"offsets {data_offsets} or shape {shape} are no whole numbers")
+    # No extent is larger than the file, not even beside a 0, so that none asks for more memory.
+    if not 0 <= start <= end <= len(values) or any(not 0 <= n <= len(values) for n in shape):
         raise ValueError(f"offsets {data_offsets} and shape {shape} do not fit the file")
     if math.prod(shape) * DTYPES[dtype].itemsize != end - start:
         raise ValueError(f"shape {shape} of {dtype} does not take {end - start} bytes")
-    return values[start:end].view(DTYPES[dtype]).reshape(shape)
+    array = values[start:end].view(DTYPES[dtype]).reshape(shape)
+    return array if array.flags.aligned else array.copy()

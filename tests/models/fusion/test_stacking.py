@@ -159,7 +159,8 @@ def test_a_saved_combiner_ranks_alike():
     stacker = choose_stacker(candidates, Y, counts, ["boosted"], 5).stacker
     files = Files()
     stacker.add_to_files(files)
-    again = Stacker.from_files(files, 2)
+    Stacker.describe(2).check(files, {})
+    again = Stacker.from_files(files)
     before, after = stacker.rank(candidates, 3), again.rank(candidates, 3)
     assert np.array_equal(before.labels, after.labels)
     assert np.array_equal(before.scores, after.scores)
@@ -169,11 +170,11 @@ def test_files_that_do_not_fit_are_refused():
     _, candidates, Y, counts = made_up(n=1500)
     files = Files()
     choose_stacker(candidates, Y, counts, ["boosted"], 5).stacker.add_to_files(files)
-    with pytest.raises(ValueError, match="weights of the stacker for 11 inputs"):
-        Stacker.from_files(files, 3)
+    with pytest.raises(ValueError, match=r"stacker\.weights must have 11"):
+        Stacker.describe(3).check(files, {})
     files.arrays["stacker.columns"] = files.arrays["stacker.columns"] + 50
-    with pytest.raises(ValueError, match="asks for an input beyond 8"):
-        Stacker.from_files(files, 2)
+    with pytest.raises(ValueError, match=r"stacker\.columns must hold .* below 8"):
+        Stacker.describe(2).check(files, {})
 
 
 def test_a_document_alone_gets_what_it_gets_among_others():

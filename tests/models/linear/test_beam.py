@@ -5,8 +5,9 @@ from planted import planted_rows
 
 from longtail.models import Linear
 from longtail.models.linear import beam
-from longtail.models.linear.beam import check_tree, search
+from longtail.models.linear.beam import describe_tree, search
 from longtail.runtime.rows import scale_to_unit, view_rows
+from longtail.runtime.store import Files
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,8 @@ def with_value(value):
         ("child", lambda a: a[::-1].copy()),
         ("row", lambda a: a * 2),
         ("row", lambda a: a[:-1]),
+        ("row", lambda a: np.array([*a[:2], 2**62, -(2**62), *a[4:]])),
+        ("node", lambda a: a[::-1].copy()),
         ("start", lambda a: a[::-1].copy()),
         ("level", lambda a: a + 1),
         ("level", lambda a: a[:1]),
@@ -109,10 +112,14 @@ def with_value(value):
 )
 def test_a_tree_that_would_read_outside_its_arrays_is_refused(trained, field, change):
     tree, X = trained
-    check_tree(tree, X.shape[1], 30)
-    broken = tree._replace(**{field: change(getattr(tree, field))})
-    with pytest.raises(ValueError, match=r"\w"):
-        check_tree(broken, X.shape[1], 30)
+    check(tree, X)
+    with pytest.raises(ValueError, match=r"tree\.\w+|\btree\b"):
+        check(tree._replace(**{field: change(getattr(tree, field))}), X)
+
+
+def check(tree, X):
+    files = Files(arrays={f"tree.{field}": array for field, array in tree._asdict().items()})
+    describe_tree("tree").check(files, {"n_features": X.shape[1], "n_labels": 30})
 
 
 def test_empty_documents_are_searched_too(trained):

@@ -10,6 +10,7 @@ from longtail import TopK
 from longtail.models import Model
 from longtail.progress import Progress
 from longtail.runtime.rows import scale_to_unit
+from longtail.runtime.schema import Schema, floats
 from longtail.runtime.settings import above, configurable, learned, setting
 from longtail.runtime.store import Files
 
@@ -42,9 +43,10 @@ class NearestCentroid(Model):
         """Add the centroids."""
         files.arrays["centroids"] = self.centroids_
 
+    def describe(self, files: Files) -> Schema:
+        """Say what the centroids must be."""
+        return Schema(arrays={"centroids": floats("n_features", "n_labels", most=1)})
+
     def restore(self, files: Files) -> None:
-        """Take the centroids back; raise ValueError if they do not fit."""
+        """Take the centroids back."""
         self.centroids_ = files.arrays["centroids"]
-        expected = (self.n_features_, len(self.label_names_))
-        if self.centroids_.shape != expected or self.centroids_.dtype != np.float32:
-            raise ValueError(f"centroids of shape {self.centroids_.shape}, expected {expected}")
