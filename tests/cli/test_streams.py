@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import LONGTAIL, fail
+from command_line import LONGTAIL, fail, write_texts
 from rich.progress import Progress
 
 from longtail.cli import limits, progress, terminal
@@ -36,6 +36,15 @@ def test_how_a_command_ends(line, code, said):
         ["bash", "-c", f"set -o pipefail; {COMMAND} {line}"], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (code, said)
+
+
+@pytest.mark.parametrize("nowhere", ["2>/dev/full", "2> >(true)"])
+def test_training_goes_on_when_nobody_hears_of_it(nowhere, tmp_path):
+    data = write_texts(tmp_path / "train.jsonl", 20, seed=0)
+    line = f"{COMMAND} train {data} --out {tmp_path}/model --model knn {nowhere}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "The knn model of 20 documents" in done.stdout
 
 
 def test_standard_input_that_is_closed(monkeypatch):
