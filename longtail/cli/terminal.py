@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 def echo(*lines: str, err: bool = False) -> None:
     """Print each of `lines` as one line on stdout, or on stderr."""
     for line in lines:
-        typer.echo(visible(line), err=err)
+        _echo(visible(line), err)
 
 
 def echo_block(text: str, *, err: bool = False) -> None:
     """Print a text of several lines, such as a help page."""
-    typer.echo(visible_lines(text), err=err)
+    _echo(visible_lines(text), err)
+
+
+def _echo(text: str, err: bool) -> None:
+    # Named, as typer would else open the stream anew where the locale is a poor one.
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None:
+        typer.echo(text, file=stream)
 
 
 def open_console(*, err: bool = False) -> "Console":

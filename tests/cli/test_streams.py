@@ -1,6 +1,7 @@
 """Standard streams that are closed, full, or that nobody reads; limits on memory."""
 
 import io
+import os
 import subprocess
 import sys
 
@@ -36,6 +37,15 @@ def test_how_a_command_ends(line, code, said):
         ["bash", "-c", f"set -o pipefail; {COMMAND} {line}"], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (code, said)
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+def test_an_error_that_nobody_hears_in_any_locale(locale):
+    done = subprocess.run(
+        ["bash", "-c", f"{COMMAND} verify /nothing 2>/dev/full"],
+        env={**os.environ, "LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    )
+    assert done.returncode == 2
 
 
 @pytest.mark.parametrize("nowhere", ["2>/dev/full", "2> >(true)"])
