@@ -139,12 +139,9 @@ def _end(error: BaseException, *, debug: bool) -> int:
 
 
 def _complain(message: str, code: int, *, prefix: str = "Error: ") -> int:
-    try:
-        if code == INTERRUPTED and is_terminal(sys.stderr):
-            echo("", err=True)  # the cursor may stand behind the ^C that the terminal echoed
-        echo(prefix + message, err=True)
-    except OSError:  # nobody hears us
-        pass
+    if code == INTERRUPTED and is_terminal(sys.stderr):
+        echo("", err=True)  # the cursor may stand behind the ^C that the terminal echoed
+    echo(prefix + message, err=True)
     return code
 
 

@@ -1,7 +1,9 @@
 """The one door to the terminal: whatever passes it has its hidden characters spelled out."""
 
+import io
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
@@ -16,12 +18,19 @@ if TYPE_CHECKING:
 def echo(*lines: str, err: bool = False) -> None:
     """Print each of `lines` as one line on stdout, or on stderr."""
     for line in lines:
-        typer.echo(visible(line), err=err)
+        _echo(visible(line), err)
 
 
 def echo_block(text: str, *, err: bool = False) -> None:
     """Print a text of several lines, such as a help page."""
-    typer.echo(visible_lines(text), err=err)
+    _echo(visible_lines(text), err)
+
+
+def _echo(text: str, err: bool) -> None:
+    # Named, as typer would else open the stream anew where the locale is a poor one.
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None:
+        typer.echo(text, file=stream)
 
 
 def open_console(*, err: bool = False) -> "Console":
@@ -50,16 +59,36 @@ def is_terminal(stream: TextIO | None) -> bool:
 # -- streams that are not there ---------------------------------------------------------------
 
 
+class Unheard(io.TextIOWrapper):
+    """Standard error that may be full, or have no reader left: what it cannot take is lost.
+
+    Nobody's training should end because its progress finds no listener any more.
+    """
+
+    def write(self, text: str) -> int:
+        """Write as far as that is possible."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush as far as that is possible."""
+        with suppress(OSError):
+            super().flush()
+
+
 def mend_streams() -> None:
     """Make the standard streams usable whatever they are; Python has None for a closed one."""
+    if type(sys.stderr) is io.TextIOWrapper:
+        encoding = sys.stderr.encoding
+        sys.stderr = Unheard(sys.stderr.detach(), encoding, "backslashreplace", line_buffering=True)
     for number in range(3):  # or the next file that is opened would become standard output
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that cannot show ä must not stop us
-            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that cannot show ä must not stop us
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def open_stdout() -> TextIO:

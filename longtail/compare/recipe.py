@@ -1,6 +1,5 @@
 """The whole recipe of `longtail compare`: check, read, run every method, write the report."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from longtail.errors import ParameterError, suggest
 from longtail.evaluation.metrics import PROPENSITIES
 from longtail.progress import SILENT, Progress
 from longtail.runtime.parallel import n_threads, set_threads
+from longtail.visible import as_json
 
 
 def prepare(
@@ -134,7 +134,7 @@ def compare(
         "machine": describe(comparison.threads),
         "missing": [each._asdict() for each in comparison.missing],
     }
-    write_whole(folder.path / RESULTS, json.dumps(results, indent=1, ensure_ascii=False))
+    write_whole(folder.path / RESULTS, as_json(results, indent=1))
     write_whole(folder.path / "table.md", write_table(results))
     write_whole(folder.path / "report.html", write_report(results))
     return results

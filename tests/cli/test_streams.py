@@ -1,11 +1,12 @@
 """Standard streams that are closed, full, or that nobody reads; limits on memory."""
 
 import io
+import os
 import subprocess
 import sys
 
 import pytest
-from command_line import LONGTAIL, fail
+from command_line import LONGTAIL, fail, write_texts
 from rich.progress import Progress
 
 from longtail.cli import limits, progress, terminal
@@ -36,6 +37,24 @@ def test_how_a_command_ends(line, code, said):
         ["bash", "-c", f"set -o pipefail; {COMMAND} {line}"], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (code, said)
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+def test_an_error_that_nobody_hears_in_any_locale(locale):
+    done = subprocess.run(
+        ["bash", "-c", f"{COMMAND} verify /nothing 2>/dev/full"],
+        env={**os.environ, "LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    )
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("nowhere", ["2>/dev/full", "2> >(true)"])
+def test_training_goes_on_when_nobody_hears_of_it(nowhere, tmp_path):
+    data = write_texts(tmp_path / "train.jsonl", 20, seed=0)
+    line = f"{COMMAND} train {data} --out {tmp_path}/model --model knn {nowhere}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "The knn model of 20 documents" in done.stdout
 
 
 def test_standard_input_that_is_closed(monkeypatch):

@@ -88,7 +88,9 @@ def test_what_is_no_owner_blocks_nobody_without_locks(target, owner, monkeypatch
 def test_another_machine_is_named_without_locks(target, monkeypatch):
     monkeypatch.setattr(lock.fcntl, "flock", no_locks)
     (target.parent / ".model.lock").write_text("12 elsewhere")
-    assert "process 12 on elsewhere is at work on it" in refused(target)
+    path = target.parent / ".model.lock"
+    said = f"process 12 on elsewhere (if it has ended, remove {path}) is at work on it"
+    assert said in refused(target)
 
 
 def test_windows(target, monkeypatch):

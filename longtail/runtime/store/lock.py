@@ -50,8 +50,8 @@ def _take(path: Path, target: Path) -> int:
         try:
             if not _lock(descriptor, owner):
                 raise LongtailError(
-                    f"{target}: {_describe(owner)} is at work on it; wait until that has ended, or "
-                    "choose another path"
+                    f"{target}: {_describe(owner, path)} is at work on it; wait until that has "
+                    "ended, or choose another path"
                 )
             if _is_at(descriptor, path):
                 os.ftruncate(descriptor, 0)
@@ -71,11 +71,12 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _describe(owner: list[str]) -> str:
+def _describe(owner: list[str], path: Path) -> str:
     if not owner:
         return "another process"
-    elsewhere = owner[1:] and owner[1] != socket.gethostname()
-    return f"process {owner[0]}" + (f" on {owner[1]}" if elsewhere else "")
+    if owner[1:] and owner[1] != socket.gethostname():  # whose end we may not learn of
+        return f"process {owner[0]} on {owner[1]} (if it has ended, remove {path})"
+    return f"process {owner[0]}"
 
 
 def _lock(descriptor: int, owner: list[str]) -> bool:
