@@ -1,7 +1,7 @@
 """What all models share: settings, checks, features from raw text, fallback, saving."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -15,9 +15,10 @@ from longtail.errors import DataError, ModelFileError, NotFittedError, Parameter
 from longtail.evaluation.calibration import AUTOMATIC, Calibration, Method, choose_depth
 from longtail.evaluation.explanation import Explanation, Neighbour, explain_terms
 from longtail.evaluation.metrics import TrainingCounts
-from longtail.models.cost import Facts
+from longtail.models.cost import MOST_SECONDS, Facts, find_facts, format_seconds
 from longtail.models.registry import names_of_models
 from longtail.progress import SILENT, Progress
+from longtail.runtime import memory
 from longtail.runtime.schema import (
     Schema,
     Sizes,
@@ -101,6 +102,7 @@ class Model(ABC):
     n_features_: int = learned(default=0)  # columns of the rows; 0 if it reads no rows
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
+    _made_of_texts: int = learned(default=0)  # bytes of the rows that training made of texts
 
     # -- what each model adds ---------------------------------------------------------------
 
@@ -118,6 +120,24 @@ class Model(ABC):
         """Return `estimate_cost` for this machine: a CPU is scaled by its speed, a GPU is not."""
         seconds = cls.estimate_cost(facts, preset)
         return seconds if facts.device == "cuda" and cls.needs_torch else seconds / facts.speed
+
+    def work(self, facts: Facts) -> float:
+        """Return how much work training is, in any unit: its parameters' part of the time."""
+        return 1.0
+
+    def extra_seconds(self, facts: Facts) -> float:
+        """Return what the parameters' own work adds to the estimate: nothing, unless overridden."""
+        return 0.0
+
+    def estimate_training(self, facts: Facts) -> float:
+        """Return about how many seconds training takes with these parameters."""
+        usual = type(self)()
+        share = self.work(facts) / usual.work(facts)
+        return self.estimate_seconds(facts) * share + self.extra_seconds(facts)
+
+    def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> memory.Needs:
+        """Return the stages of training on these rows and what each holds; none if unknown."""
+        return ()
 
     @classmethod
     def choose_preset(cls, facts: Facts) -> str | None:
@@ -154,6 +174,8 @@ class Model(ABC):
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Learn from documents, of which at least one has a label: as rows, unless overridden."""
         features, X = self.learn_features(dataset, progress)
+        self._made_of_texts = 0 if features is None else memory.size_of(X) + features.n_bytes
+        self.say_time(find_facts(self, X, dataset.Y, features is not None), progress)
         self.fit_features(X, dataset.Y, features, progress)
         self.features_, self.n_features_ = features, int(X.shape[1])
 
@@ -164,6 +186,8 @@ class Model(ABC):
         if dataset.X is not None:
             return None, dataset.X
         features = (self.tfidf or Tfidf()).copy()
+        reading = memory.Stage({"words": features.estimate_bytes(dataset.texts or [])})
+        memory.plan_memory((reading,), what="reading the texts")
         progress.stage("reading texts", 1)
         X = features.fit_transform(dataset.texts or [])
         progress.advance(1)
@@ -260,6 +284,54 @@ class Model(ABC):
                 f"The '{name}' parameter of {type(self).__name__} must be {range_text}. "
                 f"Got {getattr(self, name)!r} instead."
             )
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def say_memory(
+        self,
+        needs: Callable[[Self], memory.Needs],
+        others: Sequence[Mapping[str, Any]],
+        progress: Progress,
+        device_type: str = "cpu",
+    ) -> None:
+        """Say what training will take, or stop and say which of `others` parameters would fit.
+
+        `needs` returns what a model with given parameters takes.
+        """
+
+        def try_others() -> dict[str, memory.Needs]:
+            return {
+                ", ".join(f"{name}={value}" for name, value in other.items()): needs(
+                    self.with_parameters(**other)
+                )
+                for other in others
+            }
+
+        made = {"rows of texts": self._made_of_texts}
+        own = [stage.also(made) for stage in needs(self)]
+        plan = memory.plan_memory(own, device=device_type, alternatives=try_others)
+        progress.say(f"Memory: {plan}")
+
+    def say_time(self, facts: Facts, progress: Progress) -> None:
+        """Say how long training takes, or stop where a parameter makes that absurd."""
+        seconds = self.estimate_training(facts)
+        if seconds > MOST_SECONDS:
+            self._refuse_time(seconds, facts)
+        progress.say(f"Time: training takes about {format_seconds(seconds)}")
+
+    def _refuse_time(self, seconds: float, facts: Facts) -> None:
+        """Raise ParameterError with the parameter that costs the most; data alone are no error."""
+        usual = {each.name: each.default for each in settings_of(type(self)).values()}
+        given = {k: v for k, v in self.get_parameters().items() if v != usual[k]}
+        times = {k: self.with_parameters(**{k: usual[k]}).estimate_training(facts) for k in given}
+        name = min(times, key=lambda k: times[k], default=None)
+        if name is None or times[name] > seconds / 2:
+            return
+        raise ParameterError(
+            f"training would take about {format_seconds(seconds)} with {name}={given[name]}, and "
+            f"about {format_seconds(times[name])} with the usual {name}={usual[name]}; "
+            f"choose a smaller {name}"
+        )
 
     # -- learning and predicting --------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 Nothing here imports torch before training does: a trained model predicts without it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -13,15 +12,27 @@ from numpy.typing import NDArray
 
 from longtail.errors import MissingExtraError, TrainingError
 from longtail.models.base import Documents, Model
+from longtail.models.cost import STEP_SECONDS, Facts
 from longtail.progress import SILENT, Progress
 from longtail.runtime.rows import fingerprint, weigh_features
-from longtail.runtime.settings import above, at_least, configurable, learned, setting, share
+from longtail.runtime.settings import (
+    above,
+    at_least,
+    between,
+    configurable,
+    learned,
+    setting,
+    share,
+)
 
 if TYPE_CHECKING:
     from longtail.training.config import TrainingConfig
     from longtail.training.history import History
-    from longtail.training.memory import Needs
     from longtail.training.task import Task
+
+MOST_EPOCHS = 1_000_000
+AHEAD = 4  # batches that the training loop prepares before they are needed
+CELL = 28  # bytes of a cell of a `SparseBatch`
 
 Device = Literal["auto", "cpu", "cuda"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -41,7 +52,7 @@ class Neural(Model):
         0.0, "share of the hidden values that are dropped in training", share()
     )
     epochs: int | None = setting(
-        None, "passes over the documents; none chooses by their number", at_least(1)
+        None, "passes over the documents; none chooses by their number", between(1, MOST_EPOCHS)
     )
     batch_size: int | None = setting(
         None, "documents in a step; none makes about 128 steps of an epoch", at_least(1)
@@ -75,6 +86,11 @@ class Neural(Model):
     def training_seconds_(self) -> float | None:
         """Seconds of training, with those before an interruption."""
         return self.history_.seconds
+
+    def extra_seconds(self, facts: Facts) -> float:
+        """Small batches make many steps, each of which takes a while."""
+        batch_size = self.batch_size or choose_batch_size(facts.n_documents)
+        return STEP_SECONDS * (self.epochs or 1) * -(-facts.n_documents // batch_size)
 
     def make_config(self, epochs: int, batch_size: int, **more: Any) -> "TrainingConfig":
         """Return the configuration that the common parameters make; `more` are other fields."""
@@ -112,28 +128,6 @@ class Neural(Model):
             fingerprint={**self.get_parameters(), "data": fingerprint(X, Y)},
         )
 
-    def say_memory(
-        self,
-        needs: "Callable[[Self], Needs]",
-        others: Sequence[Mapping[str, Any]],
-        device_type: str,
-        progress: Progress,
-    ) -> None:
-        """Say what training will take, or stop and say which of `others` parameters would fit.
-
-        `needs` returns what a model with given parameters takes.
-        """
-        from longtail.training.memory import plan_memory
-
-        alternatives = {
-            ", ".join(f"{name}={value}" for name, value in other.items()): needs(
-                self.with_parameters(**other)
-            )
-            for other in others
-        }
-        plan = plan_memory(needs(self), device=device_type, alternatives=alternatives)
-        progress.say(f"Memory: {plan}")
-
 
 def require_torch(model_name: str) -> None:
     """Raise MissingExtraError if there is no torch to train `model_name` with."""
@@ -157,6 +151,24 @@ class NeuralRows(Neural):
     def weigh(self, X: sp.csr_matrix) -> NDArray[np.float32]:
         """Return what each feature is multiplied by."""
         return weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+
+
+def count_cells(matrix: sp.csr_matrix, batch_size: int) -> int:
+    """Return how many cells a batch of rows has, one with the longest row among them."""
+    if not matrix.shape[0]:
+        return 0
+    mean, longest = matrix.nnz / matrix.shape[0], int(np.diff(matrix.indptr).max())
+    return min(matrix.nnz, int(batch_size * mean + longest))
+
+
+def batch_bytes(n_cells: int, n_columns: int) -> int:
+    """Return what batches of sparse rows take: those prepared ahead, and scratch for the next."""
+    return (AHEAD + 2) * CELL * n_cells + 4 * n_columns
+
+
+def weighed_bytes(X: sp.csr_matrix) -> int:
+    """Return what `weigh_rows` adds to rows: their values, and where they begin in 64 bits."""
+    return 4 * X.nnz + 8 * X.shape[0]
 
 
 def choose_batch_size(n_documents: int) -> int:

@@ -36,6 +36,7 @@ from longtail.runtime.schema import (
 from longtail.runtime.store import Files
 from longtail.search.gpu import VectorsOnDevice, copy_to
 from longtail.search.inverted import (
+    VECTORS_A_LIST,
     Division,
     count_probes,
     divide,
@@ -392,6 +393,15 @@ def build_index(
     if method == "auto" and index.n_probes > LARGEST_SHARE * index.n_lists:
         return Index(checked, metric, device=device)
     return index.to(device)
+
+
+def index_bytes(n: int, dim: int) -> int:
+    """Return about what `build_index` takes beside the vectors themselves."""
+    quantized: int = n * (padded(dim) + 12)
+    if n * padded(dim) <= LARGEST_EXACT:
+        return quantized
+    sample: int = min(n, round(2 * VECTORS_A_LIST * n**0.5))
+    return 2 * quantized + 8 * dim * sample  # the second in case that lists do not help
 
 
 def _check_choice(name: str, value: str, known: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ from longtail.search.index import (
     Found,
     Index,
     build_index,
+    index_bytes,
 )
 from longtail.search.inverted import SURE
 from longtail.search.kernels import (
@@ -39,6 +40,7 @@ from longtail.search.kernels import (
     multiply_exactly,
     multiply_quantized,
     offer,
+    padded,
     quantize,
     round_query,
     sort_best,
@@ -189,6 +191,15 @@ def build_label_index(
         if projected is not None:
             return projected
     return build_index(vectors, method="exact")
+
+
+def label_index_bytes(n: int, dim: int, n_queries: int) -> int:
+    """Return about what `build_label_index` takes beside the vectors themselves."""
+    if n * dim <= SMALLEST or dim < 2 * SHARE:
+        return index_bytes(n, dim)
+    at_once = max(1, min(-(-n_queries // 2 // n_threads()), LARGEST_SCORES // n))
+    projected = n * (8 * (dim // SHARE) + padded(dim // SHARE))
+    return 2 * n * (padded(dim) + 12) + projected + 4 * n_threads() * n * at_once
 
 
 def _build_pca(vectors: Floats, queries: Floats, recall: float, recall_at: int) -> PCAIndex | None:

@@ -33,6 +33,7 @@ WINDOW = 15
 POWER = 0.75
 MOST_TOKENS = 10_000_000  # more would teach little about words; documents are then left out evenly
 ROWS_PER_TASK = 256
+N_DRAWN = 64  # words by which the number of pairs is estimated
 SPARE, ROUNDS = 10, 2  # directions beyond those wanted, and passes that make the wanted ones exact
 
 Ints = NDArray[np.int64]
@@ -85,23 +86,53 @@ class Places(NamedTuple):
         return cls(tokens, begins, ends, np.argsort(tokens, kind="stable"), starts)
 
 
+def estimate_bytes(rows: TokenRows, n_words: int, dim: int) -> int:
+    """Return about what `learn_word_vectors` takes, from the pairs of some words."""
+    n_tokens = min(len(rows.tokens), MOST_TOKENS)
+    thin = n_words * (dim + SPARE)
+    return 56 * n_tokens + max(17 * _estimate_pairs(rows, n_words) + 24 * thin, 28 * thin)
+
+
+def _estimate_pairs(rows: TokenRows, n_words: int) -> int:
+    """Return about how many cells M has; words are drawn by how many others are near them."""
+    places, totals, shares = _count_near(_thin(rows), n_words)
+    reach = np.cumsum(totals)
+    if not n_words or not reach[-1]:
+        return 0
+    drawn = np.searchsorted(reach, (np.arange(N_DRAWN) + 0.5) / N_DRAWN * reach[-1])
+    found = [len(_ppmi_rows(word, word + 1, places, totals, shares)[1]) for word in drawn.tolist()]
+    return int(reach[-1] * np.mean(np.array(found) / totals[drawn]))
+
+
 def build_ppmi(rows: TokenRows, n_words: int) -> sp.csr_matrix:
     """Return M (n_words, n_words), the PPMI of all pairs of words in these documents."""
-    step = -(-len(rows.tokens) // MOST_TOKENS)
-    if step > 1:
-        rows = rows.take(np.arange(0, rows.n_documents, step))
-    places = Places.of(rows, n_words)
-    at = np.arange(len(places.tokens))
-    first, last = np.maximum(at - WINDOW, places.begins), np.minimum(at + WINDOW + 1, places.ends)
-    totals = np.bincount(places.tokens, last - first - 1, minlength=n_words)
-    shares = totals**POWER
-    shares /= max(shares.sum(), 1.0)
+    places, totals, shares = _count_near(_thin(rows), n_words)
     cuts = _cut(n_words)
     tasks = [(*bounds, places, totals, shares) for bounds in cuts]
     parts = run_tasks(_ppmi_rows, tasks, [float(totals[a:b].sum()) for a, b in cuts])
     lengths, columns, values = map(np.concatenate, zip(*parts, strict=True))
     start = np.concatenate(([0], np.cumsum(lengths)))
     return sp.csr_matrix((values, columns, start), shape=(n_words, n_words))
+
+
+def _thin(rows: TokenRows) -> TokenRows:
+    """Leave documents out, evenly, where there are more words than are of use."""
+    step = -(-len(rows.tokens) // MOST_TOKENS)
+    return rows.take(np.arange(0, rows.n_documents, step)) if step > 1 else rows
+
+
+def _count_near(
+    rows: TokenRows, n_words: int
+) -> tuple[Places, NDArray[np.float64], NDArray[np.float64]]:
+    """Return where words stand, how many are near each word, and P_0.75 of each."""
+    places = Places.of(rows, n_words)
+    at = np.arange(len(places.tokens))
+    first, last = np.maximum(at - WINDOW, places.begins), np.minimum(at + WINDOW + 1, places.ends)
+    near = (last - first - 1).astype(np.float64)
+    totals = np.asarray(np.bincount(places.tokens, near, minlength=n_words), np.float64)
+    shares = totals**POWER
+    shares /= max(shares.sum(), 1.0)
+    return places, totals, shares
 
 
 def _cut(n_rows: int) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -44,8 +44,10 @@ class Batches:
         self.task, self.size, self.processes, self.seed = task, batch_size, processes, seed
         self.lengths: NDArray[np.int64] | None = getattr(task, "lengths", None)
         self.per_epoch = -(-task.n_documents // batch_size)
-        # Two, as one thread may be an epoch ahead of another.
-        self._order = lru_cache(maxsize=2)(self._draw_order)
+        # Two, as one thread may be an epoch ahead of another. Not a method, or the cache would hold
+        # its own holder, and with that the task, until the garbage collector comes by.
+        draw = partial(_draw_order, task.n_documents, self.lengths, batch_size, seed)
+        self._order = lru_cache(maxsize=2)(draw)
 
     def prepare(self, steps: Iterable[int]) -> Generator[Share, None, None]:
         """Yield this process's share of each of the steps."""
@@ -68,12 +70,14 @@ class Batches:
         epoch, place = divmod(step, self.per_epoch)
         return self._order(epoch)[place * self.size : (place + 1) * self.size]
 
-    def _draw_order(self, epoch: int) -> NDArray[np.int64]:
-        rng = np.random.default_rng([ORDER, self.seed, epoch])
-        order = rng.permutation(self.task.n_documents)
-        if self.lengths is not None:
-            order = bucket(order, self.lengths, self.size, rng)
-        return order
+
+def _draw_order(
+    n_documents: int, lengths: NDArray[np.int64] | None, size: int, seed: int, epoch: int
+) -> NDArray[np.int64]:
+    """Return the order of the documents in an epoch."""
+    rng = np.random.default_rng([ORDER, seed, epoch])
+    order = rng.permutation(n_documents)
+    return order if lengths is None else bucket(order, lengths, size, rng)
 
 
 def bucket(

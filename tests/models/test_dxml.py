@@ -383,7 +383,7 @@ def test_a_failed_update_leaves_the_model_as_it_was(monkeypatch):
     ("name", "value", "range_text"),
     [
         ("dim", 0, "at least 1"),
-        ("walks", 0, "at least 1, or none"),
+        ("walks", 0, "from 1 to 1000000, or none"),
         ("walk_length", 1, "from 2 to 10000"),
         ("whiten", 1.5, "from 0 to 1"),
         ("neighbours", 0, "at least 1, or none"),
@@ -415,11 +415,16 @@ def test_training_without_torch_names_the_command(monkeypatch):
 
 def test_memory_is_planned():
     model = DXML(dim=10, hidden=20, residual=False)
-    needs = model._needs(n_features=1000, n_labels=50, batch_size=8, n_cells=100)
-    assert needs.parameters == 4 * (1000 * 20 + 20 * 10)
-    assert needs.optimizer == 2 * needs.parameters
-    sgd = DXML(dim=10, hidden=20, residual=False, optimizer="sgd")._needs(1000, 50, 8, 100)
-    assert sgd.gradients > needs.gradients
+    X, Y = planted_rows()
+    adam, sgd = (
+        model.with_parameters(optimizer=optimizer)._train_needs(X, "cpu", held=0).ram
+        for optimizer in ("adam", "sgd")
+    )
+    assert adam["parameters"] == 4 * (56 * 20 + 20 * 10)
+    assert adam["optimizer"] == 2 * adam["parameters"] + 4 * 56
+    assert sgd["gradients"] >= adam["gradients"]
+    graph, *_ = model.needs_of(X, Y, "cpu")
+    assert graph.ram["label graph"] > 24 * ((Y.T @ Y).nnz - 12)
 
 
 def test_a_damaged_model_is_refused(tmp_path):

@@ -421,7 +421,7 @@ def test_training_without_torch_names_the_command(monkeypatch):
 
 def test_too_little_memory_names_what_fits(monkeypatch):
     from longtail.errors import MemoryPlanError
-    from longtail.training import memory
+    from longtail.runtime import memory
 
     monkeypatch.setattr(memory, "free_ram", lambda: 4 << 20)
     with pytest.raises(MemoryPlanError, match=r"what fits: dim=64 .* or dim=32"):

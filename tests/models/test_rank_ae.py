@@ -454,7 +454,7 @@ def test_only_one_document_at_a_time(trained):
         ("dim", 0, "at least 1"),
         ("reduction", 0, "at least 1"),
         ("word_dim", 0, "at least 1, or none"),
-        ("sampled", -1, "at least 0, or none"),
+        ("sampled", -1, "from 0 to 10000000, or none"),
         ("loss", "hinge", "'ranking' or 'bce'"),
         ("input", "images", "'auto' or 'words' or 'dense'"),
         ("margin", 0.0, "above 0"),
@@ -482,7 +482,7 @@ def test_training_without_torch_names_the_command(monkeypatch):
 
 
 def test_too_little_memory_is_said_before_training(monkeypatch):
-    monkeypatch.setattr("longtail.training.memory.free_ram", lambda: 1 << 20)
+    monkeypatch.setattr("longtail.runtime.memory.free_ram", lambda: 1 << 20)
     with pytest.raises(ParameterError, match=r"training would take about .* but only 1\.0 MiB"):
         RankAE(device="cpu").fit(planted_dataset())
 

@@ -29,20 +29,14 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Term
+from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
 from longtail.models.cost import Facts
-from longtail.models.neural import Device, Neural, require_torch
+from longtail.models.neural import MOST_EPOCHS, Device, Neural, require_torch
 from longtail.progress import Progress
+from longtail.runtime.memory import Needs, Stage, plan_memory, size_of, train_stage
 from longtail.runtime.rows import hold_out
-from longtail.runtime.schema import (
-    Extent,
-    ListOf,
-    Schema,
-    Value,
-    floats,
-    permutation,
-    starts,
-)
+from longtail.runtime.schema import Extent, ListOf, Schema, Value, floats, permutation, starts
 from longtail.runtime.settings import (
     Range,
     above,
@@ -54,6 +48,7 @@ from longtail.runtime.settings import (
     share,
 )
 from longtail.runtime.store import Files
+from longtail.text.ppmi import estimate_bytes
 from longtail.text.tfidf import Tfidf
 from longtail.text.tokens import UNKNOWN, TokenRows, Tokens
 from longtail.text.word_vectors import read_word_vectors
@@ -64,13 +59,14 @@ if TYPE_CHECKING:
 
     from longtail.models.attention_xml.network import Shape
     from longtail.models.attention_xml.search import ProbabilisticLabelTree
-    from longtail.training.memory import Needs
 
 MOST_NODES = 30_000  # that a network meets all at once
 SIZES, LARGE_SIZES = (256, 200), (512, 300)  # hidden and word_dim, of some and of many documents
 LARGE_FROM = 100_000  # documents
 HEADS = {True: 64, False: 512}  # with and without attention
 AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
+BYTES_A_WORD = 250  # of the vocabulary
+BATCHES = 6  # that are in memory at the same time, most of them prepared ahead
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
 HEAD_SIZES = Range(
     "a size of at least 1, several as 512,256",
@@ -156,7 +152,7 @@ class AttentionXML(Neural):
         None, "how many are followed in prediction; none takes `candidates`", at_least(1)
     )
     trees: int = setting(
-        1, "how many trees, each with networks of its own, are averaged", at_least(1)
+        1, "how many trees, each with networks of its own, are averaged", between(1, 1000)
     )
     word_dim: int | None = setting(
         None,
@@ -199,7 +195,7 @@ class AttentionXML(Neural):
         None,
         "passes over the documents, for each level; none makes 10 of many documents and up to 40 "
         "of few",
-        at_least(1),
+        between(1, MOST_EPOCHS),
     )
     batch_size: int | None = setting(
         None,
@@ -232,6 +228,14 @@ class AttentionXML(Neural):
             return seconds
         return 18 * seconds if preset == "small" else 100 * seconds
 
+    def work(self, facts: Facts) -> float:
+        """Every tree has networks of its own, which read all texts in every epoch."""
+        hidden, word_dim = LARGE_SIZES if facts.n_documents >= LARGE_FROM else SIZES
+        width = (self.hidden or hidden) * (
+            (self.word_dim or word_dim) + 2 * (self.hidden or hidden)
+        )
+        return self.trees * (self.epochs or _choose_epochs(facts.n_documents)) * width
+
     # -- learning -----------------------------------------------------------------------------
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
@@ -253,13 +257,18 @@ class AttentionXML(Neural):
         label_trees = self._build_trees(dataset, progress)
         hidden, word_dim = LARGE_SIZES if len(dataset) >= LARGE_FROM else SIZES
         hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
-        vectors = self._first_vectors(tokens, rows, word_dim, progress)
+        vectors = self._read_vectors(tokens, progress)
         if vectors is not None:
             word_dim = vectors.shape[1]
         shape = self._shape(tokens.n_words_, word_dim, hidden, dataset.n_labels)
         device_type = choose_device(self.device).type
         batch_size = self.batch_size or _choose_batch_size(len(dataset))
+        counts = (len(dataset), dataset.n_labels, tokens.n_words_, len(rows.tokens))
+        on_gpu = device_type == "cuda"
+        self.say_time(Facts(*counts, True, "cuda" if on_gpu else "cpu"), progress)
         self._plan_memory(shape, label_trees, rows, batch_size, device_type, progress)
+        if vectors is None and self.pretrain:
+            vectors = self._learn_vectors(tokens, rows, word_dim, progress)
         config = self.make_config(
             self.epochs or _choose_epochs(len(dataset)),
             batch_size,
@@ -283,7 +292,10 @@ class AttentionXML(Neural):
         if not levels:
             return [LabelTree.flat(dataset.n_labels)] * self.trees
         X = (self.tfidf or Tfidf()).copy().fit_transform(dataset.texts or [])
-        vectors = build_label_vectors(X, dataset.Y)
+        Y = thin_labels(dataset.Y, self.seed, progress)
+        takes = {"label vectors": 20 * estimate_product(Y, X), "rows of texts": size_of(X)}
+        plan_memory([Stage(takes)], what="the label tree")
+        vectors = build_label_vectors(X, Y)
         trees = []
         for number in range(self.trees):
             binary = build_tree(
@@ -317,17 +329,19 @@ class AttentionXML(Neural):
             levels, n_nodes = levels + 1, -(-n_nodes // self.branching)
         return levels
 
-    def _first_vectors(
-        self, tokens: Tokens, rows: TokenRows, word_dim: int, progress: Progress
-    ) -> NDArray[np.float32] | None:
-        """Return the word vectors to begin with: the file's, or what the texts give."""
-        if self.vectors is not None:
-            rng = np.random.default_rng(self.seed)
-            return read_word_vectors(
-                self.vectors, tokens.words_, rng, dim=self.word_dim, progress=progress
-            )
-        if not self.pretrain:
+    def _read_vectors(self, tokens: Tokens, progress: Progress) -> NDArray[np.float32] | None:
+        """Return the word vectors of the file to begin with, if there is one."""
+        if self.vectors is None:
             return None
+        rng = np.random.default_rng(self.seed)
+        return read_word_vectors(
+            self.vectors, tokens.words_, rng, dim=self.word_dim, progress=progress
+        )
+
+    def _learn_vectors(
+        self, tokens: Tokens, rows: TokenRows, word_dim: int, progress: Progress
+    ) -> NDArray[np.float32]:
+        """Return the word vectors that the texts themselves give."""
         from longtail.models.attention_xml.network import WORD_SPREAD
         from longtail.text.ppmi import learn_word_vectors
 
@@ -361,25 +375,31 @@ class AttentionXML(Neural):
     ) -> None:
         """Say what the largest level will take, or stop with what to change."""
         length = int(np.percentile(tokens.lengths, 99)) if tokens.n_documents else 1
+        read = {"texts as tokens": 12 * len(tokens.tokens) + BYTES_A_WORD * shape.n_words}
+        begin: list[Stage] = []
+        if self.vectors is None and self.pretrain:
+            pairs = estimate_bytes(tokens, shape.n_words, shape.word_dim)
+            begin = [Stage({"pairs of words": pairs, **read})]
 
-        def needs(model: AttentionXML) -> "Needs":
+        def needs(model: AttentionXML) -> Needs:
             size, words = model.batch_size or batch_size, min(length, model.max_length)
-            return model._needs(shape, trees[0], words, device_type, size)
+            size = min(size, tokens.n_documents)
+            return [*begin, model._needs(shape, trees[0], words, device_type, size).also(read)]
 
         others = ({"batch_size": max(1, batch_size // 4)}, {"max_length": 100})
-        self.say_memory(needs, others, device_type, progress)
+        self.say_memory(needs, others, progress, device_type)
 
     def _needs(
         self, shape: "Shape", tree: LabelTree, length: int, device_type: str, batch_size: int
-    ) -> "Needs":
-        """Return the bytes that training takes, in the order of `Network`."""
+    ) -> Stage:
+        """Return what it takes to train the largest level."""
         from longtail.models.attention_xml.network import count_per_piece
-        from longtail.training.memory import Needs
 
         width = 2 * shape.hidden
         cells = batch_size * length
         between = 4 * width * (shape.word_dim + width) + width * shape.head[0]
-        parameters = 4 * (shape.n_words * shape.word_dim + between + tree.n_labels * width)
+        vectors = 4 * shape.n_words * shape.word_dim
+        parameters = vectors + 4 * (between + tree.n_labels * width)
         n_words = min(cells, shape.n_words) if self.train_vectors else 0
         first = tree.sizes[1]
         piece = min(first, count_per_piece(device_type, batch_size, length, shape))
@@ -388,13 +408,16 @@ class AttentionXML(Neural):
         if tree.depth > 1:
             tried = min(self.candidates * self.branching, tree.n_labels)
             scored = max(scored, batch_size * tried * (4 * width + per_label))
-        return Needs(
+        return train_stage(
+            device_type,
             parameters=parameters,
             gradients=4 * (n_words * shape.word_dim + between + first * width),
             optimizer=2 * parameters,
-            activations=4 * (cells * (3 * shape.word_dim + 10 * width) + scored),
+            activations=4 * (cells * (3 * shape.word_dim + 10 * width) + scored)
+            + BATCHES * 12 * cells,
             averages=parameters if self.averaging else 0,
             best=parameters if self.valid else 0,
+            held=vectors if self.pretrain or self.vectors is not None else 0,
         )
 
     # -- predicting -----------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class LevelDocuments:
         """Return a few characters that change with tokens and labels."""
         total = 0
         for array in (*self.tokens, self.nodes.indptr, self.nodes.indices):
-            total = crc32(np.ascontiguousarray(array).tobytes(), total)
+            total = crc32(np.ascontiguousarray(array).data, total)
         return f"{total:08x}"
 
 
@@ -215,11 +215,9 @@ def mark_relevant(
     relevant = np.zeros(nodes.shape, np.float32)
     for i in range(len(rows)):
         true = pairs.columns[pairs.start[rows[i]] : pairs.start[rows[i] + 1]]
-        for j in range(nodes.shape[1]):
-            for node in true:
-                if node == nodes[i, j]:
-                    relevant[i, j] = 1
-                    break
+        for j in range(nodes.shape[1]):  # halving, as a document may have very many nodes
+            place = np.searchsorted(true, nodes[i, j])
+            relevant[i, j] = place < len(true) and true[place] == nodes[i, j]
     return relevant
 
 

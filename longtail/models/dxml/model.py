@@ -32,13 +32,22 @@ from numpy.typing import NDArray
 from longtail.data import as_dataset
 from longtail.errors import TrainingError
 from longtail.evaluation.metrics import evaluate
-from longtail.labels.graph import build_graph, draw_directions, embed_labels
+from longtail.labels.graph import LARGEST_CORPUS, build_graph, draw_directions, embed_labels
 from longtail.labels.hierarchy import check_hierarchy, link_labels
+from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.models.base import Documents
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
-from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
+from longtail.models.neural import (
+    NeuralRows,
+    batch_bytes,
+    choose_batch_size,
+    count_cells,
+    require_torch,
+    weighed_bytes,
+)
 from longtail.progress import SILENT, Progress
+from longtail.runtime.memory import Needs, Stage, size_of, train_stage
 from longtail.runtime.rows import (
     add_matrix,
     describe_matrix,
@@ -57,12 +66,12 @@ from longtail.topk import TopK
 
 if TYPE_CHECKING:
     from longtail.models.dxml.network import DXMLNetwork, Embedding
-    from longtail.training.memory import Needs
 
 Floats = NDArray[np.float32]
 
 FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
 FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
+WALK_SECONDS = 4e-6  # of a step of a walk, at dim=300 and window=5
 HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
 NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # of neighbours, to choose from
 USUAL_NUMBER = 20  # of neighbours, where there is nothing to choose by
@@ -118,11 +127,11 @@ class DXML(NeuralRows):
     walks: int | None = setting(
         None,
         "walks from each label; none makes a million steps in all, at least 4 walks",
-        at_least(1),
+        between(1, 1_000_000),
     )
     walk_length: int = setting(40, "labels in a walk", between(2, 10_000))
     window: int = setting(
-        5, "labels before and after one in a walk that it is made similar to", at_least(1)
+        5, "labels before and after one in a walk that it is made similar to", between(1, 10_000)
     )
     whiten: float = setting(
         1.0, "how far directions that many labels share are shortened, from 0 to 1", between(0, 1)
@@ -179,6 +188,16 @@ class DXML(NeuralRows):
         """Measured on four data sets."""
         return estimate_by_document(facts, cpu=(17, 2.2), cuda=(10, 0.12))
 
+    def work(self, facts: Facts) -> float:
+        """Every epoch passes over all documents, along all dimensions."""
+        return self.epochs * self.dim
+
+    def extra_seconds(self, facts: Facts) -> float:
+        """Walks through the graph of labels take their own time."""
+        steps = self._count_walks(facts.n_labels) * facts.n_labels * self.walk_length
+        walking = WALK_SECONDS * steps * (self.dim / 300) * (self.window / 5)
+        return super().extra_seconds(facts) + walking
+
     # -- algorithm 1 --------------------------------------------------------------------------
 
     def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
@@ -190,9 +209,12 @@ class DXML(NeuralRows):
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Make label vectors of the graph, train the network, cluster what it makes."""
         require_torch("DXML")
+        from longtail.training.processes import choose_device
+
+        device_type, others = choose_device(self.device).type, ({"dim": 100}, {"dim": 32})
+        self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
         useful = _useful(X, Y)
         X, Y = X[useful], Y[useful]
-        self._plan_memory(X, Y.shape[1], progress)
         vectors = self._embed_labels(Y, progress)  # lines 1 and 2
         neighbours = self.neighbours
         if neighbours is None and not self.valid:
@@ -207,15 +229,14 @@ class DXML(NeuralRows):
     def _embed_labels(self, Y: sp.csr_matrix, progress: Progress) -> Floats:
         """Lines 1 and 2: return V, from co-occurrence or from the hierarchy."""
         if self.hierarchy is None:
-            graph = build_graph(Y, weighted=self.weighted)
+            graph = build_graph(thin_labels(Y, self.seed, progress), weighted=self.weighted)
         else:
             graph = link_labels(self.hierarchy, self._names, progress)
         n_connected = max(1, int((graph.degrees > 0).sum()))
-        enough = -(-FEWEST_STEPS // (self.walk_length * n_connected))
         vectors = embed_labels(
             graph,
             self.dim,
-            n_walks=self.walks or int(np.clip(enough, FEWEST_WALKS, MOST_WALKS)),
+            n_walks=self._count_walks(n_connected),
             length=self.walk_length,
             window=self.window,
             whiten=self.whiten,
@@ -223,6 +244,11 @@ class DXML(NeuralRows):
             progress=progress,
         )
         return vectors[: Y.shape[1]]  # a hierarchy may have more nodes than labels
+
+    def _count_walks(self, n_labels: int) -> int:
+        """Return how many walks begin at each of so many labels."""
+        enough = -(-FEWEST_STEPS // (self.walk_length * n_labels))
+        return self.walks or int(np.clip(enough, FEWEST_WALKS, MOST_WALKS))
 
     def _train(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
@@ -259,31 +285,47 @@ class DXML(NeuralRows):
         """The number of hidden neurons."""
         return self.dim if self.residual and not self.linear else self.hidden
 
-    def _plan_memory(self, X: sp.csr_matrix, n_labels: int, progress: Progress) -> None:
-        """Say what training will take, or stop with what to change."""
-        from longtail.training.processes import choose_device
+    def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
+        """Return what the graph, its vectors, the network and the search take."""
+        n, n_labels = Y.shape
+        thinned = thin_labels(Y, self.seed, SILENT)
+        n_edges = estimate_product(thinned, thinned)
+        n_seen = len(np.unique(Y.indices))
+        own = size_of(X, Y)  # the documents with features and labels, which it keeps
+        vectors = 4 * n_labels * self.dim
+        walks = 4 * min(LARGEST_CORPUS, n_seen * self.walk_length)
+        graph = {"label graph": 24 * n_edges + 24 * Y.nnz, "rows": own}
+        walked = {
+            "label graph": 12 * n_edges,
+            "walks": walks + 60 * n_labels + 200 * n_seen,
+            "label vectors": 2 * vectors,
+            "rows": own,
+        }
+        whitened = {"label graph": 12 * n_edges, "label vectors": 5 * vectors, "rows": own}
+        held = own + weighed_bytes(X) + vectors
+        if self.neighbours is None and not self.valid:
+            held += own  # of the trial
+        searched = {"documents": 11 * n * self.dim, "rows": own, "label vectors": vectors}
+        train = self._train_needs(X, device_type, held)
+        return Stage(graph), Stage(walked), Stage(whitened), train, Stage(searched)
 
-        batch_size = self.batch_size or choose_batch_size(X.shape[0])
-        n_cells = batch_size * -(-X.nnz // X.shape[0])
-        sizes = (X.shape[1], n_labels, batch_size, n_cells)
-        others = ({"dim": 100}, {"residual": False, "hidden": 64})
-        device_type = choose_device(self.device).type
-        self.say_memory(lambda model: model._needs(*sizes), others, device_type, progress)
-
-    def _needs(self, n_features: int, n_labels: int, batch_size: int, n_cells: int) -> "Needs":
-        """Return the bytes that training takes."""
-        from longtail.training.memory import Needs
-
+    def _train_needs(self, X: sp.csr_matrix, device_type: str, held: int) -> Stage:
+        """Return what it takes to train the network."""
+        n_features, batch_size = X.shape[1], self.batch_size or choose_batch_size(X.shape[0])
+        n_cells = count_cells(X, batch_size)
         second = self._width * self.dim
         parameters = 4 * (n_features * self._width + second)
         touched = n_features if self.optimizer == "sgd" else min(n_cells, n_features)
-        vectors = 4 * n_labels * self.dim
-        return Needs(
+        remembered = parameters if self.optimizer == "sgd" else 2 * parameters + 4 * n_features
+        return train_stage(
+            device_type,
             parameters=parameters,
             gradients=4 * (touched * self._width + second),
-            optimizer=parameters if self.optimizer == "sgd" else 2 * parameters,
-            activations=4 * batch_size * (3 * self._width + 6 * self.dim) + 40 * n_cells + vectors,
+            optimizer=remembered,
+            activations=4 * batch_size * (3 * self._width + 6 * self.dim)
+            + batch_bytes(n_cells, n_features),
             best=parameters if self.valid else 0,
+            held=held,
         )
 
     # -- the number of neighbours ---------------------------------------------------------------
@@ -387,7 +429,7 @@ class DXML(NeuralRows):
 
     def _place_new_labels(self, Y: sp.csr_matrix) -> Floats:
         """Return V with new labels: a direction of their own, moved towards those beside them."""
-        V = self.label_vectors_
+        V, Y = self.label_vectors_, thin_labels(Y, self.seed, SILENT)
         beside = Y[:, len(V) :].T @ Y[:, : len(V)]  # (n_new, n_old) how often they are together
         totals = np.maximum(np.asarray(beside.sum(axis=1)), 1)
         new = draw_directions(Y.shape[1] - len(V), V.shape[1], self.seed + len(V))

@@ -25,6 +25,7 @@ from longtail.data import Dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
 from longtail.models.base import HeldOut, Model
+from longtail.models.cost import format_seconds
 from longtail.models.fusion.explain import (
     count_votes,
     leave_out_cells,
@@ -34,7 +35,7 @@ from longtail.models.fusion.explain import (
 )
 from longtail.models.fusion.plan import (
     Member,
-    format_seconds,
+    Plan,
     parse_budget,
     parse_members,
     plan_fusion,
@@ -51,13 +52,17 @@ from longtail.models.fusion.training import MemberTrainer
 from longtail.models.neural import Device
 from longtail.models.registry import build_model
 from longtail.progress import Progress
+from longtail.runtime import memory
+from longtail.runtime.memory import size_of, total_ram
 from longtail.runtime.parallel import in_threads
 from longtail.runtime.schema import ListOf, Schema, Value, look_up
 from longtail.runtime.settings import configurable, learned, setting
 from longtail.runtime.store import Files
+from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 MOST_MEMBERS = 1000
+KEPT = 0.35  # of what a member took in training stays, about
 WIDTH = 50  # labels that each member proposes
 
 
@@ -117,6 +122,7 @@ class Fusion(Model):
         )
         for line in plan.lines(facts):
             progress.say(line)
+        self._say_memory(plan, X, dataset.Y, facts.device, features, progress)
         trainer = MemberTrainer(
             dataset,
             X,
@@ -135,6 +141,27 @@ class Fusion(Model):
         self.shares_ = label_shares(dataset.Y)
         took = ", ".join(f"{name} {format_seconds(s)}" for name, s in trainer.taken.items())
         progress.say(f"Trained in {format_seconds(time.monotonic() - began)}: {took}")
+
+    def _say_memory(
+        self,
+        plan: Plan,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        device: str,
+        features: Tfidf | None,
+        progress: Progress,
+    ) -> None:
+        """Say what the members take, one after the other; one that does not fit is left out."""
+        texts = {} if features is None else {"rows of texts": size_of(X) + features.n_bytes}
+        fold = {"rows of a fold": int(size_of(X, Y) * plan.scheme.largest_share)}
+        stages, done = [], 0
+        for member in plan.members:
+            needs = member.make().needs_of(X, Y, device)
+            others = {"members before": done, **fold, **texts}
+            stages += [stage.also(others) for stage in needs]
+            done += int(KEPT * total_ram(needs)) if needs else 0
+        if stages:
+            progress.say(f"Memory: {memory.plan_memory(stages, device=device, refuse=False)}")
 
     def _stack(
         self, trainer: MemberTrainer, dataset: Dataset

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import DataError, ParameterError, suggest
-from longtail.models.cost import DeviceType, Facts
+from longtail.models.cost import DeviceType, Facts, format_seconds
 from longtail.models.registry import BUILT_IN, find_models, get_model_class
 from longtail.runtime.rows import hold_out
 from longtail.runtime.settings import parse_time
@@ -66,6 +66,11 @@ class Member(NamedTuple):
         """The registered model."""
         return get_model_class(self.name)
 
+    def make(self, **settings: Any) -> "Model":
+        """Return the model, untrained."""
+        preset = {} if self.preset is None else {"preset": self.preset}
+        return self.model_class.from_settings({**settings, **preset})
+
 
 class Scheme(NamedTuple):
     """Which documents are held out, and whether members are trained on all of them at the end."""
@@ -78,6 +83,11 @@ class Scheme(NamedTuple):
     def trainings(self) -> float:
         """How many trainings on all documents it costs."""
         return self.folds * (1 - self.share) + self.refit
+
+    @property
+    def largest_share(self) -> float:
+        """The largest share of the documents that is copied for a training; all need no copy."""
+        return 1 - self.share if self.folds else 0.0
 
     def split(self, n_documents: int, seed: int) -> list[Split]:
         """Return for each fold the documents to train on and those held out, to be predicted."""
@@ -156,14 +166,6 @@ class Plan(NamedTuple):
 def parse_budget(text: str) -> float:
     """Return the seconds of 90s, 10m or 2h."""
     return parse_time(text, "budget")
-
-
-def format_seconds(seconds: float) -> str:
-    """Return 45 s, 3 min or 2 h 5 min."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def measure_speed() -> float:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.errors import LongtailError, ModelFileError
 from longtail.models.base import Model
-from longtail.models.cost import DeviceType, Facts
-from longtail.models.fusion.plan import Member, Plan, Split, format_seconds
+from longtail.models.cost import DeviceType, Facts, format_seconds
+from longtail.models.fusion.plan import Member, Plan, Split
 from longtail.models.registry import build_model
 from longtail.progress import DeadlineProgress, OutOfTimeError, Progress
 from longtail.runtime.rows import fingerprint
@@ -183,13 +183,10 @@ class MemberTrainer:
         return model
 
     def _new_model(self, member: Member) -> Model:
-        model_class = member.model_class
         settings: dict[str, Any] = {"seed": self.seed}
-        if member.preset is not None:
-            settings["preset"] = member.preset
-        if model_class.has_parameter("device"):
+        if member.model_class.has_parameter("device"):
             settings["device"] = self.device
-        return model_class.from_settings(settings)
+        return member.make(**settings)
 
     def _documents(self, model: Model, kept: NDArray[np.int64] | None) -> Dataset:
         """Return the documents as the model reads them: rows, wherever it can."""

@@ -21,21 +21,37 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.models.cost import Facts
 from longtail.models.embedder import Embedder, embed_rows
-from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
-from longtail.progress import Progress
+from longtail.models.neural import (
+    NeuralRows,
+    batch_bytes,
+    choose_batch_size,
+    count_cells,
+    require_torch,
+    weighed_bytes,
+)
+from longtail.progress import SILENT, Progress
+from longtail.runtime.memory import Needs, Stage, train_stage
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
 from longtail.runtime.schema import Schema, number
-from longtail.runtime.settings import above, at_least, configurable, learned, setting, share
+from longtail.runtime.settings import (
+    above,
+    at_least,
+    between,
+    configurable,
+    learned,
+    setting,
+    share,
+)
 from longtail.runtime.store import Files
 from longtail.search.index import Index
-from longtail.search.pca import build_label_index, describe_index, open_index
+from longtail.search.pca import build_label_index, describe_index, label_index_bytes, open_index
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
     from longtail.models.glas.network import GLaSTask
-    from longtail.training.memory import Needs
 
 Embedding = Literal["linear", "relu", "residual"]
 Loss = Literal["bce", "softmax", "margin", "mining"]
@@ -47,6 +63,8 @@ MANY_LABELS = 5_000  # from which large vectors pay, on a GPU
 UNCACHED = 10_000  # features whose vectors no cache holds
 FEW_FEATURES = 10_000  # a linear map has too little to choose from
 N_EXAMPLES = 2000  # documents by which the recall of the search is measured
+LARGEST_TABLE = 50_000  # labels whose similarities a GPU holds all at once
+MOST_SAMPLED = 10_000_000
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 
 
@@ -92,7 +110,7 @@ class GLaS(NeuralRows):
         None,
         "how many random labels join those of the batch in the loss; 0 takes all labels, none "
         "does so where they fit",
-        at_least(0),
+        between(0, MOST_SAMPLED),
     )
     margin: float = setting(
         0.5, "by how much a relevant label must be ahead of others (margin, mining)", at_least(0)
@@ -138,6 +156,10 @@ class GLaS(NeuralRows):
         n_read = epochs * facts.n_values * model.dim if facts.n_features > UNCACHED else 0
         return float(2 + 0.02 * 128 * epochs + flops / 5.2e10 + 2e-8 * n_scores + 2.5e-9 * n_read)
 
+    def work(self, facts: Facts) -> float:
+        """Every epoch passes over all labels, along all dimensions."""
+        return (self.epochs or _choose_epochs(facts.n_documents)) * self.dim
+
     @classmethod
     def choose_preset(cls, facts: Facts) -> str | None:
         """Take large vectors where there are many labels and a GPU."""
@@ -150,9 +172,11 @@ class GLaS(NeuralRows):
 
         device_type = choose_device(self.device).type
         batch_size = self.batch_size or choose_batch_size(X.shape[0])
-        self._plan_memory(X, Y, batch_size, device_type, progress)
+        others = ({"dim": 128}, {"sampled": SAMPLED}, {"dim": 128, "sampled": SAMPLED})
+        self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
         weights = self.weigh(X)
-        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, device_type)
+        pairs = thin_labels(Y, self.seed, progress) if self.regularizer == "glas" else Y
+        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, pairs, device_type)
         plan = self.make_config(
             self.epochs or _choose_epochs(X.shape[0]),
             batch_size,
@@ -167,7 +191,9 @@ class GLaS(NeuralRows):
         self.index_ = build_label_index(labels, queries, seed=self.seed, progress=progress)
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
-    def _prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> "GLaSTask":
+    def _prepare(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, pairs: sp.csr_matrix, device_type: str
+    ) -> "GLaSTask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
@@ -177,16 +203,15 @@ class GLaS(NeuralRows):
         if self.valid:
             kept, held = hold_out(X.shape[0], self.valid, self.seed)
             held_out = (X[held], Y[held]) if len(held) else None
-            X, Y = X[kept], Y[kept]
+            X, Y, pairs = X[kept], Y[kept], pairs[kept]
         n_labels = Y.shape[1]
         gpus = [torch.cuda.current_device()] if device_type == "cuda" else []
         with torch.random.fork_rng(devices=gpus), torch.device(device_type):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
             network = GLaSNetwork(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
-        return GLaSTask(
-            self, network, X, Y, held_out, self._n_sampled(n_labels, device_type), device_type
-        )
+        sampled = self._n_sampled(n_labels, device_type)
+        return GLaSTask(self, network, X, Y, pairs, held_out, sampled, device_type)
 
     def _map(self, n_features: int) -> Embedding:
         """Return which embedding map suits so many features."""
@@ -198,56 +223,55 @@ class GLaS(NeuralRows):
             return SAMPLED if n_labels > ALL_LABELS[device_type] else None
         return self.sampled or None
 
-    def _plan_memory(
-        self,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        batch_size: int,
-        device_type: str,
-        progress: Progress,
-    ) -> None:
-        """Say what training will take, or stop with what to change."""
-        n_cells = batch_size * -(-X.nnz // X.shape[0])
-        others = ({"dim": 128}, {"sampled": SAMPLED}, {"dim": 128, "sampled": SAMPLED})
-        n_pairs = min(int(np.square(np.diff(Y.indptr), dtype=np.int64).sum()), Y.shape[1] ** 2)
-        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, n_pairs, device_type)
-        self.say_memory(lambda model: model._needs(*sizes), others, device_type, progress)
-
-    def _needs(
-        self,
-        n_features: int,
-        n_labels: int,
-        batch_size: int,
-        n_cells: int,
-        n_pairs: int,
-        device_type: str,
-    ) -> "Needs":
-        """Return the bytes that training takes, in the order of `Network`."""
-        from longtail.models.glas.network import LARGEST_TABLE
+    def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
+        """Return what it takes to count pairs of labels, to train, and to prepare the search."""
         from longtail.training.losses import PIECE
-        from longtail.training.memory import Needs
 
+        (n, n_features), n_labels = X.shape, Y.shape[1]
+        batch_size = self.batch_size or choose_batch_size(n)
+        n_cells = count_cells(X, batch_size)
         second = 0 if self._map(n_features) == "linear" else self.dim**2
         sampled = self._n_sampled(n_labels, device_type)
         n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size)
         n_scores = batch_size * n_scored
         if sampled is None and self.loss in ("bce", "softmax"):
             n_scores = min(n_scores, max(PIECE[device_type], n_labels))
-        parameters = 4 * (n_features * self.dim + second + n_labels * self.dim)
-        gradients = 4 * (min(n_cells, n_features) * self.dim + second + n_scored * self.dim)
-        activations = 4 * (6 * batch_size * self.dim + 4 * n_scored * self.dim + 3 * n_scores)
-        counts = 24 * n_pairs if self.regularizer == "glas" else 0  # A, and what adds it up
-        if counts and device_type == "cuda" and n_labels <= LARGEST_TABLE:
-            activations += 2 * n_labels**2
-        return Needs(
-            parameters=parameters,
-            gradients=gradients,
-            optimizer=2 * parameters,
-            activations=activations + 40 * n_cells,
-            averages=parameters if self.averaging else 0,
-            best=parameters if self.valid else 0,
-            counts=counts,
+        layers, labels = 4 * (n_features * self.dim + second), 4 * n_labels * self.dim
+        n_pairs = self._count_pairs(Y)
+        table = 2 * n_labels**2 if n_pairs and self.has_table(n_labels, device_type) else 0
+        rows = weighed_bytes(X)
+        train = train_stage(
+            device_type,
+            parameters=layers + labels,
+            gradients=4 * (min(n_cells, n_features) + n_scored) * self.dim + 4 * second,
+            optimizer=2 * (layers + labels) + 4 * n_features,
+            activations=4 * (6 * batch_size * self.dim + 5 * n_scored * self.dim + 3 * n_scores)
+            + batch_bytes(n_cells, n_features)
+            + table,
+            averages=layers + labels if self.averaging else 0,
+            best=layers + labels if self.valid else 0,
+            held=rows + 8 * n_pairs,
         )
+        counting = {"parameters": layers + labels, "pairs of labels": 16 * n_pairs, "rows": rows}
+        index = label_index_bytes(n_labels, self.dim, min(n, N_EXAMPLES))
+        search = {
+            "network": 2 * layers,
+            "labels": 2 * labels,
+            "index": index,
+            "rows": rows + 8 * n_pairs,
+        }
+        return Stage(counting), train, Stage(search)
+
+    def _count_pairs(self, Y: sp.csr_matrix) -> int:
+        """Return about how many pairs of labels go together, as far as these are counted."""
+        if self.regularizer != "glas":
+            return 0
+        thinned = thin_labels(Y, self.seed, SILENT)
+        return estimate_product(thinned, thinned)
+
+    def has_table(self, n_labels: int, device_type: str) -> bool:
+        """Whether a GPU holds the similarities of all labels; otherwise they come by batch."""
+        return device_type == "cuda" and n_labels <= LARGEST_TABLE
 
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Embed the documents, then search the labels with the largest inner products."""

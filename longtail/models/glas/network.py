@@ -44,7 +44,6 @@ BLOCK = 1024  # labels whose inner products a batch regularizes
 # The size of a label's first vector. It is small against Adam's steps, so that labels quickly turn
 # to their documents; with 1 instead, P@5 on held-out documents of bibtex is a point lower.
 LABEL_SPREAD = 0.03
-LARGEST_TABLE = 50_000  # labels whose similarities a GPU holds all at once; more come by batch
 
 
 # -- the paper's equations ----------------------------------------------------------------------
@@ -177,6 +176,7 @@ class GLaSTask:
     net: GLaSNetwork
     X: sp.csr_matrix
     Y: sp.csr_matrix
+    thinned: sp.csr_matrix  # Y, with some labels only of documents that have very many
     held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None
     sampled: int | None
     device_type: str
@@ -189,8 +189,8 @@ class GLaSTask:
         self.together = None
         self.table: Tensor | None = None
         if self.model.regularizer == "glas":
-            self.together = view_rows(count_together(self.Y))
-        self.has_table = self.device_type == "cuda" and self.Y.shape[1] <= LARGEST_TABLE
+            self.together = view_rows(count_together(self.Y, self.thinned))
+        self.has_table = self.model.has_table(self.Y.shape[1], self.device_type)
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the cells of the documents, their labels, and the labels sampled for them."""
@@ -315,10 +315,20 @@ class GLaSTask:
         return evaluate(TopK(labels, np.zeros(labels.shape, np.float32)), Y)
 
 
-def count_together(Y: sp.csr_matrix) -> sp.csr_matrix:
-    """Return A = YᵀY: how many documents carry both labels."""
-    ones = sp.csr_matrix((np.ones(Y.nnz, np.float32), Y.indices, Y.indptr), shape=Y.shape)
-    return sp.csr_matrix(ones.T @ ones)
+def count_together(Y: sp.csr_matrix, thinned: sp.csr_matrix | None = None) -> sp.csr_matrix:
+    """Return A = YᵀY: how many documents carry both labels.
+
+    Pairs are counted in `thinned`, where it is given; Z, the diagonal, always counts all documents.
+    """
+    pairs = Y if thinned is None else thinned
+    ones = sp.csr_matrix(
+        (np.ones(pairs.nnz, np.float32), pairs.indices, pairs.indptr), shape=Y.shape
+    )
+    A = sp.csr_matrix(ones.T @ ones)
+    if pairs.nnz == Y.nnz:
+        return A
+    Z = np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.float32)
+    return sp.csr_matrix(A + sp.diags(Z - A.diagonal()))
 
 
 def _draw_labels(

@@ -41,6 +41,7 @@ from longtail.models.knn.space import (
 )
 from longtail.models.registry import find_models
 from longtail.progress import SILENT, Progress
+from longtail.runtime.memory import Needs, Stage, size_of
 from longtail.runtime.schema import Schema, Texts, indices
 from longtail.runtime.settings import at_least, between, configurable, learned, seeds, setting
 from longtail.runtime.store import Files
@@ -154,6 +155,7 @@ class KNN(Model):
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Place the rows by the words they share, then ask some for all others."""
+        self.say_memory(lambda m: m.needs_of(X, Y, "cpu"), ({"rarity": 0.0},), progress)
         rarities = RARITIES if self.rarity is None else (self.rarity,)
         progress.stage("choosing neighbours", len(rarities))
         labelled = np.flatnonzero(np.diff(Y.indptr))
@@ -168,6 +170,14 @@ class KNN(Model):
         attempts = map(attempt, rarities)  # one at a time, as each takes as much memory as X
         voting, space, index = max(attempts, key=lambda found: found[0].score)
         self._keep(space, index, Y, voting, progress)
+
+    def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
+        """Return what two indexes take: the best so far, and the one that is tried."""
+        n, n_features = X.shape
+        index = 16 * X.nnz + 12 * n + 20 * n_features
+        n_indexes = 1 if self.rarity is not None else 2
+        rows = 8 * X.nnz + 24 * n + 16 * n_features + 2 * size_of(Y)
+        return (Stage({"indexes": n_indexes * index, "rows": rows}),)
 
     def _ask(self, index: Nearest, Y: sp.csr_matrix) -> Voting:
         """Ask some documents for their neighbours without themselves, and choose by these."""

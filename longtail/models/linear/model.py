@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
 from longtail.models.base import Model
 from longtail.models.cost import Facts
@@ -34,17 +35,21 @@ from longtail.models.linear.beam import (
     search,
 )
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
-from longtail.progress import Progress
+from longtail.progress import SILENT, Progress
 from longtail.runtime.compiled import njit
+from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
 from longtail.runtime.schema import Schema
-from longtail.runtime.settings import above, at_least, configurable, learned, setting
+from longtail.runtime.settings import above, at_least, between, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.topk import TopK
 
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
 SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
+PRUNED_LENGTH = 120  # features of a document at which half of the weights are pruned
+INNER_NODES = 1.3  # times as many weights as the labels' own
+PER_LABEL = 80  # bytes for each label: its places in the tree, its document counts, its name
 BATCH = 1024  # documents that a thread takes at a time
 
 
@@ -65,7 +70,7 @@ class Linear(Model):
     }
 
     trees: int = setting(
-        3, "how many trees to average; more are slower and a little more accurate", at_least(1)
+        3, "how many trees to average; more are slower and a little more accurate", between(1, 1000)
     )
     flat: int = setting(
         1000,
@@ -96,12 +101,12 @@ class Linear(Model):
         0.2, "stop training a node once no step is larger than this", above(0)
     )
     max_passes: int = setting(
-        10, "stop training a node after so many passes over its documents", at_least(1)
+        10, "stop training a node after so many passes over its documents", between(1, 1_000_000)
     )
     prune: float = setting(0.1, "leave out weights smaller than this", at_least(0))
     beam: int = setting(10, "how many nodes of a level a document follows", at_least(1))
     power: int = setting(
-        3, "how sharply a probability falls with the margin (squared hinge only)", at_least(1)
+        3, "how sharply a probability falls with the margin (squared hinge only)", between(1, 100)
     )
 
     trees_: Sequence[TreeWeights] = learned()
@@ -113,8 +118,15 @@ class Linear(Model):
             return 0.2 + 4e-9 * facts.n_values * facts.n_labels
         return 0.2 + 2.2e-6 * facts.n_values + 0.0025 * min(facts.n_labels, facts.n_documents)
 
+    def work(self, facts: Facts) -> float:
+        """Every tree is trained; most nodes are done after a few passes, unless told to go on."""
+        passes = min(self.max_passes, 10) if self.tolerance >= 0.01 else self.max_passes
+        return passes * (1 if self._is_flat(facts.n_labels) else self.trees)
+
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Build the trees, then train all their nodes."""
+        others = ({"trees": 1}, {"trees": 1, "prune": 0.3})
+        self.say_memory(lambda m: m.needs_of(X, Y, "cpu"), others, progress)
         settings = Settings(
             self.loss == "logistic", self.C, self.bias, self.tolerance, self.max_passes, self.prune
         )
@@ -133,7 +145,7 @@ class Linear(Model):
         if self._is_flat(Y.shape[1]):  # without clusters all trees would be the same
             return [LabelTree.flat(Y.shape[1])]
         progress.stage("label vectors", 1)
-        vectors = build_label_vectors(X, Y)
+        vectors = build_label_vectors(X, thin_labels(Y, self.seed, progress))
         progress.advance(1)
         return [
             build_tree(
@@ -147,6 +159,31 @@ class Linear(Model):
             )
             for number in range(self.trees)
         ]
+
+    def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
+        """Return what the label vectors, the classifiers and their assembly take."""
+        (n, n_features), n_labels = X.shape, Y.shape[1]
+        is_flat = self._is_flat(n_labels)
+        n_cells = estimate_product(thin_labels(Y, self.seed, SILENT), X)
+        n_used = int(np.count_nonzero(np.bincount(X.indices, minlength=n_features)))
+        n_blocks = -(-n_labels // BLOCK)
+        side_by_side = min(n_threads(), n_blocks)
+        block = X.nnz * 8 + 4 * min(BLOCK, n_labels) * (n + n_used) + 28 * n + 20 * n_used
+        scratch = side_by_side * (block + 4 * n_features)
+        # Weights of long documents are small, and small ones are pruned.
+        kept = 1 / (1 + (X.nnz / n / PRUNED_LENGTH) ** 2) * (1 if is_flat else INNER_NODES)
+        n_weights = int(kept * n_cells)
+        trained = 5 * n_weights + 12 * min(int(0.6 * n_weights), n_blocks * n_used)
+        tree = 6 * n_weights + 8 * min(int(0.4 * n_weights), n_used * n_blocks) + 16 * n_features
+        n_trees = 1 if is_flat else self.trees
+        common = {"rows": 4 * X.nnz * self.normalize + 8 * n, "labels": PER_LABEL * n_labels}
+        done = (n_trees - 1) * tree
+        stages = [
+            Stage({"classifiers": scratch, "weights": trained + done, **common}),
+            Stage({"scratch": min(scratch, 1 << 26), "weights": trained + tree + done, **common}),
+        ]
+        vectors = Stage({"label vectors": 20 * n_cells, **common})
+        return stages if is_flat else [vectors, *stages]
 
     def _is_flat(self, n_labels: int) -> bool:
         return n_labels <= self.flat

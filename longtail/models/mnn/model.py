@@ -26,8 +26,16 @@ from numpy.typing import NDArray
 
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
-from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
+from longtail.models.neural import (
+    NeuralRows,
+    batch_bytes,
+    choose_batch_size,
+    count_cells,
+    require_torch,
+    weighed_bytes,
+)
 from longtail.progress import Progress
+from longtail.runtime.memory import Needs, Stage, size_of, train_stage
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
 from longtail.runtime.schema import Schema, Value, indices, look_up
 from longtail.runtime.settings import (
@@ -47,7 +55,6 @@ from longtail.topk import NO_LABEL, TopK
 if TYPE_CHECKING:
     from longtail.models.mnn.network import MNNTask, RankingChoice
     from longtail.training.config import TrainingConfig
-    from longtail.training.memory import Needs
 
 Embedding = Literal["average", "residual"]
 Loss = Literal["graded", "softmax", "hardest"]
@@ -145,6 +152,10 @@ class MNN(NeuralRows):
         """Measured on four data sets."""
         return estimate_by_document(facts, cpu=(3, 2.0), cuda=(8, 0.02))
 
+    def work(self, facts: Facts) -> float:
+        """Every epoch passes over all documents, along all dimensions."""
+        return self.epochs * self.dim
+
     # -- learning -----------------------------------------------------------------------------
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
@@ -153,9 +164,9 @@ class MNN(NeuralRows):
         from longtail.training.processes import choose_device
 
         device_type = choose_device(self.device).type
-        most = min(choose_batch_size(X.shape[0]), LARGEST_BATCH[device_type])
-        batch_size = self.batch_size or most
-        self._plan_memory(X, Y, batch_size, device_type, progress)
+        batch_size = self._choose_batch_size(X.shape[0], device_type)
+        others = ({"dim": 64}, {"dim": 32})
+        self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
         weights = self.weigh(X)
         rows = weigh_rows(X, weights, self.normalize)
         plan = self.make_config(self.epochs, batch_size, precision=PRECISION)
@@ -163,6 +174,9 @@ class MNN(NeuralRows):
         task = self._prepare(rows, Y, self.valid)
         self.train_task(task, plan, X, Y, progress)
         self._keep(task, choice, weights, X, Y, progress)
+
+    def _choose_batch_size(self, n_documents: int, device_type: str) -> int:
+        return self.batch_size or min(choose_batch_size(n_documents), LARGEST_BATCH[device_type])
 
     def _try(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, plan: "TrainingConfig", progress: Progress
@@ -246,36 +260,30 @@ class MNN(NeuralRows):
 
     # -- memory -------------------------------------------------------------------------------
 
-    def _plan_memory(
-        self,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        batch_size: int,
-        device_type: str,
-        progress: Progress,
-    ) -> None:
-        """Say what training will take, or stop with what to change."""
-        others = ({"dim": 64}, {"dim": 32})
-        self.say_memory(lambda model: model._needs(X, Y, batch_size), others, device_type, progress)
-
-    def _needs(self, X: sp.csr_matrix, Y: sp.csr_matrix, batch_size: int) -> "Needs":
-        """Return the bytes that training takes."""
-        from longtail.training.memory import Needs
-
-        n_cells, n_pairs = (batch_size * -(-matrix.nnz // X.shape[0]) for matrix in (X, Y))
-        touched = min(n_cells, X.shape[1]) + min(n_pairs, Y.shape[1])
+    def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
+        """Return what it takes to train, and to prepare the search."""
+        (n, n_features), n_labels = X.shape, Y.shape[1]
+        batch_size = self._choose_batch_size(n, device_type)
+        n_cells, n_pairs = count_cells(X, batch_size), count_cells(Y, batch_size)
+        touched = min(n_cells, n_features) + min(n_pairs, n_labels)
         second = 0 if self.embedding == "average" else self.dim**2
-        parameters = 4 * (self.dim * (X.shape[1] + Y.shape[1]) + second)
-        square = 6 * batch_size**2 + min(batch_size * min(n_pairs, Y.shape[1]), 1 << 26)
-        step = 4 * (8 * batch_size * self.dim + square) + 40 * (n_cells + n_pairs)
-        search = 0 if self.rank == "labels" else 4 * 3 * X.shape[0] * self.dim  # after training
-        return Needs(
+        parameters = 4 * (self.dim * (n_features + n_labels) + second)
+        square = 6 * batch_size**2 + min(batch_size * min(n_pairs, n_labels), 1 << 26)
+        rows = weighed_bytes(X) + size_of(X, Y)  # those with labels are copied
+        train = train_stage(
+            device_type,
             parameters=parameters,
             gradients=4 * (touched * self.dim + second),
-            optimizer=2 * parameters,
-            activations=max(step, search),
+            optimizer=2 * parameters + 4 * (n_features + n_labels),
+            activations=4 * (8 * batch_size * self.dim + square)
+            + batch_bytes(n_cells, n_features)
+            + batch_bytes(n_pairs, n_labels),
             best=parameters if self.valid else 0,
+            held=rows,
         )
+        documents = 0 if self.rank == "labels" else 24 * n * self.dim
+        search = {"network": parameters, "documents": documents, "rows": rows + size_of(Y)}
+        return train, Stage(search)
 
     # -- predicting -----------------------------------------------------------------------------
 

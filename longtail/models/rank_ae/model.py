@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError, ParameterError
 from longtail.models.cost import Facts, estimate_by_document
-from longtail.models.neural import NeuralRows, choose_batch_size, require_torch
+from longtail.models.neural import (
+    NeuralRows,
+    batch_bytes,
+    choose_batch_size,
+    count_cells,
+    require_torch,
+    weighed_bytes,
+)
 from longtail.models.rank_ae.reader import (
     Options,
     Reader,
@@ -33,20 +40,21 @@ from longtail.models.rank_ae.reader import (
     weigh_words,
 )
 from longtail.progress import Progress
+from longtail.runtime.memory import Needs, Stage, train_stage
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
 from longtail.runtime.schema import ListOf, Schema, Value, number
-from longtail.runtime.settings import above, at_least, configurable, learned, setting
+from longtail.runtime.settings import above, at_least, between, configurable, learned, setting
 from longtail.runtime.store import Files
-from longtail.search.index import Index, build_index
+from longtail.search.index import Index, build_index, index_bytes
 from longtail.text.tfidf import Tfidf
 from longtail.text.word_vectors import read_term_vectors
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
     from longtail.models.rank_ae.network import RankAETask
-    from longtail.training.memory import Needs
 
 ALL_LABELS = {"cpu": 50_000, "cuda": 500_000}  # up to so many, every batch scores all labels
+MOST_SAMPLED = 10_000_000
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 WORD_DIM = 256  # where no vectors say otherwise
 CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
@@ -93,7 +101,7 @@ class RankAE(NeuralRows):
         None,
         "how many random labels join those of the batch in the loss; 0 takes all labels, none "
         "does so where they fit",
-        at_least(0),
+        between(0, MOST_SAMPLED),
     )
     vectors: str | None = setting(
         None, "a GloVe or word2vec text file that word vectors begin with (texts only)"
@@ -117,6 +125,10 @@ class RankAE(NeuralRows):
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
         return estimate_by_document(facts, cpu=(20, 4.6), cuda=(18, 0.08))
+
+    def work(self, facts: Facts) -> float:
+        """Every epoch passes over all words and labels, along all dimensions."""
+        return self.epochs * (self.dim + (self.word_dim or WORD_DIM))
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -154,7 +166,17 @@ class RankAE(NeuralRows):
         device_type = choose_device(self.device).type
         batch_size = self.batch_size or choose_batch_size(X.shape[0])
         word_dim = self.word_dim or WORD_DIM if vectors is None else vectors.shape[1]
-        self._plan_memory(X, Y, word_dim, batch_size, device_type, progress)
+        others: Sequence[dict[str, Any]] = (
+            {"word_dim": 64},
+            {"sampled": SAMPLED},
+            {"word_dim": 64, "dim": 64, "sampled": SAMPLED},
+        )
+        self.say_memory(
+            lambda m: m.needs_of(X, Y, device_type, m.word_dim or word_dim),
+            others,
+            progress,
+            device_type,
+        )
         weights = self._weigh(X, dense)
         task = self._prepare(
             weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, device_type
@@ -224,63 +246,41 @@ class RankAE(NeuralRows):
             return SAMPLED if n_labels > ALL_LABELS[device_type] else None
         return self.sampled or None
 
-    def _plan_memory(
-        self,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        word_dim: int,
-        batch_size: int,
-        device_type: str,
-        progress: Progress,
-    ) -> None:
-        """Say what training will take, or stop with what to change."""
-        n_cells = batch_size * -(-X.nnz // X.shape[0])
-        sizes = (X.shape[1], Y.shape[1], batch_size, n_cells, device_type)
-        others: Sequence[dict[str, Any]] = (
-            {"word_dim": 64},
-            {"sampled": SAMPLED},
-            {"word_dim": 64, "dim": 64, "sampled": SAMPLED},
-        )
-        self.say_memory(
-            lambda model: model._needs(*sizes, word_dim=model.word_dim or word_dim),
-            others,
-            device_type,
-            progress,
-        )
+    def needs_of(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str, word_dim: int | None = None
+    ) -> Needs:
+        """Return what it takes to train, and to prepare the search; word vectors may be given."""
+        from longtail.training.losses import PIECE
 
-    def _needs(
-        self,
-        n_features: int,
-        n_labels: int,
-        batch_size: int,
-        n_cells: int,
-        device_type: str,
-        *,
-        word_dim: int,
-    ) -> "Needs":
-        """Return the bytes that training takes, in the order of `Network`."""
-        from longtail.models.rank_ae.network import piece_size
-        from longtail.training.memory import Needs
-
-        h, layers = self.dim, word_dim * (word_dim // 2 + self.dim) + 2 * self.dim**2
+        (n, n_features), n_labels = X.shape, Y.shape[1]
+        C, h = word_dim or self.word_dim or WORD_DIM, self.dim
+        batch_size = self.batch_size or choose_batch_size(n)
+        n_cells, n_pairs = count_cells(X, batch_size), count_cells(Y, batch_size)
+        layers = C * (C // 2 + h) + 2 * h**2
         sampled = self._n_sampled(n_labels, device_type)
-        n_scored = n_labels if sampled is None else min(n_labels, sampled + 8 * batch_size)
-        n_rows = (
-            batch_size
-            if sampled is not None
-            else min(batch_size, piece_size(device_type, n_labels))
-        )
-        parameters = 4 * (n_features * word_dim + 2 * n_labels * h + layers)
-        touched = min(n_cells, n_features) * word_dim + min(8 * batch_size, n_labels) * h
-        scores = 6 * n_rows * n_scored + 2 * n_scored * h
-        activations = 4 * (10 * n_cells * word_dim + 8 * batch_size * (word_dim + h) + scores)
-        return Needs(
+        n_scored, n_scores = n_labels, max(n_labels, PIECE[device_type] // 4)
+        if sampled is not None:
+            n_scored = min(n_labels, sampled + n_pairs)
+            n_scores = batch_size * n_scored
+        words, labels = 4 * n_features * C, 4 * n_labels * h
+        parameters = words + 2 * labels + 4 * layers
+        touched = min(n_cells, n_features) * C + min(n_pairs, n_labels) * h
+        scored = 6 * min(n_scores, batch_size * n_scored) + 2 * n_scored * h
+        rows = weighed_bytes(X)
+        train = train_stage(
+            device_type,
             parameters=parameters,
             gradients=4 * (touched + n_scored * h + layers),
-            optimizer=2 * parameters,
-            activations=activations + 40 * n_cells,
+            optimizer=2 * parameters + 4 * (n_features + n_labels),
+            activations=4 * (10 * n_cells * C + 8 * batch_size * (C + h) + scored)
+            + batch_bytes(n_cells, n_features)
+            + batch_bytes(n_pairs, n_labels),
             best=parameters if self.valid else 0,
+            held=rows,
         )
+        index = index_bytes(n_labels, h + 1)
+        search = {"network": parameters, "labels": 2 * labels, "index": index, "rows": rows}
+        return train, Stage(search)
 
     # -- predicting -----------------------------------------------------------------------------
 

@@ -3,12 +3,11 @@ import pytest
 
 from longtail.errors import ParameterError
 from longtail.models import get_model_class
-from longtail.models.cost import Facts
+from longtail.models.cost import Facts, format_seconds
 from longtail.models.fusion.plan import (
     NOTHING_HELD_OUT,
     Scheme,
     choose_schemes,
-    format_seconds,
     make_plan,
     measure_speed,
     parse_budget,

@@ -2,17 +2,35 @@
 
 import re
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from longtail.errors import MemoryPlanError, ParameterError
-from longtail.training import memory
-from longtail.training.memory import Needs, format_bytes, free_ram, plan_memory
+from longtail.runtime import memory
+from longtail.runtime.memory import (
+    Stage,
+    format_bytes,
+    free_ram,
+    plan_memory,
+    size_of,
+    total_ram,
+    train_stage,
+)
 
 GIB = 1 << 30
-NEEDS = Needs(
-    parameters=2 * GIB, gradients=GIB, optimizer=4 * GIB, activations=GIB // 2, best=2 * GIB
-)
-SMALL = Needs(parameters=GIB, gradients=GIB, optimizer=2 * GIB, activations=GIB // 2, best=GIB)
+SIZES = {
+    "parameters": 2 * GIB,
+    "gradients": GIB,
+    "optimizer": 4 * GIB,
+    "activations": GIB // 2,
+    "best": 2 * GIB,
+}
+SMALL_SIZES = {**SIZES, "parameters": GIB, "optimizer": 2 * GIB, "best": GIB}
+
+
+def needs(device="cpu", sizes=SIZES):
+    return (train_stage(device, **sizes),)
 
 
 @pytest.fixture
@@ -28,15 +46,27 @@ def free(monkeypatch):
 
 def test_one_line_says_it_all(free):
     free(ram=16 * GIB)
-    assert plan_memory(NEEDS) == (
+    assert plan_memory(needs()) == (
         "training takes about 9.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, optimizer 4.0 GiB, "
         "activations 512 MiB, best weights 2.0 GiB); 16.0 GiB of RAM is free"
     )
 
 
+def test_the_largest_stage_counts(free):
+    free(ram=16 * GIB)
+    stages = [Stage({"label graph": 12 * GIB, "rows": GIB}), *needs()]
+    assert total_ram(stages) == 13 * GIB
+    assert plan_memory(stages).startswith(
+        "training takes about 13.0 GiB (label graph 12.0 GiB, rows 1.0 GiB); "
+    )
+    more = [stage.also({"rows of texts": 4 * GIB}) for stage in stages]
+    with pytest.raises(MemoryPlanError, match=r"17\.0 GiB .*rows of texts 4\.0 GiB"):
+        plan_memory(more)
+
+
 def test_on_a_gpu_the_best_weights_stay_in_ram(free):
     free(ram=5 * GIB, gpu=8 * GIB)
-    assert plan_memory(NEEDS, device="cuda") == (
+    assert plan_memory(needs("cuda"), device="cuda") == (
         "training takes about 7.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, optimizer 4.0 GiB, "
         "activations 512 MiB); 8.0 GiB of GPU memory is free"
     )
@@ -44,8 +74,9 @@ def test_on_a_gpu_the_best_weights_stay_in_ram(free):
 
 def test_what_does_not_fit_is_refused_with_what_would(free):
     free(ram=6 * GIB)
+    others = {"dim=256": needs(sizes=SMALL_SIZES), "batch_size=512": needs()}
     with pytest.raises(MemoryPlanError) as error:
-        plan_memory(NEEDS, alternatives={"dim=256": SMALL, "batch_size=512": NEEDS})
+        plan_memory(needs(), alternatives=lambda: others)
     assert str(error.value) == (
         "training would take about 9.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, "
         "optimizer 4.0 GiB, activations 512 MiB, best weights 2.0 GiB), but only 6.0 GiB of RAM "
@@ -56,36 +87,43 @@ def test_what_does_not_fit_is_refused_with_what_would(free):
 
 def test_if_no_alternative_fits_the_advice_is_general(free):
     free(ram=GIB)
-    with pytest.raises(
-        MemoryPlanError, match=r"try a smaller dim, a sampled loss or a smaller batch$"
-    ):
-        plan_memory(NEEDS, alternatives={"dim=256": SMALL})
+    others = {"dim=256": needs(sizes=SMALL_SIZES)}
+    with pytest.raises(MemoryPlanError, match=r"; train on fewer documents$"):
+        plan_memory(needs(), alternatives=lambda: others)
 
 
 def test_a_gpu_that_is_too_small(free):
     free(ram=64 * GIB, gpu=6 * GIB)
-    with pytest.raises(MemoryPlanError, match=r"but only 6\.0 GiB of GPU memory is free; what"):
-        plan_memory(NEEDS, device="cuda", alternatives={"dim=256": SMALL})
+    others = {"dim=256": needs("cuda", SMALL_SIZES)}
+    with pytest.raises(
+        MemoryPlanError, match=r"but only 6\.0 GiB of GPU memory is free; what fits: .*\(4\.5 GiB\)"
+    ):
+        plan_memory(needs("cuda"), device="cuda", alternatives=lambda: others)
 
 
 def test_too_little_ram_beside_a_gpu(free):
     free(ram=3 * GIB, gpu=64 * GIB)
     with pytest.raises(
         MemoryPlanError,
-        match=r"4\.0 GiB of RAM beside the GPU's 7\.5 GiB .* but only 3\.0 GiB of RAM is free",
+        match=r"4\.0 GiB .* of RAM beside the GPU's 7\.5 GiB, but only 3\.0 GiB of RAM is free",
     ):
-        plan_memory(NEEDS, device="cuda")
+        plan_memory(needs("cuda"), device="cuda")
 
 
 def test_a_part_of_what_is_free_stays_free(free):
-    free(ram=NEEDS.on("cpu"))
+    free(ram=total_ram(needs()))
     with pytest.raises(MemoryPlanError):
-        plan_memory(NEEDS)
+        plan_memory(needs())
 
 
 def test_where_the_system_does_not_tell_nothing_is_refused(free):
     free(ram=None)
-    assert plan_memory(NEEDS).endswith("; how much RAM is free is unknown")
+    assert plan_memory(needs()).endswith("; how much RAM is free is unknown")
+
+
+def test_the_size_of_matrices():
+    matrix = sp.csr_matrix(np.eye(3, dtype=np.float32))
+    assert size_of(matrix, matrix) == 2 * (3 * 4 + 3 * 4 + 4 * 4)
 
 
 def test_sizes_are_readable():

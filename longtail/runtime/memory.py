@@ -1,100 +1,138 @@
 """The memory plan: what training will take, computed before it begins; an error if it cannot fit.
 
-Weights, gradients, optimizer state, averages and activations lie on the device; the batches, the
-best weights so far and, while it is built, the model itself lie in RAM.
+A model lists the stages of its training, each with all that is held at the same time beside the
+documents that it was given: the largest stage is what training takes. With a GPU, weights,
+gradients, optimizer state, averages and activations lie there; the rest lies in RAM.
 """
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import scipy.sparse as sp
 
 from longtail.errors import MemoryPlanError
 
 USABLE = 0.95  # of what is free; the rest is for what the plan leaves out
 
 
-@dataclass(frozen=True)
-class Needs:
-    """Bytes that training takes.
+class Stage(NamedTuple):
+    """What is held at the same time: bytes by name, in RAM and on a GPU."""
 
-    Attributes:
+    ram: Mapping[str, int]
+    gpu: Mapping[str, int] = {}
+
+    def also(self, ram: Mapping[str, int]) -> "Stage":
+        """Return the stage with more in RAM."""
+        return Stage({**self.ram, **ram}, self.gpu)
+
+
+Needs = Sequence[Stage]
+
+
+def train_stage(
+    device: str,
+    *,
+    parameters: int,
+    gradients: int,
+    optimizer: int,
+    activations: int,
+    averages: int = 0,
+    best: int = 0,
+    held: int = 0,
+) -> Stage:
+    """Return what is held while a network is trained.
+
+    Args:
+        device: "cpu" or "cuda", where it is trained.
         parameters: the weights.
         gradients: the largest set of gradients at any time; those of touched rows if sparse.
         optimizer: what the optimizers remember.
         activations: the rest of a step: batch, embeddings, scores and their gradients.
         averages: the running mean of the weights, if there is one.
         best: the copy of the best weights that validation keeps; always in RAM.
-        counts: what is counted over all documents beforehand; always in RAM.
+        held: what else is there all the time, such as weighted rows; always in RAM.
     """
+    trained = {
+        "parameters": parameters,
+        "gradients": gradients,
+        "optimizer": optimizer,
+        "activations": activations,
+        "averages": averages,
+    }
+    beside = {"best weights": best, "rows and counts": held}
+    if device == "cpu":
+        return Stage({**trained, **beside})
+    return Stage({"parameters": parameters, **beside}, trained)
 
-    parameters: int
-    gradients: int
-    optimizer: int
-    activations: int
-    averages: int = 0
-    best: int = 0
-    counts: int = 0
 
-    def on(self, device: str) -> int:
-        """Return how much of it lies on the device, "cpu" meaning RAM."""
-        trained = self.parameters + self.gradients + self.optimizer
-        total = trained + self.activations + self.averages
-        return total + self.best + self.counts if device == "cpu" else total
+def size_of(*matrices: sp.csr_matrix) -> int:
+    """Return the bytes of sparse matrices."""
+    return sum(each.data.nbytes + each.indices.nbytes + each.indptr.nbytes for each in matrices)
 
-    @property
-    def beside_gpu(self) -> int:
-        """Return how much RAM training on a GPU takes."""
-        return self.parameters + self.best + self.counts
+
+def total_ram(needs: Needs) -> int:
+    """Return how many bytes of RAM the largest stage takes."""
+    return int(max(sum(stage.ram.values()) for stage in needs))
 
 
 def plan_memory(
     needs: Needs,
     *,
     device: str = "cpu",
-    alternatives: Mapping[str, Needs] | None = None,
+    alternatives: Callable[[], Mapping[str, Needs]] = dict,
+    what: str = "training",
+    advice: str = "train on fewer documents",
+    refuse: bool = True,
 ) -> str:
     """Return one line on what training takes, or raise MemoryPlanError if it cannot fit.
 
     Args:
         needs: what the model as it is set will take.
         device: "cpu" or "cuda", where the weights will be.
-        alternatives: what it would take with other settings, such as {"dim=128": Needs(…)}; the
-            error names those that fit.
+        alternatives: returns what it would take with other settings, such as
+            {"dim=128": [Stage(…)]}; the error names those that fit.
+        what: takes it, in the sentence.
+        advice: what to do if no alternative fits.
+        refuse: whether what does not fit is an error.
     """
     free = {"RAM": free_ram()}
     if device != "cpu":
         free["GPU memory"] = free_gpu_memory()
     for place in reversed(free):
-        if not _fits(_part(needs, place, device), free[place]):
-            raise MemoryPlanError(_refuse(needs, place, device, free, alternatives or {}))
+        size, parts = _largest(needs, place)
+        if refuse and not _fits(size, free[place]):
+            fitting = _name_fitting(alternatives(), free)
+            beside = f" of RAM beside the GPU's {_say_size(needs, 'GPU memory')}"
+            raise MemoryPlanError(
+                f"{what} would take about {_describe(size, parts)}"
+                f"{beside if place == 'RAM' and device != 'cpu' else ''}, "
+                f"but only {_say_free(place, free[place])}; {fitting or advice}"
+            )
     place = next(reversed(free))
-    return f"training takes about {_describe(needs, device)}; {_say_free(place, free[place])}"
+    described = _describe(*_largest(needs, place))
+    return f"{what} takes about {described}; {_say_free(place, free[place])}"
 
 
-def _part(needs: Needs, place: str, device: str) -> int:
-    """Return how much of the needs lies in RAM or in GPU memory."""
-    if place == "RAM" and device != "cpu":
-        return needs.beside_gpu
-    return needs.on(device)
+def _largest(needs: Needs, place: str) -> tuple[int, Mapping[str, int]]:
+    """Return what the largest stage takes in RAM or GPU memory: in all, and by name."""
+    stages = [stage.ram if place == "RAM" else stage.gpu for stage in needs]
+    parts = max(stages, key=lambda parts: sum(parts.values()))
+    return sum(parts.values()), parts
+
+
+def _say_size(needs: Needs, place: str) -> str:
+    return format_bytes(_largest(needs, place)[0])
 
 
 def _fits(size: int, free: int | None) -> bool:
     return free is None or size <= free * USABLE
 
 
-def _describe(needs: Needs, device: str) -> str:
-    parts = {
-        "parameters": needs.parameters,
-        "gradients": needs.gradients,
-        "optimizer": needs.optimizer,
-        "activations": needs.activations,
-        "averages": needs.averages,
-        "best weights": needs.best if device == "cpu" else 0,
-        "counts": needs.counts if device == "cpu" else 0,
-    }
-    named = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items() if size)
-    return f"{format_bytes(needs.on(device))} ({named})"
+def _describe(size: int, parts: Mapping[str, int]) -> str:
+    named = ", ".join(f"{name} {format_bytes(part)}" for name, part in parts.items() if part)
+    return f"{format_bytes(size)} ({named})"
 
 
 def _say_free(place: str, free: int | None) -> str:
@@ -103,25 +141,15 @@ def _say_free(place: str, free: int | None) -> str:
     return f"{format_bytes(free)} of {place} is free"
 
 
-def _refuse(
-    needs: Needs,
-    place: str,
-    device: str,
-    free: Mapping[str, int | None],
-    alternatives: Mapping[str, Needs],
-) -> str:
-    """Return the error's text, with the settings that would fit."""
+def _name_fitting(alternatives: Mapping[str, Needs], free: dict[str, int | None]) -> str:
+    """Return which settings would fit, with what each takes in the place that is asked last."""
+    place = next(reversed(free))
     fitting = [
-        f"{setting} ({format_bytes(other.on(device))})"
+        f"{setting} ({_say_size(other, place)})"
         for setting, other in alternatives.items()
-        if all(_fits(_part(other, where, device), free[where]) for where in free)
+        if all(_fits(_largest(other, where)[0], free[where]) for where in free)
     ]
-    takes = _describe(needs, device)
-    if place == "RAM" and device != "cpu":
-        takes = f"{format_bytes(needs.beside_gpu)} of RAM beside the GPU's {takes}"
-    general = "try a smaller dim, a sampled loss or a smaller batch"
-    advice = f"what fits: {' or '.join(fitting)}" if fitting else general
-    return f"training would take about {takes}, but only {_say_free(place, free[place])}; {advice}"
+    return f"what fits: {' or '.join(fitting)}" if fitting else ""
 
 
 def format_bytes(size: int) -> str:
