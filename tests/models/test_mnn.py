@@ -452,12 +452,15 @@ print(model.predict(X, k=1).labels.ravel().tolist())
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda files: files.config.update(rank="both"), "no way 'both'"),
-        (lambda files: files.config["voters"].update(n_neighbours=0), "0 neighbours cannot vote"),
-        (lambda files: files.config["voters"].update(temperature=-1), "-1 is no temperature"),
-        (lambda files: shorten(files, "voters.index.vectors"), "has 300 rows, expected 299"),
-        (lambda files: shorten(files, "voters.labels.start"), "has 299 rows, expected 300"),
-        (lambda files: files.arrays["voters.labels.columns"].__setitem__(0, 99), "outside of its"),
+        (lambda files: files.config.update(rank="both"), "config.json has no labels"),
+        (
+            lambda files: files.config["voters"].update(n_neighbours=0),
+            "n_neighbours must be at least 1",
+        ),
+        (lambda files: files.config["voters"].update(temperature=-1), "temperature must be from 0"),
+        (lambda files: shorten(files, "voters.index.vectors"), "which is 299 elsewhere"),
+        (lambda files: shorten(files, "voters.labels.start"), "has 299 for voters.n, which is 300"),
+        (lambda files: files.arrays["voters.labels.columns"].__setitem__(0, 99), "below n_labels"),
     ],
 )
 def test_files_that_do_not_fit_together(change, message, tmp_path):
