@@ -17,7 +17,14 @@ import scipy.sparse as sp
 from planted import planted_dataset, planted_rows, planted_texts
 
 from longtail import evaluate, load_model
-from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError
+from longtail.errors import (
+    DataError,
+    MemoryPlanError,
+    ModelFileError,
+    NotFittedError,
+    ParameterError,
+    TrainingError,
+)
 from longtail.models import get_model_class, model_names
 from longtail.runtime.parallel import set_threads
 from longtail.topk import NO_LABEL, TopK
@@ -292,6 +299,16 @@ def test_one_label_or_one_document(name, n, n_labels):
     assert sorted(top.labels[0].tolist()) == list(range(n_labels))
 
 
+def test_a_document_may_carry_very_many_labels(name):
+    X, Y = planted_rows(n=40)
+    crowded = sp.csr_matrix((np.ones(2500, np.float32), (np.zeros(2500, int), np.arange(2500))))
+    Y = sp.csr_matrix(sp.vstack([crowded, sp.hstack([Y[1:], sp.csr_matrix((39, 2488))])]))
+    texts_or_rows = documents(name, X)
+    top = make_small(name).fit(texts_or_rows, Y).predict(texts_or_rows, k=5)
+    assert top.labels.shape == (40, 5)
+    assert np.isfinite(top.scores).all()
+
+
 def test_excluded_pairs_are_never_predicted(name, fitted):
     test = planted(name, seed=1)
     free = fitted[name, "any"].predict(test, k=4)
@@ -361,6 +378,14 @@ def test_values_that_are_not_finite(name, document_type, fitted):
             make(name).fit(broken, Y)
         with pytest.raises(DataError):
             fitted[name, "rows"].predict(broken)
+
+
+def test_too_little_memory_is_said_before_training(name, monkeypatch):
+    """A fusion says why it left its members out."""
+    monkeypatch.setattr("longtail.runtime.memory.free_ram", lambda: 1 << 10)
+    expected = TrainingError if name == "fusion" else MemoryPlanError
+    with pytest.raises(expected, match=r"but only 1 KiB of RAM is free|no member of the fusion"):
+        make(name).fit(planted(name))
 
 
 def test_nothing_to_learn_from(name):

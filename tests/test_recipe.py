@@ -210,7 +210,7 @@ def test_of_several_processes_only_the_first_saves(tmp_path, monkeypatch):
         ({"valid": float("nan")}, "must be at least 0 and below 1. Got nan instead"),
         ({"model": "linaer"}, "there is no model 'linaer'; did you mean 'linear'"),
         ({"settings": {"tree": 3}}, "Linear has no parameter 'tree'; did you mean 'trees'"),
-        ({"settings": {"trees": 0}}, "'trees' parameter of Linear must be at least 1. Got 0"),
+        ({"settings": {"trees": 0}}, "'trees' parameter of Linear must be from 1 to 1000. Got 0"),
         ({"device": "cuda"}, "linear is trained on the CPU only; leave out the device cuda"),
         ({"budget": "1m"}, "linear does not plan its time; leave out the budget, or train fusion"),
         ({"seed": -1}, "'seed' parameter of Linear must be from 0 to"),

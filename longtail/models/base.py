@@ -139,6 +139,11 @@ class Model(ABC):
         """Return the stages of training on these rows and what each holds; none if unknown."""
         return ()
 
+    def kept_of(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> int:
+        """Return about how many bytes of that the trained model keeps."""
+        needs = self.needs_of(X, Y, "cpu")
+        return memory.total_ram(needs) // 3 if needs else 0
+
     @classmethod
     def choose_preset(cls, facts: Facts) -> str | None:
         """Return the preset that suits such data best; None for the defaults."""

@@ -175,10 +175,11 @@ def free_gpu_memory() -> int | None:
 def free_ram(root: str | Path = "/") -> int | None:
     """Return how many bytes this process may still take; None where the system does not tell.
 
-    In a container the limit is often far below what the machine has: the smaller one counts.
+    In a container, or under `ulimit -v`, the limit is often far below what the machine has: the
+    smallest one counts.
     """
     root = Path(root)
-    known = [_machine_ram(root), _container_ram(root / "sys/fs/cgroup")]
+    known = [_machine_ram(root), _container_ram(root / "sys/fs/cgroup"), _allowed_ram(root)]
     return min((size for size in known if size is not None), default=None)
 
 
@@ -195,6 +196,19 @@ def _total_ram() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows has none of these names
         return None
+
+
+def _allowed_ram(root: Path) -> int | None:
+    """Return what a limit of the address space (`ulimit -v`) leaves."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    pages = _read(root / "proc/self/statm").split()
+    return max(limit - int(pages[0]) * resource.getpagesize(), 0) if pages else limit
 
 
 def _container_ram(cgroup: Path) -> int | None:

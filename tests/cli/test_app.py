@@ -206,7 +206,7 @@ def test_train_checks_values_before_it_reads_anything(tmp_path):
         "--set",
         "trees=0",
     )
-    assert error == "Error: The 'trees' parameter of Linear must be at least 1. Got 0 instead."
+    assert error == "Error: The 'trees' parameter of Linear must be from 1 to 1000. Got 0 instead."
 
 
 def test_train_without_validation(files, tmp_path):

@@ -315,7 +315,7 @@ def test_held_out_documents_choose_the_weights():
         ("dim", 0, "at least 1"),
         ("batch_size", 0, "at least 1, or none"),
         ("sampled", -1, "at least 0, or none"),
-        ("epochs", 0, "at least 1, or none"),
+        ("epochs", 0, "from 1 to 1000000, or none"),
         ("embedding", "cubic", "'linear' or 'relu' or 'residual' or none"),
         ("loss", "hinge", "'bce' or 'softmax' or 'margin' or 'mining'"),
         ("regularizer", "l2", "'glas' or 'spread-out' or 'gravity' or 'none'"),

@@ -181,3 +181,11 @@ def test_a_container_without_limit(tmp_path):
 def test_this_machine_has_some():
     assert free_ram() > 1 << 20
     assert re.fullmatch(r"[\d.]+ [KMGT]iB", format_bytes(free_ram()))
+
+
+def test_a_limit_of_the_address_space_counts(tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource")
+    write(tmp_path, {"proc/meminfo": "MemAvailable:  700 kB\n", "proc/self/statm": "10 5 5\n"})
+    limit = 20 * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    assert free_ram(tmp_path) == 10 * resource.getpagesize()

@@ -65,6 +65,7 @@ SIZES, LARGE_SIZES = (256, 200), (512, 300)  # hidden and word_dim, of some and 
 LARGE_FROM = 100_000  # documents
 HEADS = {True: 64, False: 512}  # with and without attention
 AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
+KEPT_STATES = {"cpu": 20, "cuda": 10}  # numbers for each of a token's outputs, with gradients
 BYTES_A_WORD = 250  # of the vocabulary
 BATCHES = 6  # that are in memory at the same time, most of them prepared ahead
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
@@ -231,10 +232,9 @@ class AttentionXML(Neural):
     def work(self, facts: Facts) -> float:
         """Every tree has networks of its own, which read all texts in every epoch."""
         hidden, word_dim = LARGE_SIZES if facts.n_documents >= LARGE_FROM else SIZES
-        width = (self.hidden or hidden) * (
-            (self.word_dim or word_dim) + 2 * (self.hidden or hidden)
-        )
-        return self.trees * (self.epochs or _choose_epochs(facts.n_documents)) * width
+        hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
+        epochs = self.epochs or _choose_epochs(facts.n_documents)
+        return self.trees * epochs * hidden * (word_dim + 2 * hidden)
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -408,12 +408,13 @@ class AttentionXML(Neural):
         if tree.depth > 1:
             tried = min(self.candidates * self.branching, tree.n_labels)
             scored = max(scored, batch_size * tried * (4 * width + per_label))
+        states = KEPT_STATES[device_type]
         return train_stage(
             device_type,
             parameters=parameters,
             gradients=4 * (n_words * shape.word_dim + between + first * width),
             optimizer=2 * parameters,
-            activations=4 * (cells * (3 * shape.word_dim + 10 * width) + scored)
+            activations=4 * (cells * (3 * shape.word_dim + states * width) + scored)
             + BATCHES * 12 * cells,
             averages=parameters if self.averaging else 0,
             best=parameters if self.valid else 0,

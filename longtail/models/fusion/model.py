@@ -44,6 +44,7 @@ from longtail.models.fusion.stacking import (
     Candidates,
     Stacker,
     StackerName,
+    count_inputs,
     gather,
     label_shares,
     learn_stacking,
@@ -53,7 +54,7 @@ from longtail.models.neural import Device
 from longtail.models.registry import build_model
 from longtail.progress import Progress
 from longtail.runtime import memory
-from longtail.runtime.memory import size_of, total_ram
+from longtail.runtime.memory import Stage, size_of
 from longtail.runtime.parallel import in_threads
 from longtail.runtime.schema import ListOf, Schema, Value, look_up
 from longtail.runtime.settings import configurable, learned, setting
@@ -62,7 +63,7 @@ from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 MOST_MEMBERS = 1000
-KEPT = 0.35  # of what a member took in training stays, about
+STACKED = 44  # bytes for each number that describes a candidate, while stacking is learned
 WIDTH = 50  # labels that each member proposes
 
 
@@ -153,14 +154,19 @@ class Fusion(Model):
     ) -> None:
         """Say what the members take, one after the other; one that does not fit is left out."""
         texts = {} if features is None else {"rows of texts": size_of(X) + features.n_bytes}
-        fold = {"rows of a fold": int(size_of(X, Y) * plan.scheme.largest_share)}
-        stages, done = [], 0
-        for member in plan.members:
-            needs = member.make().needs_of(X, Y, device)
-            others = {"members before": done, **fold, **texts}
-            stages += [stage.also(others) for stage in needs]
-            done += int(KEPT * total_ram(needs)) if needs else 0
-        if stages:
+        fold = 2 * int(size_of(X, Y) * plan.scheme.largest_share)
+        members = [member.make() for member in plan.members]
+        kept = [model.kept_of(X, Y) for model in members]
+        # Members trained on a part stay until those trained on all are there.
+        held = sum(kept) if plan.scheme.folds and plan.scheme.refit else 0
+        stages = []
+        for number, model in enumerate(members):
+            others = {"other members": held + sum(kept[:number]), "rows of a fold": fold, **texts}
+            stages += [stage.also(others) for stage in model.needs_of(X, Y, device)]
+        width = min(WIDTH * len(plan.members), Y.shape[1])
+        n_numbers = plan.scheme.count_held(X.shape[0]) * width * count_inputs(len(plan.members))
+        stages.append(Stage({"stacking": STACKED * n_numbers, "members": sum(kept), **texts}))
+        if len(stages) > 1:
             progress.say(f"Memory: {memory.plan_memory(stages, device=device, refuse=False)}")
 
     def _stack(

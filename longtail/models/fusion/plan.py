@@ -89,6 +89,12 @@ class Scheme(NamedTuple):
         """The largest share of the documents that is copied for a training; all need no copy."""
         return 1 - self.share if self.folds else 0.0
 
+    def count_held(self, n_documents: int) -> int:
+        """Return how many documents are held out and predicted, in all folds."""
+        if self.folds > 1:
+            return min(n_documents, self.folds * (HELD_OUT // self.folds))
+        return round(self.share * n_documents) if self.folds else 0
+
     def split(self, n_documents: int, seed: int) -> list[Split]:
         """Return for each fold the documents to train on and those held out, to be predicted."""
         if self.folds == 1:

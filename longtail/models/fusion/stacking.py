@@ -62,6 +62,11 @@ class Candidates(NamedTuple):
     inputs: Floats
 
 
+def count_inputs(n_members: int) -> int:
+    """Return how many numbers describe a candidate."""
+    return PER_MEMBER * n_members + COMMON
+
+
 def gather(tops: Sequence[TopK], shares: Floats) -> Candidates:
     """Return the union of the members' lists, described; `shares` are those of all labels."""
     labels = np.stack([top.labels for top in tops])

@@ -174,10 +174,14 @@ class KNN(Model):
     def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
         """Return what two indexes take: the best so far, and the one that is tried."""
         n, n_features = X.shape
-        index = 16 * X.nnz + 12 * n + 20 * n_features
+        index = self.kept_of(X, Y)
         n_indexes = 1 if self.rarity is not None else 2
         rows = 8 * X.nnz + 24 * n + 16 * n_features + 2 * size_of(Y)
         return (Stage({"indexes": n_indexes * index, "rows": rows}),)
+
+    def kept_of(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> int:
+        """Return what one index takes."""
+        return 16 * X.nnz + 12 * X.shape[0] + 20 * X.shape[1]
 
     def _ask(self, index: Nearest, Y: sp.csr_matrix) -> Voting:
         """Ask some documents for their neighbours without themselves, and choose by these."""

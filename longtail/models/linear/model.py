@@ -48,6 +48,7 @@ from longtail.topk import TopK
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
 SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
 PRUNED_LENGTH = 120  # features of a document at which half of the weights are pruned
+CROWDED = 0.4  # of the features of documents with very many labels keep a weight
 INNER_NODES = 1.3  # times as many weights as the labels' own
 PER_LABEL = 80  # bytes for each label: its places in the tree, its document counts, its name
 BATCH = 1024  # documents that a thread takes at a time
@@ -163,27 +164,46 @@ class Linear(Model):
     def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
         """Return what the label vectors, the classifiers and their assembly take."""
         (n, n_features), n_labels = X.shape, Y.shape[1]
-        is_flat = self._is_flat(n_labels)
         n_cells = estimate_product(thin_labels(Y, self.seed, SILENT), X)
         n_used = int(np.count_nonzero(np.bincount(X.indices, minlength=n_features)))
         n_blocks = -(-n_labels // BLOCK)
-        side_by_side = min(n_threads(), n_blocks)
         block = X.nnz * 8 + 4 * min(BLOCK, n_labels) * (n + n_used) + 28 * n + 20 * n_used
-        scratch = side_by_side * (block + 4 * n_features)
-        # Weights of long documents are small, and small ones are pruned.
-        kept = 1 / (1 + (X.nnz / n / PRUNED_LENGTH) ** 2) * (1 if is_flat else INNER_NODES)
-        n_weights = int(kept * n_cells)
-        trained = 5 * n_weights + 12 * min(int(0.6 * n_weights), n_blocks * n_used)
-        tree = 6 * n_weights + 8 * min(int(0.4 * n_weights), n_used * n_blocks) + 16 * n_features
-        n_trees = 1 if is_flat else self.trees
+        scratch = min(n_threads(), n_blocks) * (block + 4 * n_features)
+        trained, tree = self._weigh_trees(X, Y, n_cells, n_used)
         common = {"rows": 4 * X.nnz * self.normalize + 8 * n, "labels": PER_LABEL * n_labels}
-        done = (n_trees - 1) * tree
+        is_flat = self._is_flat(n_labels)
+        done = 0 if is_flat else (self.trees - 1) * tree
         stages = [
             Stage({"classifiers": scratch, "weights": trained + done, **common}),
             Stage({"scratch": min(scratch, 1 << 26), "weights": trained + tree + done, **common}),
         ]
         vectors = Stage({"label vectors": 20 * n_cells, **common})
         return stages if is_flat else [vectors, *stages]
+
+    def kept_of(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> int:
+        """Return what the trees take."""
+        n_cells = estimate_product(thin_labels(Y, self.seed, SILENT), X)
+        _, tree = self._weigh_trees(X, Y, n_cells, X.shape[1])
+        return tree * (1 if self._is_flat(Y.shape[1]) else self.trees)
+
+    def _weigh_trees(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, n_cells: int, n_used: int
+    ) -> tuple[int, int]:
+        """Return what the weights of one tree take: as its nodes are trained, and assembled.
+
+        A label has weights for the features of its documents, of which there are `n_cells`, and for
+        some of those of documents with very many labels. Weights of long documents are small, and
+        small ones are pruned.
+        """
+        kept = 1 / (1 + (X.nnz / X.shape[0] / PRUNED_LENGTH) ** 2)
+        if not self._is_flat(Y.shape[1]):
+            kept *= INNER_NODES
+        crowded = CROWDED * max(0, estimate_product(Y, X) - n_cells)
+        n_weights, n_rows = int(kept * (n_cells + crowded)), kept * n_cells
+        most_rows = n_used * -(-Y.shape[1] // BLOCK)
+        trained = 5 * n_weights + 12 * min(int(0.6 * n_rows), most_rows)
+        tree = 6 * n_weights + 8 * min(int(0.4 * n_rows), most_rows) + 16 * X.shape[1]
+        return trained, tree
 
     def _is_flat(self, n_labels: int) -> bool:
         return n_labels <= self.flat

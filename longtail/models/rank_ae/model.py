@@ -258,21 +258,22 @@ class RankAE(NeuralRows):
         n_cells, n_pairs = count_cells(X, batch_size), count_cells(Y, batch_size)
         layers = C * (C // 2 + h) + 2 * h**2
         sampled = self._n_sampled(n_labels, device_type)
-        n_scored, n_scores = n_labels, max(n_labels, PIECE[device_type] // 4)
-        if sampled is not None:
-            n_scored = min(n_labels, sampled + n_pairs)
+        n_scored, n_tables = n_labels, 6
+        n_scores = min(batch_size * n_labels, max(n_labels, PIECE[device_type] // 4))
+        if sampled is not None:  # then the gradient needs what the loss was computed from
+            n_scored, n_tables = min(n_labels, sampled + n_pairs), 14
             n_scores = batch_size * n_scored
         words, labels = 4 * n_features * C, 4 * n_labels * h
         parameters = words + 2 * labels + 4 * layers
         touched = min(n_cells, n_features) * C + min(n_pairs, n_labels) * h
-        scored = 6 * min(n_scores, batch_size * n_scored) + 2 * n_scored * h
+        scored = n_tables * n_scores + 2 * n_scored * h
         rows = weighed_bytes(X)
         train = train_stage(
             device_type,
             parameters=parameters,
             gradients=4 * (touched + n_scored * h + layers),
             optimizer=2 * parameters + 4 * (n_features + n_labels),
-            activations=4 * (10 * n_cells * C + 8 * batch_size * (C + h) + scored)
+            activations=4 * (7 * n_cells * C + 8 * batch_size * (C + h) + scored)
             + batch_bytes(n_cells, n_features)
             + batch_bytes(n_pairs, n_labels),
             best=parameters if self.valid else 0,

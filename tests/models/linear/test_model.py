@@ -77,7 +77,7 @@ def test_presets_differ_in_their_trees():
 @pytest.mark.parametrize(
     ("parameters", "range_text", "got"),
     [
-        ({"trees": 0}, "at least 1", "0"),
+        ({"trees": 0}, "from 1 to 1000", "0"),
         ({"branching": 1}, "at least 2", "1"),
         ({"C": 0.0}, "above 0", "0.0"),
         ({"C": float("nan")}, "above 0", "nan"),
