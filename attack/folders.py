@@ -8,6 +8,7 @@ IndexError and not a lucky number.
 import hashlib
 import json
 import resource
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -95,6 +96,7 @@ def prepare(folder: Path) -> Attempt:
 def prepare_forms(folder: Path, names: Sequence[str]) -> Attempt:
     """Train some forms."""
     originals = {name: _describe(_train(*FORMS[name])) for name in names}
+    warnings.simplefilter("error", RuntimeWarning)  # of numpy; users would see it
 
     def attempt(random: Random) -> Outcome:
         original = originals[random.choice(sorted(originals))]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
-from longtail.runtime.rows import Rows
+from longtail.runtime.rows import LEAST_SQUARES, Rows
 from longtail.runtime.schema import Schema, Sizes, floats
 from longtail.runtime.store import Files
 
@@ -95,7 +95,11 @@ def _embed(
         for cell in range(rows.start[i], rows.start[i + 1]):
             value = rows.values[cell] * embedder.feature_weight[rows.columns[cell]]
             squares += np.float64(value) ** 2
-        scale = np.float32(1 / np.sqrt(squares)) if normalize and squares > 0 else np.float32(1)
+        scale = (
+            np.float32(1 / np.sqrt(squares))
+            if normalize and squares > LEAST_SQUARES
+            else np.float32(1)
+        )
         x = embedder.bias.copy()
         for cell in range(rows.start[i], rows.start[i + 1]):
             column = rows.columns[cell]
@@ -110,7 +114,7 @@ def _embed(
         squares = 0.0
         for j in range(dim):
             squares += np.float64(x[j]) ** 2
-        scale = np.float32(1 / np.sqrt(squares)) if squares > 0 else np.float32(0)
+        scale = np.float32(1 / np.sqrt(squares)) if squares > LEAST_SQUARES else np.float32(0)
         for j in range(dim):
             embedded[i - first, j] = x[j] * scale
     return embedded

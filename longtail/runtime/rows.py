@@ -11,6 +11,8 @@ from longtail.runtime.compiled import njit
 from longtail.runtime.schema import LARGEST_WEIGHT, Schema, floats, indices, starts
 from longtail.runtime.store import Files
 
+LEAST_SQUARES = 1e-70  # of a row that has a direction; 1 over the root of less leaves float32
+
 
 class Rows(NamedTuple):
     """Row i holds `values[start[i]:start[i + 1]]` in the columns `columns[start[i]:…]`.

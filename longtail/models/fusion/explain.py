@@ -71,8 +71,9 @@ def leave_out_cells(row: sp.csr_matrix) -> Variants:
 def weigh_terms(variants: Variants, before: LogOdds, after: LogOdds) -> list[Term]:
     """Return the words by what the labels' log-odds (n_labels) lose without each of them."""
     # A label that is improbable anyway should not decide what the document is about.
-    chances = 1 / (1 + np.exp(-before))
-    losses = (before - after) @ (chances / chances.sum())
+    chances = -np.logaddexp(0, -before)  # as logarithms, which no label is too improbable for
+    shares = np.exp(chances - chances.max())
+    losses = (before - after) @ (shares / shares.sum())
     total = float(np.abs(losses).sum()) or 1.0
     found = zip(variants.names, variants.spans, losses.tolist(), strict=True)
     terms = [Term(name, loss / total, spans) for name, spans, loss in found if loss]

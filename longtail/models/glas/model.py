@@ -278,7 +278,8 @@ class GLaS(NeuralRows):
         phi = embed_rows(self.embedder_, view_rows(X), self.normalize)
         labels, products = self.index_.search(phi, k)
         margins = products.astype(np.float64) * self.scale_ + self.bias_
-        return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
+        with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0
+            return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
 
     def add_to_files(self, files: Files) -> None:
         """Add the embedding map, the labels' index, scale and bias."""

@@ -296,7 +296,8 @@ class RankAE(NeuralRows):
         labels, scores = self._search(X, k)
         slope, shift = self.curve_
         margins = np.clip(slope * scores.astype(np.float64) + shift, -700, 700)
-        return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
+        with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0
+            return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
 
     def _search(self, X: sp.csr_matrix, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         return self.index_.search(read_rows(self.reader_, view_rows(X), self._options), k)

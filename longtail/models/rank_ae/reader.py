@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from longtail.evaluation.calibration import fit_platt
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
-from longtail.runtime.rows import Rows
+from longtail.runtime.rows import LEAST_SQUARES, Rows
 from longtail.runtime.schema import Schema, floats
 
 Floats = NDArray[np.float32]
@@ -185,7 +185,7 @@ def read_row(
     squares = 0.0
     for c in range(len(pooled)):
         squares += np.float64(pooled[c]) ** 2
-    scale = np.float32(1 / np.sqrt(squares)) if squares > 0 else np.float32(0)
+    scale = np.float32(1 / np.sqrt(squares)) if squares > LEAST_SQUARES else np.float32(0)
     latent = _add_product(pooled, scale, reader.project, reader.project_bias)
     inner = _add_product(latent, np.float32(1), reader.decode, reader.decode_bias)
     return ReadRow(words, np.sqrt(squares), latent, inner)
@@ -197,7 +197,7 @@ def _scale_of_row(reader: Reader, rows: Rows, i: int) -> np.float32:
     for cell in range(rows.start[i], rows.start[i + 1]):
         value = rows.values[cell] * reader.feature_weight[rows.columns[cell]]
         squares += np.float64(value) ** 2
-    return np.float32(1 / np.sqrt(squares)) if squares > 0 else np.float32(1)
+    return np.float32(1 / np.sqrt(squares)) if squares > LEAST_SQUARES else np.float32(1)
 
 
 @njit(nogil=True, cache=True)
