@@ -47,6 +47,8 @@ Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
 DocumentType = Literal["texts", "rows"]
 
 BATCH = 4096  # documents predicted between two moves of a progress bar
+WORTH_SAYING = 1 << 28  # bytes of memory
+LONG = 60.0  # seconds of training
 DEFAULT_K = 5  # labels for each document, if neither their number nor a threshold is given
 
 
@@ -301,7 +303,8 @@ class Model(ABC):
     ) -> None:
         """Say what training will take, or stop and say which of `others` parameters would fit.
 
-        `needs` returns what a model with given parameters takes.
+        `needs` returns what a model with given parameters takes. Little memory goes without saying,
+        but for networks, which take more than their documents let expect.
         """
 
         def try_others() -> dict[str, memory.Needs]:
@@ -315,14 +318,16 @@ class Model(ABC):
         made = {"rows of texts": self._made_of_texts}
         own = [stage.also(made) for stage in needs(self)]
         plan = memory.plan_memory(own, device=device_type, alternatives=try_others)
-        progress.say(f"Memory: {plan}")
+        if self.needs_torch or memory.total_ram(own) >= WORTH_SAYING:
+            progress.say(f"Memory: {plan}")
 
     def say_time(self, facts: Facts, progress: Progress) -> None:
-        """Say how long training takes, or stop where a parameter makes that absurd."""
+        """Say how long training takes if that is long; stop where a parameter makes it absurd."""
         seconds = self.estimate_training(facts)
         if seconds > MOST_SECONDS:
             self._refuse_time(seconds, facts)
-        progress.say(f"Time: training takes about {format_seconds(seconds)}")
+        if seconds >= LONG:
+            progress.say(f"Time: training takes about {format_seconds(seconds)}")
 
     def _refuse_time(self, seconds: float, facts: Facts) -> None:
         """Raise ParameterError with the parameter that costs the most; data alone are no error."""

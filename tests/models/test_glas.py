@@ -201,7 +201,8 @@ def test_the_block_of_a_batch_is_that_of_its_labels(Y):
 
 def make_task(Y, **parameters):
     X = sp.csr_matrix(np.random.default_rng(0).random((len(Y), 9)).astype(np.float32))
-    return GLaS(**SMALL, **parameters)._prepare(X, sp.csr_matrix(Y), "cpu")
+    Y = sp.csr_matrix(Y)
+    return GLaS(**SMALL, **parameters)._prepare(X, Y, Y, "cpu")
 
 
 def test_a_batch_over_all_labels(Y):
@@ -286,7 +287,7 @@ def test_sampled_labels_leave_the_others_alone():
     """A label that no batch has sampled keeps the embedding that it began with."""
     X, Y = planted_dataset().X, planted_dataset().Y
     Y = sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=(300, 5000))
-    before = GLaS(**SMALL, sampled=1)._prepare(X, Y, "cpu").net.all_labels().detach()
+    before = GLaS(**SMALL, sampled=1)._prepare(X, Y, Y, "cpu").net.all_labels().detach()
     model = GLaS(**{**SMALL, "epochs": 1}, sampled=1).fit(X, Y)
     same = (model.index_.vectors == before.numpy()).all(axis=1)
     assert same.sum() > 4900
@@ -314,7 +315,7 @@ def test_held_out_documents_choose_the_weights():
     [
         ("dim", 0, "at least 1"),
         ("batch_size", 0, "at least 1, or none"),
-        ("sampled", -1, "at least 0, or none"),
+        ("sampled", -1, "from 0 to 10000000, or none"),
         ("epochs", 0, "from 1 to 1000000, or none"),
         ("embedding", "cubic", "'linear' or 'relu' or 'residual' or none"),
         ("loss", "hinge", "'bce' or 'softmax' or 'margin' or 'mining'"),
@@ -361,3 +362,14 @@ print(model.predict(X, k=1).labels.ravel().tolist())
     )
     X = sp.csr_matrix(np.eye(56, dtype=np.float32))
     assert answer.stdout.strip() == str(model.predict(X, k=1).labels.ravel().tolist())
+
+
+def test_pairs_are_counted_in_some_labels_of_a_crowded_document_and_labels_in_all():
+    Y = sp.csr_matrix(np.ones((1, 4), np.float32))
+    thinned = sp.csr_matrix(np.array([[1, 0, 1, 0]], np.float32))
+    assert count_together(Y, thinned).toarray().tolist() == [
+        [1, 0, 1, 0],
+        [0, 1, 0, 0],
+        [1, 0, 1, 0],
+        [0, 0, 0, 1],
+    ]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
-from longtail.models.base import HeldOut, Model
+from longtail.models.base import WORTH_SAYING, HeldOut, Model
 from longtail.models.cost import format_seconds
 from longtail.models.fusion.explain import (
     count_votes,
@@ -54,7 +54,7 @@ from longtail.models.neural import Device
 from longtail.models.registry import build_model
 from longtail.progress import Progress
 from longtail.runtime import memory
-from longtail.runtime.memory import Stage, size_of
+from longtail.runtime.memory import Stage, size_of, total_ram
 from longtail.runtime.parallel import in_threads
 from longtail.runtime.schema import ListOf, Schema, Value, look_up
 from longtail.runtime.settings import configurable, learned, setting
@@ -63,6 +63,7 @@ from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 MOST_MEMBERS = 1000
+FRAGMENTS = 0.2  # of what a training took is not given back, about
 STACKED = 44  # bytes for each number that describes a candidate, while stacking is learned
 WIDTH = 50  # labels that each member proposes
 
@@ -159,15 +160,22 @@ class Fusion(Model):
         kept = [model.kept_of(X, Y) for model in members]
         # Members trained on a part stay until those trained on all are there.
         held = sum(kept) if plan.scheme.folds and plan.scheme.refit else 0
+        needs = [model.needs_of(X, Y, device) for model in members]
+        fragments = int(FRAGMENTS * max((total_ram(each) for each in needs if each), default=0))
         stages = []
-        for number, model in enumerate(members):
-            others = {"other members": held + sum(kept[:number]), "rows of a fold": fold, **texts}
-            stages += [stage.also(others) for stage in model.needs_of(X, Y, device)]
+        for number, own in enumerate(needs):
+            others = {
+                "other members": held + sum(kept[:number]) + fragments,
+                "rows of a fold": fold,
+                **texts,
+            }
+            stages += [stage.also(others) for stage in own]
         width = min(WIDTH * len(plan.members), Y.shape[1])
         n_numbers = plan.scheme.count_held(X.shape[0]) * width * count_inputs(len(plan.members))
         stages.append(Stage({"stacking": STACKED * n_numbers, "members": sum(kept), **texts}))
-        if len(stages) > 1:
-            progress.say(f"Memory: {memory.plan_memory(stages, device=device, refuse=False)}")
+        plan_text = memory.plan_memory(stages, device=device, refuse=False)
+        if total_ram(stages) >= WORTH_SAYING:
+            progress.say(f"Memory: {plan_text}")
 
     def _stack(
         self, trainer: MemberTrainer, dataset: Dataset
