@@ -339,8 +339,7 @@ class Model(ABC):
             return
         raise ParameterError(
             f"training would take about {format_seconds(seconds)} with {name}={given[name]}, and "
-            f"about {format_seconds(times[name])} with the usual {name}={usual[name]}; "
-            f"choose a smaller {name}"
+            f"about {format_seconds(times[name])} without that; choose a smaller {name}"
         )
 
     # -- learning and predicting --------------------------------------------------------------

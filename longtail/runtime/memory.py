@@ -17,6 +17,10 @@ from longtail.errors import MemoryPlanError
 USABLE = 0.95  # of what is free; the rest is for what the plan leaves out
 
 
+# What threads and libraries keep for themselves, measured; it does not grow with the documents.
+WORKSPACE = 40 << 20
+
+
 class Stage(NamedTuple):
     """What is held at the same time: bytes by name, in RAM and on a GPU."""
 
@@ -63,7 +67,7 @@ def train_stage(
     }
     beside = {"best weights": best, "rows and counts": held}
     if device == "cpu":
-        return Stage({**trained, **beside})
+        return Stage({**trained, **beside, "workspace": WORKSPACE})
     return Stage({"parameters": parameters, **beside}, trained)
 
 

@@ -423,7 +423,7 @@ def test_too_little_memory_names_what_fits(monkeypatch):
     from longtail.errors import MemoryPlanError
     from longtail.runtime import memory
 
-    monkeypatch.setattr(memory, "free_ram", lambda: 4 << 20)
+    monkeypatch.setattr(memory, "free_ram", lambda: 48 << 20)
     with pytest.raises(MemoryPlanError, match=r"what fits: dim=64 .* or dim=32"):
         MNN(dim=4096, batch_size=64).fit(planted_dataset())
 

@@ -48,7 +48,7 @@ def test_one_line_says_it_all(free):
     free(ram=16 * GIB)
     assert plan_memory(needs()) == (
         "training takes about 9.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, optimizer 4.0 GiB, "
-        "activations 512 MiB, best weights 2.0 GiB); 16.0 GiB of RAM is free"
+        "activations 512 MiB, best weights 2.0 GiB, workspace 40.0 MiB); 16.0 GiB of RAM is free"
     )
 
 
@@ -79,8 +79,8 @@ def test_what_does_not_fit_is_refused_with_what_would(free):
         plan_memory(needs(), alternatives=lambda: others)
     assert str(error.value) == (
         "training would take about 9.5 GiB (parameters 2.0 GiB, gradients 1.0 GiB, "
-        "optimizer 4.0 GiB, activations 512 MiB, best weights 2.0 GiB), but only 6.0 GiB of RAM "
-        "is free; what fits: dim=256 (5.5 GiB)"
+        "optimizer 4.0 GiB, activations 512 MiB, best weights 2.0 GiB, workspace 40.0 MiB), but "
+        "only 6.0 GiB of RAM is free; what fits: dim=256 (5.5 GiB)"
     )
     assert isinstance(error.value, ParameterError)
 

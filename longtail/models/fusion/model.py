@@ -54,7 +54,7 @@ from longtail.models.neural import Device
 from longtail.models.registry import build_model
 from longtail.progress import Progress
 from longtail.runtime import memory
-from longtail.runtime.memory import Stage, size_of, total_ram
+from longtail.runtime.memory import WORKSPACE, Stage, size_of, total_ram
 from longtail.runtime.parallel import in_threads
 from longtail.runtime.schema import ListOf, Schema, Value, look_up
 from longtail.runtime.settings import configurable, learned, setting
@@ -63,7 +63,6 @@ from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 MOST_MEMBERS = 1000
-FRAGMENTS = 0.2  # of what a training took is not given back, about
 STACKED = 44  # bytes for each number that describes a candidate, while stacking is learned
 WIDTH = 50  # labels that each member proposes
 
@@ -161,12 +160,12 @@ class Fusion(Model):
         # Members trained on a part stay until those trained on all are there.
         held = sum(kept) if plan.scheme.folds and plan.scheme.refit else 0
         needs = [model.needs_of(X, Y, device) for model in members]
-        fragments = int(FRAGMENTS * max((total_ram(each) for each in needs if each), default=0))
         stages = []
         for number, own in enumerate(needs):
             others = {
-                "other members": held + sum(kept[:number]) + fragments,
+                "other members": held + sum(kept[:number]),
                 "rows of a fold": fold,
+                "workspace": WORKSPACE,
                 **texts,
             }
             stages += [stage.also(others) for stage in own]

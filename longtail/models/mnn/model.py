@@ -66,6 +66,7 @@ LARGEST_BATCH = {"cpu": 1024, "cuda": 4096}  # its square is what a step costs
 # fifth of a point and answers four times as fast.
 RECALL = {"labels": 0.99, "neighbours": 0.95}
 HELD_SHARE, MOST_HELD = 0.1, 5000  # documents by which to choose how labels are ranked
+LARGEST_PRODUCT = {"cpu": 1 << 24, "cuda": 1 << 28}  # cosines at once, to choose by these
 USUAL_NUMBER, USUAL_TEMPERATURE = 30, 0.05  # of neighbours, where there is nothing to choose by
 
 
@@ -283,7 +284,14 @@ class MNN(NeuralRows):
         )
         documents = 0 if self.rank == "labels" else 24 * n * self.dim
         search = {"network": parameters, "documents": documents, "rows": rows + size_of(Y)}
-        return train, Stage(search)
+        n_held = min(int(HELD_SHARE * n), MOST_HELD) if self._is_open() else 0
+        chosen = {
+            "network": parameters,
+            "documents": 12 * n * self.dim,
+            "cosines": 5 * min(LARGEST_PRODUCT[device_type], n_held * n),
+            "rows": rows + size_of(X),
+        }
+        return train, Stage(chosen), Stage(search)
 
     # -- predicting -----------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
 from longtail.models.embedder import Embedder
+from longtail.models.mnn.model import LARGEST_PRODUCT
 from longtail.runtime.rows import view_rows
 from longtail.search.voters import choose_voting, count_votes, weigh_votes
 from longtail.topk import TopK
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 FIRST_SCALE = 10.0  # what cosines are multiplied by in the softmax, before it is learned
 LARGEST_TABLE = 1 << 26  # of labels × documents, to count overlaps by
-LARGEST_PRODUCT = {"cpu": 1 << 24, "cuda": 1 << 28}  # cosines at once in a search
 COUNTS = (5, 10, 20, 30, 50, 100, 200)  # numbers of neighbours to choose from
 TEMPERATURES = (0.02, 0.03, 0.05, 0.1, 0.2)  # and how fast the weight of a neighbour falls
 
