@@ -165,7 +165,7 @@ class Linear(Model):
         """Return what the label vectors, the classifiers and their assembly take."""
         (n, n_features), n_labels = X.shape, Y.shape[1]
         n_cells = estimate_product(thin_labels(Y, self.seed, SILENT), X)
-        n_used = int(np.count_nonzero(np.bincount(X.indices, minlength=n_features)))
+        n_used = _count_used(X)
         n_blocks = -(-n_labels // BLOCK)
         block = X.nnz * 8 + 4 * min(BLOCK, n_labels) * (n + n_used) + 28 * n + 20 * n_used
         scratch = min(n_threads(), n_blocks) * (block + 4 * n_features)
@@ -259,6 +259,13 @@ class Linear(Model):
 
     def _count_trees(self) -> int:
         return 1 if self._is_flat(len(self.label_names_)) else self.trees
+
+
+def _count_used(X: sp.csr_matrix) -> int:
+    """Return how many features occur, with memory for those that do."""
+    if X.nnz < X.shape[1]:
+        return len(np.unique(X.indices))
+    return int(np.count_nonzero(np.bincount(X.indices)))
 
 
 class _Task(NamedTuple):
