@@ -10,7 +10,7 @@ TWO_WORKERS := --numprocesses 2 --dist loadfile
 demo: $(READY)            ## train and evaluate on the bundled data set, label a few texts
 	$(BIN)/longtail demo
 
-test: $(READY)            ## the tests but for the slow ones, in under 4 minutes
+test: $(READY)            ## the tests but for the slow ones, in about 5 minutes
 	$(BIN)/python -m pytest $(TWO_WORKERS)
 
 test-all: $(READY)        ## all tests, with studies, large presets and long fault tests

@@ -284,17 +284,17 @@ def _prepare_swaps(folder: Path) -> Attempt:
 ATTACKS = [
     Attack(
         "faults",
-        "A system call that fails ends in one sentence that is true, or is made good.",
+        "a system call that fails ends in one true sentence, or is made good",
         _prepare_faults,
     ),
     Attack(
         "kills",
-        "After kill -9 the model is the old or the new one, whole.",
+        "after kill -9 the model is the old or the new one, whole",
         _prepare_kills,
     ),
     Attack(
         "swaps",
-        "A model that is replaced while it is read is read as one version.",
+        "a model that is replaced while it is read is read as one version",
         _prepare_swaps,
     ),
 ]

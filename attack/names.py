@@ -203,7 +203,7 @@ def _prepare(folder: Path) -> Attempt:
 ATTACKS = [
     Attack(
         "names",
-        "No hidden character reaches a terminal or a page, and no tag but ours.",
+        "no hidden character reaches a terminal or a page, and no tag but ours",
         _prepare,
     )
 ]

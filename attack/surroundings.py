@@ -105,7 +105,7 @@ def _prepare(folder: Path) -> Attempt:
 ATTACKS = [
     Attack(
         "surroundings",
-        "Whatever is closed, full or limited: done, or one sentence and a known exit code.",
+        "whatever is closed, full or limited: done, or one sentence and a known exit code",
         _prepare,
         seconds=SECONDS + 10,
     )
