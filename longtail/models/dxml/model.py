@@ -293,17 +293,22 @@ class DXML(NeuralRows):
         n_seen = len(np.unique(Y.indices))
         own = size_of(X, Y)  # the documents with features and labels, which it keeps
         vectors, walked_vectors = 4 * n_labels * self.dim, 4 * n_seen * self.dim
+        words = 60 * n_labels + 200 * n_seen  # as gensim knows the labels
         walks = 4 * min(LARGEST_CORPUS, n_seen * self.walk_length)
         graph = {"label graph": 24 * n_edges + 24 * Y.nnz, "rows": own}
         walked = {
             "label graph": 12 * n_edges,
-            "walks": walks + 60 * n_labels + 200 * n_seen,
+            "walks": walks + words,
             "label vectors": 2 * walked_vectors,
             "rows": own,
         }
         # Labels that stand alone are not whitened; their directions are drawn.
-        most = max(5 * walked_vectors, 2 * vectors - walked_vectors)
-        whitened = {"label graph": 12 * n_edges, "label vectors": most, "rows": own}
+        whitened = {
+            "label graph": 12 * n_edges,
+            "walks": words,
+            "label vectors": max(5 * walked_vectors, 2 * vectors - walked_vectors),
+            "rows": own,
+        }
         held = own + weighed_bytes(X) + vectors
         if self.neighbours is None and not self.valid:
             held += own  # of the trial
