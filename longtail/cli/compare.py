@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Device = Literal["auto", "cpu", "cuda"]
 
+MOST_SEEDS = 1000
+
 
 def compare(
     data: Annotated[
@@ -40,10 +42,16 @@ def compare(
             "0.2 if there is no test split.",
         ),
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="The seed, or the first of --seeds; 0.")
+    ] = None,
     seeds: Annotated[
         str,
-        typer.Option("--seeds", "--seed", metavar="N,N,…", help="Train once with each of them."),
-    ] = "0",
+        typer.Option(
+            metavar="N",
+            help="Train with so many seeds, or with those of a list (3,5,8), and show mean ± sd.",
+        ),
+    ] = "1",
     peers: Annotated[
         bool, typer.Option("--peers", help="Also run omikuji, napkinxc and libpecos, if installed.")
     ] = False,
@@ -101,7 +109,7 @@ def compare(
         data,
         models,
         valid=valid,
-        seeds=_parse_seeds(seeds),
+        seeds=_parse_seeds(seeds, seed),
         peers=peers,
         peers_from=peers_from,
         settings=parse_pairs(settings or []),
@@ -146,17 +154,26 @@ class ComparisonBars(Bars):
         self._task = None
 
 
-def _parse_seeds(text: str) -> list[int]:
+def _parse_seeds(text: str, first: int | None) -> list[int]:
+    """Return the seeds of a list, or as many as `text` says, counted up from `first`."""
     try:
-        seeds = [int(seed) for seed in text.split(",")]
+        numbers = [int(number) for number in text.split(",")]
     except ValueError:
-        seeds = []
-    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**32 for seed in seeds):
+        numbers = []
+    if len(numbers) > 1 and first is not None:
+        raise ParameterError("--seed is the first of a number of seeds; leave it out beside a list")
+    if len(numbers) == 1 and 1 <= numbers[0] <= MOST_SEEDS:
+        begin = 0 if first is None else first
+        numbers = list(range(begin, begin + numbers[0]))
+    elif len(numbers) < 2 or len(set(numbers)) < len(numbers):
         raise ParameterError(
-            "--seeds must be different whole numbers from 0 on, such as 1,2,3. "
-            f"Got '{text}' instead."
+            f"--seeds must be how many there are, from 1 to {MOST_SEEDS}, or a list of different "
+            f"ones, such as 3,5,8. Got '{text}' instead."
         )
-    return seeds
+    for number in numbers:
+        if not 0 <= number < 2**32:
+            raise ParameterError(f"A seed must be from 0 to {2**32 - 1}. Got {number} instead.")
+    return numbers
 
 
 def _say_what_is_kept(folder: "ReportFolder") -> str:

@@ -9,7 +9,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from longtail.compare.table import COSTS, METRICS, SHOWN, finished, join, summarize
+from longtail.compare.table import (
+    COSTS,
+    METRICS,
+    SHOWN,
+    finished,
+    half_interval,
+    has_seeds,
+    join,
+    summarize,
+)
 from longtail.pages.content import Cell, Figure, Table
 from longtail.pages.render import render
 from longtail.pages.svg import Interval, Series, bars, color, intervals, lines, scatter
@@ -87,10 +96,11 @@ def _accuracy(results: Results) -> Section | None:
         for metric in PLOTTED
     ]
     return {
+        "repeated": has_seeds(results),
         "table": _accuracy_table(results, SHOWN),
         "figures": figures,
         "all_metrics": _accuracy_table(results, METRICS),
-        "seeds": _seed_table(methods) if len(results["seeds"]) > 1 else None,
+        "seeds": _seed_table(methods) if has_seeds(results) else None,
     }
 
 
@@ -98,14 +108,16 @@ def _accuracy_table(results: Results, metrics: Sequence[str]) -> Table:
     methods = finished(results)
     best = {m: max(methods, key=lambda each: each["metrics"][m]["value"])["name"] for m in metrics}
     close = {m: _not_significantly_below(results, m, best[m]) for m in metrics}
+    repeated = has_seeds(results)
 
     def cells(method: Method) -> list[Cell]:
-        name = method["name"]
-        return [
-            _metric_cell(method["metrics"][m], name == best[m], name in close[m]) for m in metrics
+        name, n_seeds = method["name"], len(method["seeds"])
+        return [_number_cell(n_seeds, 0)] * repeated + [
+            _metric_cell(method["metrics"][m], repeated, name == best[m], name in close[m])
+            for m in metrics
         ]
 
-    return _method_table(metrics, methods, cells)
+    return _method_table([*["seeds"] * repeated, *metrics], methods, cells)
 
 
 def _not_significantly_below(results: Results, metric: str, best: str) -> set[str]:
@@ -117,17 +129,25 @@ def _not_significantly_below(results: Results, metric: str, best: str) -> set[st
     }
 
 
-def _metric_cell(spread: Mapping[str, float], is_best: bool, is_close: bool) -> Cell:
-    half = (spread["high"] - spread["low"]) / 2
-    note = f"±{half:.2f}{' ≈' * is_close}"
-    return Cell(f"{spread['value']:.2f}", spread["value"], note=note, css="best" if is_best else "")
+def _metric_cell(metric: Mapping[str, Any], repeated: bool, is_best: bool, is_close: bool) -> Cell:
+    """Show a value ± its deviation over seeds, or half of its interval if there is one seed."""
+    spread = metric["sd"] if repeated else half_interval(metric)
+    return Cell(
+        f"{metric['value']:.2f}",
+        metric["value"],
+        note=("" if spread is None else f"±{spread:.2f}") + " ≈" * is_close,
+        tip=f"95 % confidence interval {metric['low']:.2f} to {metric['high']:.2f}",
+        css="best" if is_best else "",
+    )
+
+
+def _interval(method: Method, metric: str, number: int, x: float = 0.0) -> Interval:
+    found = method["metrics"][metric]
+    return Interval(method["name"], found["value"], found["low"], found["high"], x, number)
 
 
 def _plot_intervals(methods: Sequence[Method], metric: str) -> Markup:
-    rows = [
-        Interval(method["name"], **method["metrics"][metric], number=i)
-        for i, method in enumerate(methods)
-    ]
+    rows = [_interval(method, metric, i) for i, method in enumerate(methods)]
     return intervals(rows, x_label=metric)
 
 
@@ -255,8 +275,7 @@ def _cost_notes(methods: Sequence[Method]) -> list[str]:
 
 def _plot_cost(methods: Sequence[Method], metric: str, key: str, x_label: str) -> Figure:
     points = [
-        Interval(method["name"], **method["metrics"][metric], x=method["measured"][key], number=i)
-        for i, method in enumerate(methods)
+        _interval(method, metric, i, x=method["measured"][key]) for i, method in enumerate(methods)
     ]
     svg = scatter(points, x_label=x_label, y_label=metric, log_x=True)
     return Figure(svg, f"{metric} against {x_label.split(',')[0]}; up and left is better")

@@ -169,7 +169,9 @@ def _compare(
         if method["name"] in finished:
             number = names.index(method["name"])
             method["metrics"] = {
-                name: asdict(drawn.spread(number)) for name, drawn in draws.items()
+                name: asdict(drawn.spread(number))
+                | {"sd": spread_of_seeds(method["by_seed"], name)}
+                for name, drawn in draws.items()
             }
     tops = [each.top for each in finished.values()]
     reached = [each.values["nDCG@5"].reached for each in finished.values()]
@@ -181,6 +183,12 @@ def _compare(
         "agreement": count_agreement(tops, split.test),
         "disagreements": [show_document(row, tops, split.test) for row in rows],
     }
+
+
+def spread_of_seeds(by_seed: Sequence[Mapping[str, float]], metric: str) -> float | None:
+    """Return the sample standard deviation (n − 1) of a metric over seeds, None of a single one."""
+    values = [one[metric] for one in by_seed]
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def _differences(draws: Draws, names: Sequence[str]) -> list[dict[str, Any]]:

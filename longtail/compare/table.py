@@ -37,7 +37,7 @@ def write_table(results: Results) -> str:
         f"# {escape(data['name'])}",
         "",
         f"{data['n_train']:,} training and {data['n_test']:,} test documents ({data['origin']}), "
-        f"{data['n_labels']:,} labels. Percentages ± half of the 95 % confidence interval.",
+        f"{data['n_labels']:,} labels. {explain_spread(results)}",
         "",
         accuracy_table(results),
         "",
@@ -56,12 +56,17 @@ def write_table(results: Results) -> str:
 
 
 def accuracy_table(results: Results) -> str:
-    """Return one row a method: its accuracy."""
+    """Return one row a method: its accuracy, and how many seeds it is the mean of."""
+    repeated = has_seeds(results)
     rows = [
-        [escape(method["name"]), *(_spread(method["metrics"][name]) for name in SHOWN)]
+        [
+            escape(method["name"]),
+            *([str(len(method["seeds"]))] if repeated else []),
+            *(spell_metric(method["metrics"][name], repeated) for name in SHOWN),
+        ]
         for method in finished(results)
     ]
-    return markdown(["method", *SHOWN], rows)
+    return markdown(["method", *(["seeds"] if repeated else []), *SHOWN], rows)
 
 
 def cost_table(results: Results) -> str:
@@ -76,6 +81,29 @@ def cost_table(results: Results) -> str:
 def finished(results: Results) -> list[dict[str, Any]]:
     """Return the methods that have results."""
     return [method for method in results["methods"] if "metrics" in method]
+
+
+def has_seeds(results: Results) -> bool:
+    """Whether some method was trained with several seeds, so that ± is their deviation."""
+    return any(len(method["seeds"]) > 1 for method in finished(results))
+
+
+def explain_spread(results: Results) -> str:
+    """Say what the numbers of the accuracy tables are."""
+    if has_seeds(results):
+        return "Percentages: mean ± standard deviation (n − 1) over the seeds."
+    return "Percentages ± half of the 95 % confidence interval."
+
+
+def half_interval(metric: Mapping[str, float]) -> float:
+    """Return half of the 95 % confidence interval of a metric."""
+    return (metric["high"] - metric["low"]) / 2
+
+
+def spell_metric(metric: Mapping[str, Any], repeated: bool) -> str:
+    """Return "64.45 ±0.21": the deviation over seeds if there are several, else the interval."""
+    spread = metric["sd"] if repeated else half_interval(metric)
+    return f"{metric['value']:.2f}" + ("" if spread is None else f" ±{spread:.2f}")
 
 
 def summarize(results: Results, metric: str) -> list[str]:
@@ -106,10 +134,6 @@ def summarize(results: Results, metric: str) -> list[str]:
 def join(names: Sequence[str]) -> str:
     """Return "a, b and c"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def _spread(spread: Mapping[str, float]) -> str:
-    return f"{spread['value']:.2f} ±{(spread['high'] - spread['low']) / 2:.2f}"
 
 
 def _cost(measured: Mapping[str, float], column: Column) -> str:

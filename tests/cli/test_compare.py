@@ -74,6 +74,37 @@ def test_rows_with_seeds_and_settings(tmp_path):
     assert read_results(out)["data"]["n_test"] == 50
 
 
+def test_a_number_of_seeds_counts_up_and_gives_mean_and_deviation(data, tmp_path):
+    out = tmp_path / "report"
+    models = "linear:preset=fast,linear"
+    arguments = ["compare", data, "--models", models, "--seed", "7", "--seeds", "2", "--out", out]
+    shown = succeed(*arguments)
+    assert "1/4 linear:preset=fast (seed 7): trained in" in shown.stderr
+    results = read_results(out)
+    assert results["seeds"] == [7, 8]
+    for method in results["methods"]:
+        values = [one["P@3"] for one in method["by_seed"]]
+        assert method["metrics"]["P@3"]["sd"] == pytest.approx(np.std(values, ddof=1))
+        assert method["metrics"]["P@3"]["value"] == pytest.approx(np.mean(values))
+    cell = f"{np.mean(values):.2f} ±{np.std(values, ddof=1):.2f}"
+    assert "mean ± standard deviation over the seeds" in shown.stdout
+    for text in (shown.stdout, (out / "table.md").read_text()):
+        assert cell in text
+        assert "seeds" in text
+    page = (out / "report.html").read_text()
+    assert "± is their standard deviation (n − 1)" in page
+    assert "± is half of the 95 % confidence interval" not in page
+
+
+def test_one_seed_has_no_deviation(data, tmp_path):
+    out = tmp_path / "report"
+    succeed("compare", data, "--models", "linear", "--seed", "5", "--out", out)
+    results = read_results(out)
+    assert results["seeds"] == [5]
+    assert results["methods"][0]["metrics"]["P@1"]["sd"] is None
+    assert "± half of the 95 % confidence interval" in (out / "table.md").read_text()
+
+
 def test_a_method_that_cannot_do_it_is_a_line(tmp_path):
     pytest.importorskip("torch")
     data = write_sparse(tmp_path / "rows.txt", 60, seed=0)
@@ -96,8 +127,11 @@ def test_no_method_at_all(tmp_path):
     ("options", "message"),
     [
         (["--models", "linaer"], "there is no model 'linaer'; did you mean 'linear'?"),
-        (["--models", "linear", "--seeds", "1,x"], "--seeds must be different whole numbers"),
-        (["--models", "linear", "--seeds", "1,1"], "--seeds must be different whole numbers"),
+        (["--models", "linear", "--seeds", "1,x"], "or a list of different ones, such as 3,5,8"),
+        (["--models", "linear", "--seeds", "1,1"], "--seeds must be how many there are, from 1"),
+        (["--models", "linear", "--seeds", "0"], "--seeds must be how many there are, from 1 to"),
+        (["--models", "linear", "--seeds", "2,3", "--seed", "1"], "leave it out beside a list"),
+        (["--models", "linear", "--seed", "-1"], "A seed must be from 0 to 4294967295. Got -1"),
         (["--models", "linear", "--valid", "1"], "--valid must be above 0 and below 1. Got 1"),
         (["--models", "linear", "--timeout", "0"], "--timeout must be above 0. Got 0 instead."),
         (["--models", "linear", "--propensity", "amazn"], "did you mean 'amazon'?"),

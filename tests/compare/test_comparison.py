@@ -538,6 +538,7 @@ def test_results_agree_with_the_metrics_and_name_the_best():
     results = results_of(good, bad, failed, split=split)
     method = results["methods"][0]
     expected = evaluate(good.top, split.test, train=split.train)
+    assert all(spread["sd"] is None for spread in method["metrics"].values())
     assert {name: spread["value"] for name, spread in method["metrics"].items()} == pytest.approx(
         {name: value for name, value in expected.items() if name != "n_documents"}
     )
@@ -560,6 +561,9 @@ def test_seeds_of_one_method_are_one_row():
     assert [one["seed"] for one in method["by_seed"]] == [1, 2]
     mean = np.mean([one["P@1"] for one in method["by_seed"]])
     assert method["metrics"]["P@1"]["value"] == pytest.approx(mean)
+    first, second = (one["P@1"] for one in method["by_seed"])
+    assert method["metrics"]["P@1"]["sd"] == pytest.approx(abs(first - second) / 2**0.5)
+    assert f"{mean:.2f} ±{abs(first - second) / 2**0.5:.2f}" in write_table(results)
     assert summarize(results, "P@1") == []
 
 
