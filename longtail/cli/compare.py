@@ -86,6 +86,9 @@ def compare(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", help="Run so many methods at once, which share the threads.")
+    ] = 1,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the trained models in REPORT/models.")
     ] = False,
@@ -118,6 +121,7 @@ def compare(
         device=device,
         propensity=propensity,
         threads=threads,
+        jobs=jobs,
         keep_models=keep_models,
     )
     for each in comparison.missing:

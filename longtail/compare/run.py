@@ -1,7 +1,8 @@
-"""All runs of a comparison, one after the other; finished runs are not repeated."""
+"""All runs of a comparison, a few at a time; finished runs are not repeated."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from longtail.compare import process
 from longtail.compare.contenders import Entrant, Missing
 from longtail.compare.folder import ReportFolder, read_top
-from longtail.compare.process import Job, RunFailed
+from longtail.compare.process import POLL_SECONDS, Job, RunFailed
 from longtail.compare.split import RowsMade, TrainTestSplit, write_given
 from longtail.peers import Contender
 from longtail.progress import Progress
@@ -27,9 +28,10 @@ class Comparison:
         split: the documents.
         entrants: the methods that are compared.
         seeds: each entrant is trained once with each of them.
-        threads: how many each method may use.
+        threads: how many all methods that run at once may use together.
         timeout: the most seconds that one run may take; None for no limit.
         tfidf: settings of the rows that peers get in place of texts.
+        jobs: how many methods run at once.
         keep_models: whether trained models stay in the folder.
         missing: the peers that are left out because they are not installed.
         propensity: the constants of the PS metrics.
@@ -41,6 +43,7 @@ class Comparison:
     threads: int
     timeout: float | None
     tfidf: Mapping[str, str]
+    jobs: int = 1
     keep_models: bool = False
     missing: Sequence[Missing] = ()
     propensity: str = "default"
@@ -49,6 +52,11 @@ class Comparison:
     def n_runs(self) -> int:
         """How many runs there are."""
         return len(self.entrants) * len(self.seeds)
+
+    @property
+    def threads_each(self) -> int:
+        """How many threads each method may use."""
+        return max(1, self.threads // self.jobs)
 
     @property
     def depth(self) -> int:
@@ -86,24 +94,70 @@ class Failure:
     error: str
 
 
+Result = Run | Failure
+Attempt = Generator[None, None, Result]  # yields several times a second while it runs
+
+
 def run_all(
-    comparison: Comparison, folder: ReportFolder, progress: Progress
-) -> Iterator[Run | Failure]:
-    """Run every entrant with every seed, and yield each result; a failure is a result too."""
+    comparison: Comparison,
+    folder: ReportFolder,
+    progress: Progress,
+    after_run: Callable[[], None] = lambda: None,
+) -> list[Result]:
+    """Run every entrant with every seed; a failure is a result too.
+
+    The results are in the order of seeds and entrants, whichever is finished first.
+    """
     runner = _Runner(comparison, folder, progress)
     entries = [(entrant, seed) for seed in comparison.seeds for entrant in comparison.entrants]
+
+    def attempt(number: int, place: int) -> Attempt:
+        return runner.attempt(*entries[number], place, f"{number + 1}/{len(entries)}")
+
     try:
-        for i, (entrant, seed) in enumerate(entries):
-            yield runner.attempt(entrant, seed, f"{i + 1}/{len(entries)}")
+        return run_together(attempt, len(entries), comparison.jobs, after_run)
     finally:
         shutil.rmtree(folder.scratch, ignore_errors=True)
+
+
+def run_together(
+    attempt: Callable[[int, int], Attempt], n: int, jobs: int, after_run: Callable[[], None]
+) -> list[Result]:
+    """Run n attempts, `jobs` of them at once, and return their results in order.
+
+    Args:
+        attempt: begins the attempt of a number, in one of the places 0 to jobs − 1.
+        n: how many there are.
+        jobs: how many run at once.
+        after_run: is called after each.
+    """
+    waiting, results = deque(range(n)), dict[int, Result]()
+    running: dict[int, tuple[int, Attempt]] = {}  # by place
+    try:
+        while waiting or running:
+            for place in range(jobs):
+                if place not in running and waiting:
+                    number = waiting.popleft()
+                    running[place] = number, attempt(number, place)
+            for place, (number, each) in list(running.items()):
+                try:
+                    next(each)
+                except StopIteration as end:
+                    results[number] = end.value
+                    del running[place]
+                    after_run()
+    finally:
+        for _, each in running.values():
+            each.close()
+    return [results[number] for number in range(n)]
 
 
 class _Runner:
     """Runs what is not finished in the folder yet."""
 
     def __init__(self, comparison: Comparison, folder: ReportFolder, progress: Progress) -> None:
-        self.comparison, self.folder, self.progress = comparison, folder, progress
+        self.comparison, self.folder = comparison, folder
+        self.progress = progress if comparison.jobs == 1 else _Lines(progress)
 
     @cached_property
     def made(self) -> RowsMade:
@@ -116,9 +170,9 @@ class _Runner:
             comparison.split, scratch / "given", with_rows=with_rows, tfidf=comparison.tfidf
         )
 
-    def attempt(self, entrant: Entrant, seed: int, number: str) -> Run | Failure:
+    def attempt(self, entrant: Entrant, seed: int, place: int, number: str) -> Attempt:
         """Return the result of one run, from the folder if it is finished there."""
-        job, contents = self._job(entrant, seed), self._contents(entrant, seed)
+        job, contents = self._job(entrant, seed, place), self._contents(entrant, seed)
         name = f"{number} {job.contender.name}" + f" (seed {seed})" * (
             len(self.comparison.seeds) > 1
         )
@@ -126,7 +180,7 @@ class _Runner:
         try:
             if measured is None:
                 self.folder.begin(job, contents)
-                measured = self._run(job, name)
+                measured = yield from self._run(job, name)
                 self.progress.say(f"{name}: trained in {measured['train_seconds']:.1f} s")
             else:
                 self.progress.say(f"{name}: already finished")
@@ -136,7 +190,7 @@ class _Runner:
             self.progress.say(f"{name}: failed: {failure}")
             return Failure(job.contender, entrant.home.version, seed, str(failure))
 
-    def _job(self, entrant: Entrant, seed: int) -> Job:
+    def _job(self, entrant: Entrant, seed: int, place: int) -> Job:
         given = self.folder.scratch / "given"
         return Job(
             contender=entrant.contender,
@@ -145,8 +199,9 @@ class _Runner:
             out=self.folder.run_folder(entrant.contender.name, seed),
             seed=seed,
             k=self.comparison.depth,
-            threads=self.comparison.threads,
+            threads=self.comparison.threads_each,
             timeout=self.comparison.timeout,
+            place=place,
         )
 
     def _contents(self, entrant: Entrant, seed: int) -> dict[str, Any]:
@@ -159,30 +214,57 @@ class _Runner:
             "setting": contender.setting | {"seed": seed},
             "tfidf": {} if contender.ours else dict(self.comparison.tfidf),
             "k": self.comparison.depth,
-            "threads": self.comparison.threads,
+            "threads": self.comparison.threads_each,
         }
 
-    def _run(self, job: Job, name: str) -> dict[str, Any]:
+    def _run(self, job: Job, name: str) -> Generator[None, None, dict[str, Any]]:
         """Run a job to its end, and keep its results."""
         made = self.made
         self.progress.stage(f"{name}: starting", 0)
-        measured = self._run_once_or_twice(job, f"{name}: ")
+        measured = yield from self._run_once_or_twice(job, f"{name}: ")
         self.progress.stage(f"{name}: cleaning up", 0)
         if not job.contender.ours:
             _add_rows_made(measured, made)
         self.folder.finish(job, measured, keep_model=self.comparison.keep_models)
         return measured
 
-    def _run_once_or_twice(self, job: Job, prefix: str) -> dict[str, Any]:
+    def _run_once_or_twice(self, job: Job, prefix: str) -> Generator[None, None, dict[str, Any]]:
         """Run a job; repeat it without empty rows if a peer fails and there are some."""
-        library, n_empty = self.folder.scratch / "library", self.made.n_empty
+        n_empty = self.made.n_empty
         try:
-            return process.run(job, self.progress, prefix, library)
+            return (yield from self._run_once(job, prefix))
         except RunFailed:
             if job.contender.ours or not n_empty:
                 raise
-        measured = process.run(replace(job, drop_empty=True), self.progress, prefix, library)
+        measured = yield from self._run_once(replace(job, drop_empty=True), prefix)
         return measured | {"note": f"trained without the {n_empty:,} empty rows, which it refuses"}
+
+    def _run_once(self, job: Job, prefix: str) -> Generator[None, None, dict[str, Any]]:
+        library, patience = self.folder.scratch / "library", POLL_SECONDS / self.comparison.jobs
+        return process.run(job, self.progress, prefix, library, patience)
+
+
+class _Lines:
+    """A `Progress` that passes on only lines: the stages of several runs would mix."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.progress.stage("training", 0)
+
+    def stage(self, name: str, total: float) -> None:
+        """Show nothing, but let Ctrl-C through."""
+        self.progress.advance(0)
+
+    def advance(self, amount: float) -> None:
+        """Show nothing, but let Ctrl-C through."""
+        self.progress.advance(0)
+
+    def note(self, text: str) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
+        """Show the line."""
+        self.progress.say(text)
 
 
 def _add_rows_made(measured: dict[str, Any], made: RowsMade) -> None:

@@ -96,6 +96,19 @@ def test_a_number_of_seeds_counts_up_and_gives_mean_and_deviation(data, tmp_path
     assert "± is half of the 95 % confidence interval" not in page
 
 
+def test_runs_at_once_find_what_runs_in_turn_find(data, tmp_path):
+    models = ["compare", data, "--models", "linear,linear:trees=1", "--seeds", "2"]
+    succeed(*models, "--threads", "1", "--out", tmp_path / "in turn")
+    succeed(*models, "--threads", "2", "--jobs", "2", "--out", tmp_path / "at once")
+    one, other = (read_results(tmp_path / name) for name in ("in turn", "at once"))
+    assert (one["jobs"], other["jobs"]) == (1, 2)
+    assert (one["machine"]["threads"], other["machine"]["threads"]) == (1, 1)
+    for a, b in zip(one["methods"], other["methods"], strict=True):
+        assert (a["name"], a["by_seed"]) == (b["name"], b["by_seed"])
+    assert one["differences"] == other["differences"]
+    assert "2 methods at once" in (tmp_path / "at once" / "report.html").read_text()
+
+
 def test_one_seed_has_no_deviation(data, tmp_path):
     out = tmp_path / "report"
     succeed("compare", data, "--models", "linear", "--seed", "5", "--out", out)
@@ -133,6 +146,7 @@ def test_no_method_at_all(tmp_path):
         (["--models", "linear", "--seeds", "2,3", "--seed", "1"], "leave it out beside a list"),
         (["--models", "linear", "--seed", "-1"], "A seed must be from 0 to 4294967295. Got -1"),
         (["--models", "linear", "--valid", "1"], "--valid must be above 0 and below 1. Got 1"),
+        (["--models", "linear", "--jobs", "0"], "--jobs must be at least 1. Got 0 instead."),
         (["--models", "linear", "--timeout", "0"], "--timeout must be above 0. Got 0 instead."),
         (["--models", "linear", "--propensity", "amazn"], "did you mean 'amazon'?"),
         (["--models", "linear", "--set", "glas.dim=3"], "--set needs MODEL.key=value"),

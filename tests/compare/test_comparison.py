@@ -46,7 +46,7 @@ from longtail.compare.folder import ReportFolder, as_file_name, read_top, write_
 from longtail.compare.machine import describe
 from longtail.compare.process import Job, describe_failure, run
 from longtail.compare.recipe import prepare
-from longtail.compare.run import Failure, Run, run_all
+from longtail.compare.run import Failure, Run, run_all, run_together
 from longtail.compare.split import TrainTestSplit, checksum, read_split, write_given
 from longtail.compare.table import escape, join, markdown, summarize, write_table
 from longtail.data import Dataset
@@ -54,6 +54,7 @@ from longtail.errors import DataError, LongtailError, MissingExtraError, Paramet
 from longtail.evaluation.metrics import PerDocument, evaluate
 from longtail.models import get_model_class
 from longtail.peers import OURS, PEERS, Contender
+from longtail.peers.measure import choose_cores
 from longtail.progress import SILENT
 from longtail.topk import TopK
 
@@ -441,6 +442,68 @@ def test_models_are_kept_if_asked_for(tmp_path, unruly):
     assert (tmp_path / "out" / "models" / "work" / "seed-0" / "weights").exists()
 
 
+def test_runs_at_once_are_in_order_and_share_the_threads(tmp_path, unruly):
+    ways = ["work", "raise", "memory", "work2"]
+    split = make_split(40)
+    options = {"seeds": [3, 4], "threads": 2, "jobs": 2}
+    comparison = comparison_of(split, [unruly(way) for way in ways], **options)
+    said, n_finished = Said(), []
+    folder = open_folder(tmp_path / "out")
+    found = run_all(comparison, folder, said, lambda: n_finished.append(1))
+    assert [(run.contender.name, run.seed) for run in found] == [
+        (way, seed) for seed in (3, 4) for way in ways
+    ]
+    assert [isinstance(run, Run) for run in found] == [True, False, False, True] * 2
+    assert len(n_finished) == 8
+    assert said.stages == ["training"]
+    assert not folder.scratch.exists()
+    job = json.loads((tmp_path / "out" / "runs" / "work" / "seed-3" / "job.json").read_text())
+    assert job["threads"] == 1
+
+
+def test_no_more_run_at_once_than_allowed_and_each_has_a_place():
+    begun, running, most = [], set(), []
+
+    def attempt(number, place):
+        assert place not in running
+        running.add(place)
+        begun.append((number, place))
+        for _ in range(3 - number):  # the later, the shorter
+            most.append(len(running))
+            yield
+        running.remove(place)
+        return f"result {number}"
+
+    assert run_together(attempt, 3, 2, lambda: None) == ["result 0", "result 1", "result 2"]
+    assert begun == [(0, 0), (1, 1), (2, 1)]
+    assert max(most) == 2
+    assert run_together(attempt, 0, 2, lambda: None) == []
+
+
+def test_an_interruption_ends_all_that_run_at_once():
+    ended = []
+
+    def attempt(number, place):
+        try:
+            yield
+            if number == 1:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            ended.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_together(attempt, 5, 3, lambda: None)
+    assert sorted(ended) == [0, 1, 2]
+
+
+def test_those_that_run_at_once_have_cores_of_their_own():
+    cores = [0, 1, 2, 3, 8]
+    assert [choose_cores(cores, 2, place) for place in range(3)] == [[0, 1], [2, 3], [8, 0]]
+    assert choose_cores(cores, 9, 1) == [8, 0, 1, 2, 3]
+    assert choose_cores([5], 1, 7) == [5]
+
+
 def test_nothing_goes_on_after_a_run_was_left(tmp_path, unruly):
     job = Job(unruly("hang"), Path(sys.executable), tmp_path / "g", tmp_path / "o", 0, 5, 1, None)
     write_given(make_split(40), tmp_path / "g", with_rows=False, tfidf={})
@@ -451,7 +514,7 @@ def test_nothing_goes_on_after_a_run_was_left(tmp_path, unruly):
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(job, Impatient(), "", tmp_path)
+        list(run(job, Impatient(), "", tmp_path))
     assert not _is_running("unruly")
 
 

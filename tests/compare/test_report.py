@@ -35,6 +35,7 @@ def whole_results(split, *runs):
         "seconds": 1.0,
         "seeds": [0, 1],
         "depth": 6,
+        "jobs": 1,
         "files": {HOSTILE: "00"},
         "machine": describe(2),
         "missing": [{"package": "omikuji", "command": "pip install omikuji"}],
