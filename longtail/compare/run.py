@@ -157,7 +157,7 @@ class _Runner:
 
     def __init__(self, comparison: Comparison, folder: ReportFolder, progress: Progress) -> None:
         self.comparison, self.folder = comparison, folder
-        self.progress = progress if comparison.jobs == 1 else _Lines(progress)
+        self.progress = progress if comparison.jobs == 1 else _Lines(progress, comparison.jobs)
 
     @cached_property
     def made(self) -> RowsMade:
@@ -247,9 +247,9 @@ class _Runner:
 class _Lines:
     """A `Progress` that passes on only lines: the stages of several runs would mix."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, jobs: int) -> None:
         self.progress = progress
-        self.progress.stage("training", 0)
+        self.progress.stage(f"{jobs} methods at once", 0)
 
     def stage(self, name: str, total: float) -> None:
         """Show nothing, but let Ctrl-C through."""

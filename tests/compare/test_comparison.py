@@ -455,7 +455,7 @@ def test_runs_at_once_are_in_order_and_share_the_threads(tmp_path, unruly):
     ]
     assert [isinstance(run, Run) for run in found] == [True, False, False, True] * 2
     assert len(n_finished) == 8
-    assert said.stages == ["training"]
+    assert said.stages == ["2 methods at once"]
     assert not folder.scratch.exists()
     job = json.loads((tmp_path / "out" / "runs" / "work" / "seed-3" / "job.json").read_text())
     assert job["threads"] == 1
