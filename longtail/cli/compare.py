@@ -52,6 +52,20 @@ def compare(
             help="Train with so many seeds, or with those of a list (3,5,8), and show mean ± sd.",
         ),
     ] = "1",
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=RATES",
+            help="Also train with spoiled labels: missing=0.2,0.4,0.6 removes so many of them; "
+            "may be repeated.",
+        ),
+    ] = None,
+    noise_invalid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATES", help="The same with wrong labels in place of the removed ones."
+        ),
+    ] = None,
     peers: Annotated[
         bool, typer.Option("--peers", help="Also run omikuji, napkinxc and libpecos, if installed.")
     ] = False,
@@ -105,7 +119,10 @@ def compare(
     test split. REPORT gets report.html (one page that works offline), table.md, results.json and
     the predictions of every method. A method that fails is reported, and the others go on.
     --resume continues after an interruption; it also accepts more models.
+    With --noise, a fifth of the training documents stays clean and is not trained on; the labels of
+    the others are spoiled at each rate, and the report shows what that costs each method.
     """
+    from longtail.compare.noise import parse_noise
     from longtail.compare.recipe import compare, open_folder, prepare
 
     comparison = prepare(
@@ -123,11 +140,12 @@ def compare(
         threads=threads,
         jobs=jobs,
         keep_models=keep_models,
+        noises=parse_noise(noise or [], noise_invalid),
     )
     for each in comparison.missing:
         echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
     folder = open_folder(out, comparison, resume=resume, overwrite=overwrite)
-    bars = ComparisonBars(comparison.n_runs) if is_terminal(sys.stderr) else None
+    bars = ComparisonBars(len(comparison.entries)) if is_terminal(sys.stderr) else None
     with if_interrupted(lambda: _say_what_is_kept(folder)), bars or Lines() as progress:
         results = compare(
             comparison,

@@ -100,7 +100,21 @@ def comparison_tables(results: Mapping[str, Any]) -> list[Table]:
     for method in finished(results):
         measured = method["measured"]
         spent.add_row(method["name"], *(f"{measured[each.key]:,.{each.digits}f}" for each in costs))
-    return [*reached, spent]
+    return [*reached, spent, *(_noise_tables(results["noise"]) if "noise" in results else ())]
+
+
+def _noise_tables(noise: Mapping[str, Any]) -> Iterable[Table]:
+    """Show what wrong labels in training cost each method, a table for each kind of them."""
+    from longtail.compare.noise import KINDS
+    from longtail.compare.table import noise_rows
+
+    for kind in noise["kinds"]:
+        headings, rows = noise_rows(noise, kind)
+        title = f"Training with {KINDS[kind]}, in percent; clean: on documents kept clean"
+        table = _table(title, "", *headings[1:], right_from=2)
+        for name, metric, *cells in rows:
+            table.add_row(name if metric == rows[0][1] else "", metric, *cells)
+        yield table
 
 
 def _seed_table(

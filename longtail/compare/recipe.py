@@ -9,6 +9,7 @@ from typing import Any
 from longtail.compare.contenders import find_entrants, parse_models, text_settings
 from longtail.compare.folder import RESULTS, ReportFolder, write_whole
 from longtail.compare.machine import describe
+from longtail.compare.noise import Noise, keep_clean
 from longtail.compare.process import check_platform
 from longtail.compare.report import write_report
 from longtail.compare.results import assemble
@@ -38,6 +39,7 @@ def prepare(
     threads: int | None = None,
     jobs: int = 1,
     keep_models: bool = False,
+    noises: Sequence[Noise] = (),
 ) -> Comparison:
     """Check everything, read the data and find the methods; nothing is trained or written.
 
@@ -56,6 +58,7 @@ def prepare(
         threads: how many all methods that run at once may use together; None for all cores.
         jobs: how many methods run at once.
         keep_models: whether to keep the trained models.
+        noises: how training labels are spoiled; every method is also trained with each of them.
     """
     check_platform()
     _check(valid, timeout, propensity, jobs)
@@ -63,8 +66,9 @@ def prepare(
     contenders = parse_models(models, pairs, {"device": device, "budget": budget})
     entrants, missing = find_entrants(contenders, peers=peers, environments=peers_from)
     set_threads(threads)
+    split = read_split(data, valid)
     return Comparison(
-        split=read_split(data, valid),
+        split=keep_clean(split, noises, seeds, data) if noises else split,
         entrants=entrants,
         seeds=seeds,
         threads=n_threads(),
@@ -74,6 +78,7 @@ def prepare(
         keep_models=keep_models,
         missing=missing,
         propensity=propensity,
+        noises=noises,
     )
 
 

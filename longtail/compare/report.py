@@ -9,14 +9,18 @@ from typing import Any
 
 from markupsafe import Markup
 
+from longtail.compare.noise import KINDS
 from longtail.compare.table import (
     COSTS,
     METRICS,
     SHOWN,
+    explain_noise,
     finished,
     half_interval,
     has_seeds,
     join,
+    noise_failures,
+    noise_rows,
     summarize,
 )
 from longtail.pages.content import Cell, Figure, Table
@@ -57,6 +61,7 @@ def _failures(results: Results) -> list[str]:
             seeds = f" (seed {join([str(seed) for seed in method['failed_seeds']])})"
             which = seeds if method["seeds"] else ""
             found.append(f"{method['name']}{which} failed: {method['error']}")
+    found += noise_failures(results["noise"]) if "noise" in results else []
     if missing := [each["package"] for each in results["missing"]]:
         found.append(
             f"Not installed and left out: {join(missing)} (pip install {' '.join(missing)})"
@@ -201,6 +206,48 @@ def _difference_cell(each: Mapping[str, Any] | None) -> Cell:
 
 def _signed(value: float) -> str:
     return "0.00" if abs(value) < 0.005 else f"{value:+.2f}".replace("-", "−")
+
+
+# ------------------------------------------------------------------------------------------ noise
+
+
+def _noise(results: Results) -> Section | None:
+    """Show what wrong labels in training cost each method."""
+    noise = results.get("noise")
+    if noise is None or not noise["points"]:
+        return None
+    figures = [
+        Figure(_plot_noise(results, kind, metric), f"{metric} with {KINDS[kind]}")
+        for metric in ("P@1", "P@3", "P@5")
+        for kind in noise["kinds"]  # side by side
+    ]
+    tables = [(KINDS[kind].capitalize(), _noise_table(noise, kind)) for kind in noise["kinds"]]
+    return {
+        "explained": explain_noise(noise),
+        "repeated": any(len(point["seeds"]) > 1 for point in noise["points"]),
+        "figures": figures,
+        "tables": tables,
+    }
+
+
+def _plot_noise(results: Results, kind: str, metric: str) -> Markup:
+    series = []
+    for i, method in enumerate(results["methods"]):
+        points = [
+            (100 * point["rate"], point["test"][metric])
+            for point in results["noise"]["points"]
+            if (point["kind"], point["name"]) == (kind, method["name"])
+        ]
+        if points:
+            x, y = [rate for rate, _ in points], [found["value"] for _, found in points]
+            spread = [found["sd"] or 0.0 for _, found in points]
+            series.append(Series(method["name"], x, y, i, spread))
+    return lines(series, x_label="spoiled labels, %", y_label=metric)
+
+
+def _noise_table(noise: Mapping[str, Any], kind: str) -> Table:
+    headings, rows = noise_rows(noise, kind)
+    return _text_table(headings, rows)
 
 
 # ------------------------------------------------------------------------------------------ bands
@@ -421,6 +468,7 @@ def _spell(setting: Mapping[str, Any]) -> str:
 SECTIONS: dict[str, Callable[[Results], Any]] = {
     "accuracy": _accuracy,
     "differences": _differences,
+    "noise": _noise,
     "bands": _bands,
     "costs": _costs,
     "curves": _curves,

@@ -3,7 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from longtail.compare.noise import KINDS
+
 Results = Mapping[str, Any]
+
+
+# What is shown of methods trained with wrong labels: on which documents, of them which metric.
+NOISE_METRICS = (
+    ("test", "P@1", "P@1"),
+    ("test", "P@3", "P@3"),
+    ("test", "P@5", "P@5"),
+    ("clean", "P@5", "P@5, clean"),
+)
 
 
 class Column(NamedTuple):
@@ -43,6 +54,7 @@ def write_table(results: Results) -> str:
         "",
         cost_table(results),
     ]
+    lines += _noise_lines(results["noise"]) if "noise" in results else []
     failed = [method for method in results["methods"] if method["error"]]
     lines += [""] * bool(failed)
     lines += [f"- {escape(method['name'])} failed: {escape(method['error'])}" for method in failed]
@@ -76,6 +88,54 @@ def cost_table(results: Results) -> str:
         for method in finished(results)
     ]
     return markdown(["method", *(column.heading for column in COSTS)], rows)
+
+
+def _noise_lines(noise: Mapping[str, Any]) -> list[str]:
+    """Return the section of table.md on wrong labels in training."""
+    lines = ["", "## Wrong labels in training", "", explain_noise(noise)]
+    for kind in noise["kinds"]:
+        headings, rows = noise_rows(noise, kind)
+        shown = [[escape(name), *cells] for name, *cells in rows]
+        lines += ["", f"{KINDS[kind].capitalize()}:", "", markdown(headings, shown)]
+    failures = [escape(line) for line in noise_failures(noise)]
+    return [*lines, *([""] if failures else []), *(f"- {line}" for line in failures)]
+
+
+def explain_noise(noise: Mapping[str, Any]) -> str:
+    """Say what was spoiled, and what the numbers are measured on."""
+    n_seeds = max((len(point["seeds"]) for point in noise["points"]), default=1)
+    spread = f"; mean ± standard deviation over {n_seeds} seeds" if n_seeds > 1 else ""
+    return (
+        f"Labels of {noise['n_spoiled']:,} training documents were spoiled at each rate; "
+        f"{noise['n_clean']:,} others stayed clean, and nothing was trained on them. "
+        "P@k in percent, on the test documents and on the clean ones, which may choose "
+        f"settings{spread}."
+    )
+
+
+def noise_rows(noise: Mapping[str, Any], kind: str) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of one kind of noise: a row a method and metric, a column a rate."""
+    points = {(p["name"], p["rate"]): p for p in noise["points"] if p["kind"] == kind}
+    names = list(dict.fromkeys(name for name, _ in points))
+    rates = sorted({rate for _, rate in points})
+    rows = [
+        [name, heading, *(_noise_cell(points.get((name, rate)), part, metric) for rate in rates)]
+        for name in names
+        for part, metric, heading in NOISE_METRICS
+    ]
+    return ["method", "", *(f"{100 * rate:g} %" for rate in rates)], rows
+
+
+def _noise_cell(point: Mapping[str, Any] | None, part: str, metric: str) -> str:
+    return "" if point is None else spell_metric(point[part][metric], repeated=True)
+
+
+def noise_failures(noise: Mapping[str, Any]) -> list[str]:
+    """Return a line for each run with noise that failed."""
+    return [
+        f"{each['name']} ({each['noise']}, seed {each['seed']}) failed: {each['error']}"
+        for each in noise["failures"]
+    ]
 
 
 def finished(results: Results) -> list[dict[str, Any]]:

@@ -118,6 +118,51 @@ def test_one_seed_has_no_deviation(data, tmp_path):
     assert "± half of the 95 % confidence interval" in (out / "table.md").read_text()
 
 
+def test_wrong_labels_in_training(data, tmp_path):
+    out = tmp_path / "report"
+    command = ["compare", data, "--models", "linear", "--noise", "missing=0.6", "--out", out]
+    shown = succeed(*command, "--noise-invalid", "0,0.6")
+    assert "2/3 linear (missing=0.6): trained in" in shown.stderr
+    assert "3/3 linear (invalid=0.6): trained in" in shown.stderr
+    assert "Training with missing and invalid labels, in percent" in shown.stdout
+    results = read_results(out)
+    assert (results["data"]["n_train"], results["noise"]["n_clean"]) == (96, 24)
+    assert len(results["methods"]) == 1
+    points = results["noise"]["points"]
+    assert [(point["kind"], point["rate"]) for point in points] == [
+        ("missing", 0),
+        ("invalid", 0),
+        ("missing", 0.6),
+        ("invalid", 0.6),
+    ]
+    accuracy = {(p["kind"], p["rate"]): p["test"]["P@3"]["value"] for p in points}
+    assert accuracy["missing", 0] == results["methods"][0]["metrics"]["P@3"]["value"]
+    assert accuracy["missing", 0] > accuracy["invalid", 0.6]
+    assert all(point["clean"]["P@1"]["sd"] is None for point in points)
+    assert "Wrong labels in training" in (out / "report.html").read_text()
+    assert "Missing and invalid labels:" in (out / "table.md").read_text()
+    with np.load(out / "runs" / "linear" / "missing=0.6-seed-0" / "top.npz") as top:
+        assert len(top["labels"]) == 40 + 24
+    again = succeed(*command[:-2], "--noise", "missing=0.3", "--out", out, "--resume")
+    assert "linear: already finished" in again.stderr
+    assert "linear (missing=0.3): trained in" in again.stderr
+    assert "linear (missing=0.6): already finished" in again.stderr
+    plain = fail("compare", data, "--models", "linear", "--out", out, "--resume")
+    assert "holds a comparison on other documents" in plain
+
+
+def test_data_that_cannot_be_spoiled(tmp_path):
+    few = tmp_path / "few.jsonl"
+    few.write_text('{"text": "a b", "labels": ["x"]}\n' * 4)
+    command = ["compare", few, "--models", "linear", "--valid", "0.5", "--out", tmp_path / "report"]
+    error = fail(*command, "--noise", "missing=0.99")
+    assert "--noise missing=0.99 leaves no label on any of the 1 documents (seed 0)" in error
+    assert "needs at least two labels" in fail(*command, "--noise-invalid", "0.5")
+    command[command.index("0.5")] = "0.75"
+    assert "1 training document cannot be divided" in fail(*command, "--noise", "missing=0.5")
+    assert not (tmp_path / "report").exists()
+
+
 def test_a_method_that_cannot_do_it_is_a_line(tmp_path):
     pytest.importorskip("torch")
     data = write_sparse(tmp_path / "rows.txt", 60, seed=0)
@@ -147,6 +192,13 @@ def test_no_method_at_all(tmp_path):
         (["--models", "linear", "--seed", "-1"], "A seed must be from 0 to 4294967295. Got -1"),
         (["--models", "linear", "--valid", "1"], "--valid must be above 0 and below 1. Got 1"),
         (["--models", "linear", "--jobs", "0"], "--jobs must be at least 1. Got 0 instead."),
+        (["--models", "linear", "--noise", "0.2"], "--noise must be missing or invalid with rates"),
+        (["--models", "linear", "--noise", "mising=0.2"], "did you mean 'missing'?"),
+        (["--models", "linear", "--noise", "missing=20"], "must be from 0 to below 1, such as 0.2"),
+        (["--models", "linear", "--noise", "missing=x"], "below 1, such as 0.2. Got 'x' instead."),
+        (["--models", "linear", "--noise", "missing=0.2,0.2"], "--noise names missing=0.2 twice"),
+        (["--models", "linear", "--noise", "missing=0"], "--noise needs a rate above 0"),
+        (["--models", "linear", "--noise-invalid", "1"], "from 0 to below 1"),
         (["--models", "linear", "--timeout", "0"], "--timeout must be above 0. Got 0 instead."),
         (["--models", "linear", "--propensity", "amazn"], "did you mean 'amazon'?"),
         (["--models", "linear", "--set", "glas.dim=3"], "--set needs MODEL.key=value"),
