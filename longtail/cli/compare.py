@@ -43,27 +43,29 @@ def compare(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(metavar="N", help="The seed, or the first of --seeds; 0.")
+        int | None,
+        typer.Option(metavar="N", help="The first seed, or the only one; 0 if not given."),
     ] = None,
     seeds: Annotated[
         str,
         typer.Option(
             metavar="N",
-            help="Train with so many seeds, or with those of a list (3,5,8), and show mean ± sd.",
+            help="How many seeds, counted up from --seed, or a list (3,5,8): every method is "
+            "trained with each, and shown as mean ± standard deviation.",
         ),
     ] = "1",
     noise: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND=RATES",
-            help="Also train with spoiled labels: missing=0.2,0.4,0.6 removes so many of them; "
-            "may be repeated.",
+            help="Also train with spoiled labels: missing=0.2,0.4,0.6 removes 20, 40 and 60 % "
+            "of them; may be repeated.",
         ),
     ] = None,
     noise_invalid: Annotated[
         str | None,
         typer.Option(
-            metavar="RATES", help="The same with wrong labels in place of the removed ones."
+            metavar="RATES", help="The same, with a wrong label in place of each removed one."
         ),
     ] = None,
     peers: Annotated[

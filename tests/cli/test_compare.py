@@ -211,6 +211,13 @@ def test_wrong_options_are_told_before_any_work(data, tmp_path, options, message
     assert not (tmp_path / "report").exists()
 
 
+def test_train_with_several_seeds_points_to_compare(data, tmp_path):
+    error = fail("train", data, "--out", tmp_path / "model", "--model", "linear", "--seeds", "5")
+    assert "train makes one model, with --seed N" in error
+    assert "longtail compare DATA --models linear --seeds 5 --out REPORT" in error
+    assert not (tmp_path / "model").exists()
+
+
 def test_unreadable_data(tmp_path):
     out = tmp_path / "report"
     assert "nowhere" in fail("compare", tmp_path / "nowhere", "--models", "linear", "--out", out)

@@ -516,6 +516,11 @@ def test_nothing_goes_on_after_a_run_was_left(tmp_path, unruly):
     with pytest.raises(KeyboardInterrupt):
         list(run(job, Impatient(), "", tmp_path))
     assert not _is_running("unruly")
+    running = run(job, SILENT, "", tmp_path)
+    next(running)
+    assert _is_running("unruly")
+    running.close()  # because another one that runs at the same time was interrupted
+    assert not _is_running("unruly")
 
 
 def _is_running(word):
