@@ -44,7 +44,7 @@ def parse_noise(texts: Iterable[str], invalid: str | None = None) -> list[Noise]
         if not equals or kind not in KINDS:
             raise ParameterError(
                 "--noise must be missing or invalid with rates, such as missing=0.2,0.4,0.6. "
-                f"Got '{text}' instead{suggest(kind, KINDS)}"
+                f"Got '{text}' instead{suggest(kind, KINDS) if equals else ''}"
             )
         found += [Noise(kind, _parse_rate(rate)) for rate in rates.split(",")]
     for noise in found:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.compare.bootstrap import (
     LEVEL,
     Draws,
     choose_n_draws,
     draw_metrics,
-    mean_of_seeds,
 )
 from longtail.compare.disagreement import (
     count_agreement,
@@ -53,15 +53,20 @@ LONGEST_CURVE = 200  # points of a training curve that are kept
 
 @dataclass(frozen=True)
 class Finished:
-    """The successful runs of a method, and their mean metrics on each document."""
+    """The successful runs of a method, and what each reaches on each document."""
 
     runs: Sequence[Run]
-    values: Mapping[str, PerDocument]
+    values: Sequence[Mapping[str, PerDocument]]
 
     @property
     def top(self) -> TopK:
         """The predictions of its first seed."""
         return self.runs[0].top
+
+    def mean(self, metric: str) -> NDArray[np.float64]:
+        """Return what the runs reach on each document, on average."""
+        reached: NDArray[np.float64] = np.mean([each[metric].reached for each in self.values], 0)
+        return reached
 
 
 def assemble(
@@ -81,7 +86,7 @@ def assemble(
                 evaluate_documents(run.top, split.test.Y, train=counts, propensity=propensity)
                 for run in done
             ]
-            finished[name] = Finished(done, mean_of_seeds(each))
+            finished[name] = Finished(done, each)
             method |= _measure(done, each, split, counts)
         methods.append(method)
     results = {"format": FORMAT, "methods": methods, "propensity": propensity}
@@ -178,7 +183,7 @@ def _compare(
                 for name, drawn in draws.items()
             }
     tops = [each.top for each in finished.values()]
-    reached = [each.values["nDCG@5"].reached for each in finished.values()]
+    reached = [each.mean("nDCG@5") for each in finished.values()]
     rows = find_disagreements(tops, reached)
     return {
         "bootstrap": {"draws": n_draws, "seed": 0, "level": 1 - LEVEL},

@@ -183,7 +183,8 @@ def summarize(results: Results, metric: str) -> list[str]:
             if other not in leaders:
                 (ahead if each["significant"] else level).append(other)
     verb = "is" if len(leaders) == 1 else "are"
-    sentence = f"{metric}: {join(leaders)} {verb} highest ({highest:.2f})"
+    shown = spell_metric(next(m for m in methods if m["name"] == best)["metrics"][metric], True)
+    sentence = f"{metric}: {join(leaders)} {verb} highest ({shown})"
     if ahead:
         sentence += f"; the lead over {join(ahead)} is significant"
     if level:

@@ -26,7 +26,6 @@ from longtail.compare.bootstrap import (
     choose_n_draws,
     correct,
     draw_metrics,
-    mean_of_seeds,
 )
 from longtail.compare.contenders import (
     Home,
@@ -218,7 +217,7 @@ def per_document(values):
 def test_an_interval_holds_what_theory_says():
     rng = np.random.default_rng(3)
     hits = per_document(rng.random(1000) < 0.4)
-    spread = draw_metrics([hits], 4000)["P@1"].spread(0)
+    spread = draw_metrics([[hits]], 4000)["P@1"].spread(0)
     value = hits["P@1"].percent()
     half = 1.96 * np.sqrt(value * (100 - value) / 1000)
     assert spread.value == value
@@ -231,7 +230,7 @@ def test_paired_differences_tell_a_lead_from_chance():
     base = rng.random(500) < 0.5
     better = base | (rng.random(500) < 0.1)  # never worse on any document
     shuffled = rng.permutation(base)
-    draws = draw_metrics([per_document(each) for each in (base, better, base, shuffled)], 2000)
+    draws = draw_metrics([[per_document(each)] for each in (base, better, base, shuffled)], 2000)
     found = {(d.one, d.other): d for d in draws["P@1"].differences()}
     assert found[0, 1].is_significant
     assert found[0, 1].value < 0
@@ -245,7 +244,7 @@ def test_false_alarms_are_rare():
     rng = np.random.default_rng(0)
     alarms = 0
     for _ in range(60):
-        methods = [per_document(rng.random(200) < 0.5) for _ in range(4)]
+        methods = [[per_document(rng.random(200) < 0.5)] for _ in range(4)]
         found = draw_metrics(methods, 500)["P@1"].differences()
         alarms += any(each.is_significant for each in found)
     assert alarms <= 9  # 5 % of 60 are 3
@@ -253,7 +252,7 @@ def test_false_alarms_are_rare():
 
 def test_draws_fit_the_ratio_of_sums():
     reached, possible = np.array([1.0, 0.0, 3.0]), np.array([2.0, 0.0, 4.0])
-    draws = draw_metrics([{"PSP@1": PerDocument(reached, possible)}], 50)["PSP@1"]
+    draws = draw_metrics([[{"PSP@1": PerDocument(reached, possible)}]], 50)["PSP@1"]
     assert draws.values[0] == pytest.approx(100 * 4 / 6)
     assert draws.drawn.shape == (50, 1)
     assert (draws.drawn <= 75 + 1e-9).all()
@@ -265,9 +264,32 @@ def test_number_of_draws_lets_the_correction_leave_a_chance():
     assert choose_n_draws(10**7, 20) / 190 > 1 / 0.05
 
 
-def test_seeds_are_averaged_document_by_document():
-    merged = mean_of_seeds([per_document([1, 0, 1]), per_document([0, 0, 1])])
-    assert merged["P@1"].reached.tolist() == [0.5, 0, 1]
+def test_the_value_of_several_seeds_is_their_mean():
+    seeds = [per_document([1, 0, 1]), per_document([0, 0, 1])]
+    draws = draw_metrics([seeds, seeds[:1]], 10)["P@1"]
+    assert draws.values == pytest.approx([50, 200 / 3])
+
+
+def test_an_interval_covers_the_seeds_as_theory_says():
+    """Seeds that lie far apart, all documents of one alike: only the seeds are uncertain."""
+    levels = [0.3, 0.4, 0.5, 0.6]
+    seeds = [per_document(np.full(50, level)) for level in levels]
+    drawn = draw_metrics([seeds, seeds[:1]], 10_000)["P@1"].drawn
+    assert drawn[:, 0].mean() == pytest.approx(45, abs=0.2)
+    error = 100 * np.std(levels, ddof=1) / np.sqrt(len(levels))
+    assert drawn[:, 0].std() == pytest.approx(error, rel=0.03)
+    assert drawn[:, 1].std() == pytest.approx(0)
+
+
+def test_a_lead_that_the_seeds_do_not_bear_out_may_be_chance():
+    rng = np.random.default_rng(1)
+    documents = rng.random(4000)
+    one = [per_document(documents < level) for level in (0.50, 0.58, 0.54)]
+    other = [per_document(documents < level) for level in (0.50, 0.56, 0.53)]
+    (alone,) = draw_metrics([one[2:], other[2:]], 2000)["P@1"].differences()
+    (together,) = draw_metrics([one, other], 2000)["P@1"].differences()
+    assert alone.is_significant
+    assert not together.is_significant
 
 
 # ----------------------------------------------------------------------------------- disagreement
