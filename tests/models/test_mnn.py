@@ -146,11 +146,12 @@ def test_hardest_loss_is_equation_11():
 
 @pytest.mark.parametrize("margin", [0.2, -1.0])
 @pytest.mark.parametrize("at_once", [1 << 20, 40, 1])
-def test_the_hardest_of_the_drawn_is_found(margin, at_once, monkeypatch):
+@pytest.mark.parametrize("h", [1, 5])
+def test_the_hardest_of_the_drawn_is_found(margin, at_once, h, monkeypatch):
     monkeypatch.setitem(module.LARGEST_GATHER, "cpu", at_once)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(7, 4)), rng.normal(size=(9, 4))
-    drawn = rng.integers(9, size=(7, 5))
+    drawn = rng.integers(9, size=(7, h))
     tensors = [torch.from_numpy(array) for array in (x, y, drawn)]
     found = find_hardest(*tensors, margin)[:, 0].tolist()
     for i, own in enumerate(found):

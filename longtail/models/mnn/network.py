@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from longtail.models.mnn.model import MNN, Embedding, Rank
 
 FIRST_SCALE = 10.0  # what cosines are multiplied by in the softmax, before it is learned
+MANY_DRAWN = 8  # below so many label sets for each drawn, all cosines cost less than copies
 LARGEST_TABLE = 1 << 26  # of labels × documents, to count overlaps by
 COUNTS = (5, 10, 20, 30, 50, 100, 200)  # numbers of neighbours to choose from
 TEMPERATURES = (0.02, 0.03, 0.05, 0.1, 0.2)  # and how fast the weight of a neighbour falls
@@ -95,7 +96,10 @@ def find_hardest(x: Tensor, y: Tensor, drawn: Tensor, margin: float) -> Tensor:
     size = max(1, LARGEST_GATHER[x.device.type] // values)
     hardest = []
     for documents, sets in zip(torch.split(x, size), torch.split(drawn, size), strict=True):
-        c = (y[sets] @ documents[:, :, None]).squeeze(2)  # (size, h)
+        if len(y) < MANY_DRAWN * drawn.shape[1]:
+            c = (documents @ y.T).gather(1, sets)  # (size, h)
+        else:
+            c = (y[sets] @ documents[:, :, None]).squeeze(2)
         place = negative_loss(c, margin).argmax(1, keepdim=True)
         hardest.append(sets.gather(1, place))
     return torch.cat(hardest)
