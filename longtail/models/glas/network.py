@@ -120,11 +120,18 @@ class GLaSNetwork(nn.Module):
     """The embedding map φ, linear or with a ReLU layer, and the label embeddings V."""
 
     def __init__(
-        self, n_features: int, n_labels: int, dim: int, embedding: "Embedding", share: float
+        self,
+        n_features: int,
+        n_labels: int,
+        dim: int,
+        embedding: "Embedding",
+        share: float,
+        *,
+        lazy: bool = True,
     ):
         super().__init__()
-        self.embedding = embedding
-        self.first = SparseLinear(n_features, dim)
+        self.embedding, self.lazy = embedding, lazy
+        self.first = SparseLinear(n_features, dim, exact=not lazy)
         self.second = None if embedding == "linear" else NormalizedLinear(dim, dim)
         self.labels = nn.Parameter(LABEL_SPREAD * torch.randn(n_labels, dim))
         # A label that is neither near nor far should begin with its usual share of documents.
@@ -152,8 +159,9 @@ class GLaSNetwork(nn.Module):
         return F.normalize(self.labels, dim=1)
 
     def some_labels(self, which: Tensor) -> Tensor:
-        """Return the rows `which` of V, leaving all others alone."""
-        return F.normalize(take_rows(self.labels, which), dim=1)
+        """Return the rows `which` of V, leaving all others alone if the network is lazy."""
+        taken = take_rows(self.labels, which) if self.lazy else self.labels[which]
+        return F.normalize(taken, dim=1)
 
     def export(self, weights: NDArray[np.float32]) -> Embedder:
         """Return φ for prediction, with the lengths multiplied in; `weights` are the features'."""
@@ -284,6 +292,8 @@ class GLaSTask:
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
         net = self.net
+        if not net.lazy:
+            return [torch.optim.Adam(net.parameters(), learning_rate, fused=True)]
         if self.sampled is not None:
             read_once(net.labels)
         lazy: list[torch.optim.Optimizer] = [
@@ -295,12 +305,13 @@ class GLaSTask:
         rest = [p for p in net.parameters() if id(p) not in taken]
         return [*lazy, torch.optim.Adam(rest, learning_rate, fused=True)]
 
-    @torch.no_grad()
     def validate(self) -> dict[str, float] | None:
         """Return the metrics on the held-out documents."""
-        if self.held_out is None:
-            return None
-        X, Y = self.held_out
+        return None if self.held_out is None else self.measure(*self.held_out)
+
+    @torch.no_grad()
+    def measure(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, float]:
+        """Return the metrics on documents, by the weights as they are."""
         lengths = self.net.first.squares.clone()
         self.net.first.measure()  # the weights may be averages
         V, device = self.net.all_labels(), self.net.bias.device
