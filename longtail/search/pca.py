@@ -10,7 +10,7 @@ queries of their own.
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.schema import Schema, Value, floats, look_up, whole
 from longtail.runtime.store import Files
-from longtail.search.gpu import copy_to
+from longtail.search.gpu import VectorsOnDevice, is_out_of_memory, multiply_transposed
 from longtail.search.index import (
     LARGEST_EXACT,
     WORTH_A_THREAD,
@@ -80,7 +80,7 @@ class PCAIndex(Index):
     @property
     def exact(self) -> bool:
         """Whether every search looks at all vectors in full."""
-        return self.device != "cpu"
+        return False
 
     def __repr__(self) -> str:
         """Say in one line what is searched, and how."""
@@ -89,16 +89,27 @@ class PCAIndex(Index):
         how = f"{self.basis.shape[1]} directions, {self.n_candidates} candidates, {measured}"
         return f"PCAIndex({n:,} vectors of {dim}, {self.device}: {how})"
 
-    def to(self, device: str) -> Self:
-        """Search on `device` from now on: "cpu", or "cuda" (always exact, as that is quick)."""
-        self.device = device
-        self._on_device = None if device == "cpu" else copy_to(device, self.vectors)
-        return self
+    def _copy_to(self, device: str) -> VectorsOnDevice:
+        on_device = super()._copy_to(device)
+        on_device.add_projected(self._projected, self.basis.shape[1])
+        return on_device
 
-    def search_cpu(self, queries: Floats, k: int) -> Found:
-        """Score the projections, then re-rank the best."""
+    def _count_candidates(self, k: int) -> int:
+        """Return how many vectors are re-ranked where `k` are wanted."""
+        return min(len(self), max(k, self.n_candidates * -(-k // self.recall_at)))
+
+    def select(
+        self, on_device: VectorsOnDevice, queries: Floats, k: int, n_probes: int
+    ) -> Any | None:
+        """Return which vectors (m, n) a search on a GPU re-ranks."""
+        cuts = pairwise(cut(len(queries), n_threads()))
+        parts = in_threads(project, [(queries[a:b], self.basis) for a, b in cuts])
+        return on_device.best_projected(np.concatenate(parts), self._count_candidates(k))
+
+    def search_cpu(self, queries: Floats, k: int, n_probes: int) -> Found:
+        """Score the projections, then re-rank the best; there are no lists to probe."""
         projected, n = project(queries, self.basis), len(queries)
-        wanted = min(len(self), max(k, self.n_candidates * -(-k // self.recall_at)))
+        wanted = self._count_candidates(k)
         if n < n_threads():
             scores = self._score_together(projected)
             return rerank(self.vectors, self.quantized, queries, scores, wanted, k)
@@ -167,6 +178,7 @@ def build_label_index(
     recall: float = 0.99,
     recall_at: int = 10,
     seed: int = 0,
+    device: str = "cpu",
     progress: Progress = SILENT,
 ) -> Index:
     """Prepare label vectors for the highest inner products, in the way that reads the least.
@@ -177,20 +189,34 @@ def build_label_index(
         recall: share of the `recall_at` nearest that have to be found.
         recall_at: how many of the nearest the recall is about.
         seed: fixes what is random where there are inverted lists.
+        device: "cpu", or "cuda" to build the index there and leave it there.
         progress: shows what takes long with many labels.
     """
+    options: dict[str, Any] = {"recall": recall, "recall_at": recall_at, "seed": seed}
+    try:
+        return _build(vectors, queries, device, progress, options)
+    except RuntimeError as error:
+        if device == "cpu" or not is_out_of_memory(error):
+            raise
+        progress.say("Note: the GPU has too little memory for the label index; a CPU builds it")
+        return _build(vectors, queries, "cpu", progress, options)
+
+
+def _build(
+    vectors: Floats, queries: Floats, device: str, progress: Progress, options: dict[str, Any]
+) -> Index:
+    """Try inverted lists where there are many vectors, then PCA, then read all."""
     n, dim = vectors.shape
     if n * (dim // SHARE) > LARGEST_EXACT:  # then inverted lists read less, if these help
-        options: dict[str, Any] = {"recall": recall, "recall_at": recall_at, "seed": seed}
-        index = build_index(vectors, queries=queries, progress=progress, **options)
+        index = build_index(vectors, queries=queries, device=device, progress=progress, **options)
         if not index.exact:
             return index
     if n * dim > SMALLEST and dim >= 2 * SHARE and len(queries) >= 2:
         progress.stage("PCA of the labels", 1)
-        projected = _build_pca(vectors, queries, recall, recall_at)
+        projected = _build_pca(vectors, queries, options["recall"], options["recall_at"], device)
         if projected is not None:
             return projected
-    return build_index(vectors, method="exact")
+    return build_index(vectors, method="exact", device=device)
 
 
 def label_index_bytes(n: int, dim: int, n_queries: int) -> int:
@@ -202,12 +228,14 @@ def label_index_bytes(n: int, dim: int, n_queries: int) -> int:
     return 2 * n * (padded(dim) + 12) + projected + 4 * n_threads() * n * at_once
 
 
-def _build_pca(vectors: Floats, queries: Floats, recall: float, recall_at: int) -> PCAIndex | None:
+def _build_pca(
+    vectors: Floats, queries: Floats, recall: float, recall_at: int, device: str
+) -> PCAIndex | None:
     """Return the index with the fewest candidates that reach the recall; None if too few do."""
     learned, trials = queries[::2], queries[1::2]
-    basis = find_directions(vectors, learned, vectors.shape[1] // SHARE)
-    truth, _ = build_index(vectors, method="exact").search(trials, recall_at)
-    index = PCAIndex(vectors, basis, 1, recall=1.0, recall_at=recall_at)
+    basis = find_directions(vectors, learned, vectors.shape[1] // SHARE, device)
+    truth, _ = build_index(vectors, method="exact", device=device).search(trials, recall_at)
+    index = PCAIndex(vectors, basis, 1, recall=1.0, recall_at=recall_at, device=device)
     for times in CANDIDATES:
         index.n_candidates = min(len(vectors), times * recall_at)
         found, _ = index.search(trials, recall_at)
@@ -220,9 +248,13 @@ def _build_pca(vectors: Floats, queries: Floats, recall: float, recall_at: int) 
     return None
 
 
-def find_directions(vectors: Floats, queries: Floats, n: int) -> Floats:
+def find_directions(vectors: Floats, queries: Floats, n: int, device: str = "cpu") -> Floats:
     """Return the `n` directions (dim, n) along which vectors and queries extend the most."""
-    spread = vectors.T @ vectors / len(vectors) + queries.T @ queries / len(queries)
+    if device == "cpu":
+        products = vectors.T @ vectors
+    else:
+        products = multiply_transposed(device, vectors)
+    spread = products / len(vectors) + queries.T @ queries / len(queries)
     _, directions = np.linalg.eigh(spread.astype(np.float64))  # the shortest first
     return np.ascontiguousarray(directions[:, : -n - 1 : -1], np.float32)
 

@@ -162,3 +162,41 @@ def test_the_number_of_threads_changes_nothing(index):
         set_threads(None)
     assert np.array_equal(ids, one_ids)
     assert np.array_equal(scores, one_scores)
+
+
+def test_torch_finds_the_very_same(index):
+    """The way a GPU goes, on torch's CPU."""
+    pytest.importorskip("torch")
+    queries = made_up(50, seed=2)
+    queries[7] = 0
+    for k in (1, 7, 10, 25):
+        index.to("cpu")
+        expected = index.search(queries, k)
+        index.to("cpu:0")
+        for one, other in zip(index.search(queries, k), expected, strict=True):
+            assert np.array_equal(one, other)
+
+
+def test_torch_builds_an_index_with_the_same_answers(monkeypatch):
+    """The directions may differ in their last bits, as BLAS adds in other orders."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr(module, "SMALLEST", 1)
+    vectors, trials, queries = (made_up(n, seed=i) for i, n in enumerate((3000, 400, 100)))
+    one, other = (build_label_index(vectors, trials, device=device) for device in ("cpu", "cpu:0"))
+    assert isinstance(other, PCAIndex)
+    assert other.device == "cpu:0"
+    assert one.n_candidates == other.n_candidates
+    assert np.mean(one.search(queries, 10)[0] == other.search(queries, 10)[0]) > 0.99
+
+
+def test_a_gpu_without_memory_leaves_the_building_to_a_cpu(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(module, "SMALLEST", 1)
+
+    def fail(*args):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(module, "multiply_transposed", fail)
+    index = build_label_index(made_up(3000), made_up(400, seed=1), device="cpu:0")
+    assert isinstance(index, PCAIndex)
+    assert index.device == "cpu"

@@ -207,7 +207,9 @@ class GLaS(NeuralRows):
         examples = np.random.default_rng(self.seed).permutation(X.shape[0])[:N_EXAMPLES]
         queries = embed_rows(self.embedder_, view_rows(X[np.sort(examples)]), self.normalize)
         labels = net.all_labels().cpu().numpy()
-        self.index_ = build_label_index(labels, queries, seed=self.seed, progress=progress)
+        self.index_ = build_label_index(
+            labels, queries, seed=self.seed, device=device_type, progress=progress
+        ).to("cpu")  # which frees the GPU's memory until many documents are predicted
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
     def prepare(
@@ -310,6 +312,8 @@ class GLaS(NeuralRows):
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Embed the documents, then search the labels with the largest inner products."""
         phi = embed_rows(self.embedder_, view_rows(X), self.normalize)
+        if self.device != "cpu":
+            self.index_.for_batch(len(phi))
         labels, products = self.index_.search(phi, k)
         margins = products.astype(np.float64) * self.scale_ + self.bias_
         with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0
