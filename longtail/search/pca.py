@@ -250,10 +250,7 @@ def _build_pca(
 
 def find_directions(vectors: Floats, queries: Floats, n: int, device: str = "cpu") -> Floats:
     """Return the `n` directions (dim, n) along which vectors and queries extend the most."""
-    if device == "cpu":
-        products = vectors.T @ vectors
-    else:
-        products = multiply_transposed(device, vectors)
+    products = vectors.T @ vectors if device == "cpu" else multiply_transposed(device, vectors)
     spread = products / len(vectors) + queries.T @ queries / len(queries)
     _, directions = np.linalg.eigh(spread.astype(np.float64))  # the shortest first
     return np.ascontiguousarray(directions[:, : -n - 1 : -1], np.float32)
