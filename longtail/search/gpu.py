@@ -90,6 +90,20 @@ class VectorsOnDevice:
         scores = self.projected.multiply(queries).float()
         return scores >= scores.topk(wanted, dim=1).values[:, -1:]
 
+    def rank_projected(self, queries: Floats, wanted: Ids) -> Ids:
+        """Return how many vectors have a higher product than each of a query's `wanted` ones."""
+        if self.projected is None:
+            raise RuntimeError("there are no projections on the device")
+        torch, rows = self.torch, max(1, LARGEST_BLOCK // len(self.vectors))
+        ranks = []
+        for first in range(0, len(queries), rows):
+            scores = self.projected.multiply(queries[first : first + rows]).float()  # (m, n)
+            places = torch.from_numpy(wanted[first : first + rows]).to(scores.device).long()
+            own = scores.gather(1, places)  # (m, k)
+            higher = [(scores > own[:, j : j + 1]).sum(1) for j in range(own.shape[1])]
+            ranks.append(torch.stack(higher, 1))
+        return np.asarray(torch.cat(ranks).cpu().numpy(), np.int32)
+
     def candidates(
         self, queries: Floats, k: int, width: int, allowed: Any = None
     ) -> tuple[Ids, NDArray[np.bool_]]:

@@ -128,6 +128,13 @@ class Index:
         return self.n_probes == self.n_lists
 
     @property
+    def cost(self) -> float:
+        """Bytes that a search for one query reads, about."""
+        n, dim = self.vectors.shape
+        centres = self.n_lists * padded(dim) if self.n_lists > 1 else 0
+        return n * padded(dim) * self.n_probes / self.n_lists + centres
+
+    @property
     def quantized(self) -> Quantized:
         """The vectors in int8 and in the order of the lists; made when a CPU first searches."""
         if self._quantized is None:

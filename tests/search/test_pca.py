@@ -200,3 +200,42 @@ def test_a_gpu_without_memory_leaves_the_building_to_a_cpu(monkeypatch):
     index = build_label_index(made_up(3000), made_up(400, seed=1), device="cpu:0")
     assert isinstance(index, PCAIndex)
     assert index.device == "cpu"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0"])
+def test_ranks_are_those_of_the_projections(index, device):
+    if device != "cpu":
+        pytest.importorskip("torch")
+    queries = made_up(30, seed=3)
+    wanted = np.random.default_rng(0).integers(3000, size=(30, 4)).astype(np.int32)
+    scores = np.empty((30, 3000), np.float32)
+    module.score_projected(index._projected, project(queries, index.basis), 0, 3000, scores)
+    own = np.take_along_axis(scores, wanted, axis=1)
+    expected = (scores[:, None, :] > own[:, :, None]).sum(axis=2)
+    assert np.array_equal(index.to(device).rank(queries, wanted), expected)
+
+
+def test_the_way_that_reads_the_least_is_taken(monkeypatch):
+    monkeypatch.setattr(module, "SMALLEST", 1)
+    kept = {}
+    for rank in (4, 60):
+        vectors, queries = (made_up(3000, 512, rank, seed=seed) for seed in (0, 1))
+        index = build_label_index(vectors, queries[:400])
+        assert index.recall >= 0.99
+        assert index.cost < 3000 * 512
+        kept[rank] = index.basis.shape[1]
+    assert kept[4] == 32
+    assert kept[60] > 32
+
+
+def test_few_queries_are_shared_by_threads_where_there_is_much_to_read(index, monkeypatch):
+    queries = made_up(2, seed=2)
+    expected = index.search(queries, 7)
+    monkeypatch.setattr(module, "WORTH_A_THREAD", 1)
+    set_threads(3)
+    try:
+        found = index.search(queries, 7)
+    finally:
+        set_threads(None)
+    assert np.array_equal(found[0], expected[0])
+    assert np.array_equal(found[1], expected[1])
