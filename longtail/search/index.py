@@ -132,7 +132,7 @@ class Index:
         """Bytes that a search for one query reads, about."""
         n, dim = self.vectors.shape
         centres = self.n_lists * padded(dim) if self.n_lists > 1 else 0
-        return n * padded(dim) * self.n_probes / self.n_lists + centres
+        return float(n * padded(dim) * self.n_probes / self.n_lists + centres)
 
     @property
     def quantized(self) -> Quantized:

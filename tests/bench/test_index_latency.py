@@ -32,7 +32,7 @@ def test_recall_is_the_share_of_the_true_ones_found() -> None:
 
 def test_every_method_gets_a_full_row() -> None:
     args = argparse.Namespace(
-        one="800x16", queries=30, recall=0.9, threads=1, spread=False, faiss=False
+        one="800x16", queries=30, recall=0.9, threads=1, spread=False, faiss=False, device="cpu"
     )
     rows = measure(args)
     assert [row[1] for row in rows] == ["exact", "approximate", "label index", "numpy product"]
