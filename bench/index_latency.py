@@ -5,8 +5,8 @@ a document has several labels, a query is the sum of three vectors of three topi
 noise. `--spread` takes the topics away, which leaves nothing that lists could follow.
 "label index" is what the labels of GLaS are searched by: PCA with re-ranking, lists, or all.
 Beside ours stand the plain numpy product and, where it is installed, faiss' IVF with as many lists
-and the fewest of them probed that reach the same recall. Each size runs in a process of its own. All cores build the indexes, or a GPU (`--device cuda`);
-`--threads` threads search, on the CPU.
+and the fewest of them probed that reach the same recall. Each size runs in a process of its own.
+All cores build the indexes, or a GPU (`--device cuda`); `--threads` threads search, on the CPU.
 """
 
 import argparse
@@ -166,7 +166,7 @@ def _row(
     queries: Floats,
     truth: Ids,
 ) -> list[str]:
-    """Measure one method: each query by itself, in the quickest of some rounds; then all at once."""
+    """Measure one method: query by query, in the quickest of some rounds, then all at once."""
     set_threads(args.threads)
     search(queries[:1])
     search(queries[:4])

@@ -50,6 +50,7 @@ SMALLEST = 1 << 22  # bytes of int8 vectors; fewer are read in full in no time
 SHARES = (16, 8, 4)  # one in so many dimensions is kept
 MOST_KEPT = min(SHARES)
 WORTH_A_THREAD = 1 << 23  # bytes of projected vectors; a second thread takes as long to wake up
+WORTH_LISTS = 1 << 22  # bytes; who reads more may gain by inverted lists
 SCATTERED = 3  # times as long as it takes to read vectors in a row, it takes for candidates
 LARGEST_COST = 0.75  # of reading all vectors, which is simpler
 LARGEST_SCORES = 1 << 24  # scores of several queries at once, which then share what is read
@@ -224,7 +225,7 @@ def _build(
         progress.stage("PCA of the labels", 1)
         best = _build_pca(vectors, queries, options["recall"], options["recall_at"], device)
         progress.advance(1)
-    if (best.cost if best else n * dim) > LARGEST_EXACT:  # then lists take less, if these help
+    if n * dim > LARGEST_EXACT and (best is None or best.cost > WORTH_LISTS):
         index = build_index(vectors, queries=queries, device=device, progress=progress, **options)
         if not index.exact and (best is None or index.cost < best.cost):
             return index
@@ -235,9 +236,11 @@ def label_index_bytes(n: int, dim: int, n_queries: int) -> int:
     """Return about what `build_label_index` takes beside the vectors themselves."""
     if n * dim <= SMALLEST or dim < 2 * max(SHARES):
         return index_bytes(n, dim)
+    with_lists = index_bytes(n, dim)
     at_once = max(1, min(-(-n_queries // 2 // n_threads()), LARGEST_SCORES // n))
     projected = n * (8 * (dim // MOST_KEPT) + padded(dim // MOST_KEPT))
-    return 2 * n * (padded(dim) + 12) + projected + 4 * n_threads() * n * at_once
+    with_pca = 2 * n * (padded(dim) + 12) + projected + 4 * n_threads() * n * at_once
+    return max(with_lists, with_pca)
 
 
 def _build_pca(
