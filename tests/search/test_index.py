@@ -263,15 +263,16 @@ def test_what_an_index_says_of_itself(approximate: Index) -> None:
 
 
 @pytest.mark.parametrize("spare", [0, 64])
-def test_torch_finds_the_very_same(monkeypatch: pytest.MonkeyPatch, spare: int) -> None:
-    pytest.importorskip("torch")
+def test_torch_finds_the_very_same(
+    monkeypatch: pytest.MonkeyPatch, spare: int, torch_device: str
+) -> None:
     monkeypatch.setattr(module, "GPU_SPARE", spare)
     monkeypatch.setattr(module, "LARGEST_PRODUCT", 50_000)
     vectors, queries = clustered(2000, 30), clustered(60, 30, seed=9)
     queries[7] = 0  # more candidates than any width holds
     index = build_index(vectors)
     expected = index.search(queries, 5)
-    index.to("cpu:0")  # torch's name of the CPU: the way a GPU goes, without one
+    index.to(torch_device)
     assert index._on_device is not None
     assert_same(index.search(queries, 5), expected)
     assert_same(index.search(queries[:1], 5), (expected[0][:1], expected[1][:1]))
@@ -281,9 +282,8 @@ def test_torch_finds_the_very_same(monkeypatch: pytest.MonkeyPatch, spare: int) 
 @pytest.mark.parametrize("metric", ["inner", "cosine"])
 @pytest.mark.parametrize("n_probes", [1, 4, 30])
 def test_torch_probes_the_very_same_lists(
-    monkeypatch: pytest.MonkeyPatch, n_probes: int, metric
+    monkeypatch: pytest.MonkeyPatch, n_probes: int, metric, torch_device: str
 ) -> None:
-    pytest.importorskip("torch")
     monkeypatch.setattr(module, "LARGEST_PRODUCT", 50_000)
     vectors, queries = clustered(2000, 30), clustered(60, 30, seed=9)
     vectors[100:140] = vectors[100]  # equal scores, for which room and order must be right
@@ -293,23 +293,22 @@ def test_torch_probes_the_very_same_lists(
     for k in (5, 50, 1500):  # 1500 are more than the lists hold
         index.to("cpu")
         expected = index.search(queries, k)
-        index.to("cpu:0")
+        index.to(torch_device)
         assert_same(index.search(queries, k), expected)
 
 
-def test_torch_builds_the_very_same_lists() -> None:
-    pytest.importorskip("torch")
+def test_torch_builds_the_very_same_lists(torch_device: str) -> None:
     vectors, queries = clustered(3000, 24), clustered(300, 24, seed=9)
     vectors[5:9] = vectors[5]
     one, other = (
         build_index(vectors, method="approximate", queries=queries, recall=0.9, device=device)
-        for device in ("cpu", "cpu:0")
+        for device in ("cpu", torch_device)
     )
     for field in ("start", "order"):
         np.testing.assert_array_equal(getattr(one.lists, field), getattr(other.lists, field))
     np.testing.assert_array_equal(one.centres, other.centres)
     assert (one.n_probes, one.recall) == (other.n_probes, other.recall)
-    assert other.device == "cpu:0"
+    assert other.device == torch_device
 
 
 @pytest.mark.parametrize("approximate", [False, True])

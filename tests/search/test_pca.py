@@ -164,27 +164,26 @@ def test_the_number_of_threads_changes_nothing(index):
     assert np.array_equal(scores, one_scores)
 
 
-def test_torch_finds_the_very_same(index):
-    """The way a GPU goes, on torch's CPU."""
-    pytest.importorskip("torch")
+def test_torch_finds_the_very_same(index, torch_device):
     queries = made_up(50, seed=2)
     queries[7] = 0
     for k in (1, 7, 10, 25):
         index.to("cpu")
         expected = index.search(queries, k)
-        index.to("cpu:0")
+        index.to(torch_device)
         for one, other in zip(index.search(queries, k), expected, strict=True):
             assert np.array_equal(one, other)
 
 
-def test_torch_builds_an_index_with_the_same_answers(monkeypatch):
+def test_torch_builds_an_index_with_the_same_answers(monkeypatch, torch_device):
     """The directions may differ in their last bits, as BLAS adds in other orders."""
-    pytest.importorskip("torch")
     monkeypatch.setattr(module, "SMALLEST", 1)
     vectors, trials, queries = (made_up(n, seed=i) for i, n in enumerate((3000, 400, 100)))
-    one, other = (build_label_index(vectors, trials, device=device) for device in ("cpu", "cpu:0"))
+    one, other = (
+        build_label_index(vectors, trials, device=device) for device in ("cpu", torch_device)
+    )
     assert isinstance(other, PCAIndex)
-    assert other.device == "cpu:0"
+    assert other.device == torch_device
     assert one.n_candidates == other.n_candidates
     assert np.mean(one.search(queries, 10)[0] == other.search(queries, 10)[0]) > 0.99
 
@@ -202,17 +201,15 @@ def test_a_gpu_without_memory_leaves_the_building_to_a_cpu(monkeypatch):
     assert index.device == "cpu"
 
 
-@pytest.mark.parametrize("device", ["cpu", "cpu:0"])
-def test_ranks_are_those_of_the_projections(index, device):
-    if device != "cpu":
-        pytest.importorskip("torch")
+def test_ranks_are_those_of_the_projections(index, torch_device):
     queries = made_up(30, seed=3)
     wanted = np.random.default_rng(0).integers(3000, size=(30, 4)).astype(np.int32)
     scores = np.empty((30, 3000), np.float32)
     module.score_projected(index._projected, project(queries, index.basis), 0, 3000, scores)
     own = np.take_along_axis(scores, wanted, axis=1)
     expected = (scores[:, None, :] > own[:, :, None]).sum(axis=2)
-    assert np.array_equal(index.to(device).rank(queries, wanted), expected)
+    assert np.array_equal(index.rank(queries, wanted), expected)
+    assert np.array_equal(index.to(torch_device).rank(queries, wanted), expected)
 
 
 def test_the_way_that_reads_the_least_is_taken(monkeypatch):
