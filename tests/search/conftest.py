@@ -1,4 +1,4 @@
-"""Where torch searches: on its own CPU device, the way a GPU goes, and on a GPU where there is one."""
+"""Where torch searches: its own CPU device, the way a GPU goes, and a GPU where there is one."""
 
 import pytest
 
