@@ -27,7 +27,6 @@ from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import (
     NeuralRows,
     batch_bytes,
-    choose_batch_size,
     count_cells,
     require_torch,
     weighed_bytes,
@@ -237,8 +236,8 @@ class GLaS(NeuralRows):
         return GLaSTask(self, network, X, Y, pairs, held_out, sampled, device_type)
 
     def choose_batch(self, n_documents: int) -> int:
-        """Return how many documents a step takes."""
-        size = self.batch_size or choose_batch_size(n_documents)
+        """Return how many documents a step takes, so that an epoch has enough steps."""
+        size = super().choose_batch(n_documents)
         if self.epoch_steps is None:
             return size
         return min(size, max(LEAST_BATCH, -(-n_documents // self.epoch_steps)))
