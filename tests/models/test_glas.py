@@ -233,6 +233,16 @@ def test_a_batch_of_sampled_labels(Y):
     assert np.array_equal(batch["A"], counts[np.ix_(block, block)])
 
 
+@pytest.mark.parametrize("sampled", [None, 1])
+def test_more_labels_are_regularized_than_the_batch_has(Y, sampled):
+    task = make_task(Y, regularized=200, sampled=sampled)
+    batch = task.batch(np.arange(2), np.random.default_rng(0))
+    places = batch.get("candidates", torch.arange(7))[batch["block"]]
+    assert sorted(places.tolist()) == [0, 1, 2, 4, 5, 6]  # all that documents carry
+    counts = (Y.T @ Y)[np.ix_(places, places)]
+    assert np.array_equal(batch["A"], counts)
+
+
 @pytest.mark.parametrize("sampled", [0, 2])
 @pytest.mark.parametrize("measure", ["arithmetic", "geometric", "jaccard", "pmi"])
 def test_the_table_of_a_gpu_holds_what_the_blocks_hold(Y, measure, sampled):
@@ -273,6 +283,7 @@ def test_labels_are_drawn_evenly(Y):
         {"lazy": False},
         {"lazy": False, "sampled": 5},
         {"epoch_steps": 10},
+        {"regularized": 40},
         {"valid": 0.2, "patience": 2},
     ],
     ids=str,

@@ -64,6 +64,7 @@ FEW_FEATURES = 10_000  # a linear map has too little to choose from
 N_EXAMPLES = 2000  # documents by which the recall of the search is measured
 LARGEST_TABLE = 50_000  # labels whose similarities a GPU holds all at once
 MOST_SAMPLED = 10_000_000
+MOST_REGULARIZED = 8192
 LEAST_BATCH = 16  # documents, however many steps an epoch should have
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 
@@ -129,6 +130,12 @@ class GLaS(NeuralRows):
         "weight of the regularizer (the paper's λ; 10 with its margin loss); gravity, which pulls "
         "at documents too, needs about a thousandth of what the others need",
         at_least(0),
+    )
+    regularized: int | None = setting(
+        None,
+        "of how many documents' labels a step regularizes the inner products; none takes the "
+        "documents of the batch",
+        between(1, MOST_REGULARIZED),
     )
     similarity: Similarity = setting(
         "arithmetic", "what inner product the regularizer glas wants of two labels"
@@ -261,7 +268,8 @@ class GLaS(NeuralRows):
         n_cells = count_cells(X, batch_size)
         second = 0 if self._map(n_features) == "linear" else self.dim**2
         sampled = self._n_sampled(n_labels, device_type)
-        n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size)
+        block = self.regularized or 0
+        n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size + block)
         n_scores = batch_size * n_scored
         if sampled is None and self.loss in ("bce", "softmax"):
             n_scores = min(n_scores, max(PIECE[device_type], n_labels))
@@ -276,6 +284,7 @@ class GLaS(NeuralRows):
             optimizer=2 * (layers + labels) + 4 * n_features,
             activations=4 * (6 * batch_size * self.dim + 5 * n_scored * self.dim + 3 * n_scores)
             + batch_bytes(n_cells, n_features)
+            + 16 * block**2
             + table,
             averages=layers + labels if self.averaging else 0,
             best=layers + labels if self.valid else 0,

@@ -202,17 +202,18 @@ class GLaSTask:
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the cells of the documents, their labels, and the labels sampled for them."""
+        model = self.model
         batch: dict[str, Any] = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
         documents, labels = pairs_of(self.pairs, rows)
         own = _draw_labels(self.pairs, rows, rng.random(len(rows)))  # y_1, …, y_B of line 12
         distinct = rng.permutation(np.unique(own[own >= 0]))
-        block = distinct[:BLOCK]
+        block = distinct[:BLOCK] if model.regularized is None else self._draw_block(own, rng)
         place = np.full(self.Y.shape[1], -1, np.int64)
         if self.together is not None and not self.has_table:
             batch["A"] = torch.from_numpy(_take_block(self.together, block, place))
         if self.sampled is not None:  # then a label is known by its place among the candidates
             more = rng.integers(len(place), size=self.sampled)
-            candidates = np.unique(np.concatenate([distinct, more]))
+            candidates = np.unique(np.concatenate([distinct, block, more]))
             place[candidates] = np.arange(len(candidates))
             batch["regularized"] = torch.from_numpy(block)
             own, block, labels = np.where(own >= 0, place[own], -1), place[block], place[labels]
@@ -222,6 +223,13 @@ class GLaSTask:
             batch[name] = torch.from_numpy(array)
         batch["labels"] = torch.from_numpy(labels)
         return batch
+
+    def _draw_block(self, own: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the distinct labels of the batch, and of as many other documents as it takes."""
+        n = max(0, (self.model.regularized or 0) - len(own))
+        others = rng.integers(self.n_documents, size=n)
+        drawn = np.concatenate([own, _draw_labels(self.pairs, others, rng.random(n))])
+        return np.asarray(rng.permutation(np.unique(drawn[drawn >= 0])), np.int64)
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Lines 13 to 18: dropout, the loss of the documents, the regularizer."""
