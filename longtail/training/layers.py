@@ -275,6 +275,7 @@ class RowAdam(torch.optim.Optimizer):
     ):
         super().__init__([weight], {"lr": lr, "betas": betas, "eps": eps})
         self.layer = layer
+        self.found_inf: Tensor | None = None  # above 0: take no step, as torch's optimizers know it
 
     def _state_of(self, weight: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[weight]
@@ -293,9 +294,14 @@ class RowAdam(torch.optim.Optimizer):
                     continue
                 gradient = weight.grad.coalesce()
                 rows, values = gradient._indices()[0], gradient._values()
-                move = _move_on_cpu if weight.device.type == "cpu" else _move_on_gpu
-                settings = (group["lr"], *group["betas"], group["eps"])
-                change = move(weight, self._state_of(weight), rows, values, settings)
+                state, settings = (
+                    self._state_of(weight),
+                    (group["lr"], *group["betas"], group["eps"]),
+                )
+                if weight.device.type == "cpu":
+                    change = _move_on_cpu(weight, state, rows, values, settings)
+                else:
+                    change = _move_on_gpu(weight, state, rows, values, settings, self.found_inf)
                 if self.layer is not None:
                     self.layer.squares += change
 
@@ -304,7 +310,12 @@ Settings = tuple[float, float, float, float]
 
 
 def _move_on_gpu(
-    weight: Tensor, state: dict[str, Tensor], rows: Tensor, values: Tensor, settings: Settings
+    weight: Tensor,
+    state: dict[str, Tensor],
+    rows: Tensor,
+    values: Tensor,
+    settings: Settings,
+    found_inf: Tensor | None = None,
 ) -> Tensor:
     """Take one step for `rows`; return by how much Σ w² of each column has changed."""
     lr, beta1, beta2, eps = settings
@@ -314,6 +325,8 @@ def _move_on_gpu(
     old = weight[rows]
     bias1, bias2 = 1 - beta1**steps, 1 - beta2**steps
     new = old - (lr / bias1)[:, None] * mean / (square.sqrt() / bias2.sqrt()[:, None] + eps)
+    if found_inf is not None:
+        new = torch.where(found_inf > 0, old, new)
     for target, source in (
         (state["steps"], steps),
         (state["mean"], mean),

@@ -114,7 +114,8 @@ def rank_nodes(
         most = above.nodes.shape[1] * int(np.diff(children).max())
         per_document = min(per_document, most) * net.labels.shape[1]
     for rows in _cut(tokens.lengths, per_document, device):
-        read = read_documents(net, tokens, rows, device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            read = read_documents(net, tokens, rows, device)
         if above is None or children is None:
             logs, nodes = F.logsigmoid(net.score_all(read)).topk(width)
         else:
