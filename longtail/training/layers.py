@@ -5,9 +5,11 @@
 
 Weight normalization (Salimans & Kingma 2016) with one trainable length g for all neurons of a
 layer, as in GLaS, makes neuron j's weights g·w_j/‖w_j‖. In the sparse layer w_j is a column,
-so its gradient has a part along w_j in every row. We leave that part out: it would only change
-‖w_j‖, which is divided away. What remains touches the batch's features alone, and the lengths
-are kept up to date by `RowAdam` from the rows that it changes.
+so its gradient has a part along w_j in every row. Under gradient descent that part would only
+change ‖w_j‖, which is divided away; Adam, which scales each weight's gradient by itself, would
+also turn w_j a little. The lazy layer leaves it out: what remains touches the batch's features
+alone, and the lengths are kept up to date by `RowAdam` from the rows that it changes. The exact
+layer keeps it, so its gradient is dense and a step costs as much as there are features.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -199,15 +201,20 @@ class SparseLinear(nn.Module):
     """From sparse rows to h neurons, with normalized weights and one trainable length.
 
     `squares` (h,) holds ‖w_j‖² of every neuron. An optimizer other than RowAdam must call
-    `measure` after its steps.
+    `measure` after its steps, unless the layer is exact: it then measures them itself, and has a
+    dense gradient.
     """
 
     squares: Tensor
 
-    def __init__(self, n_features: int, n_neurons: int, spread: float = 0.01):
+    def __init__(
+        self, n_features: int, n_neurons: int, spread: float = 0.01, *, exact: bool = False
+    ):
         super().__init__()
-        weight = torch.empty(n_features, n_neurons).uniform_(-spread, spread)
-        self.weight = read_once(nn.Parameter(weight))
+        self.exact = exact
+        self.weight = nn.Parameter(torch.empty(n_features, n_neurons).uniform_(-spread, spread))
+        if not exact:
+            read_once(self.weight)
         # Rows of length 1 then give sums of about 1.
         self.length = nn.Parameter(torch.tensor(float(n_features)).sqrt())
         self.bias = nn.Parameter(torch.zeros(n_neurons))
@@ -223,7 +230,8 @@ class SparseLinear(nn.Module):
 
     def scales(self) -> Tensor:
         """Return g/‖w_j‖ (h,)."""
-        return self.length * self.squares.clamp_min(1e-24).rsqrt().float()
+        squares = self.weight.square().sum(0) if self.exact else self.squares
+        return self.length * squares.clamp_min(1e-24).rsqrt().float()
 
     def forward(self, cells: SparseBatch) -> Tensor:
         """Return g·X·w_j/‖w_j‖ + b_j, (B, h)."""
