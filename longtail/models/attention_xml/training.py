@@ -312,7 +312,7 @@ class TreeTrainer:
                 known = self._rank(net, tree, level, known)
                 held_out = held_out and self._rank(net, tree, level, held_out)
             levels.append(net.cpu().requires_grad_(False))
-        return ProbabilisticLabelTree(tree, levels, self.model.path_scores)
+        return ProbabilisticLabelTree(tree, levels, self.model.path_weight)
 
     def _begin(self, task: LevelTask, levels: list[AttentionXMLNetwork]) -> None:
         """Give a new network its first weights, those of the level above if there is one (2.5)."""
@@ -369,8 +369,7 @@ class TreeTrainer:
         starts = tree.children[level - 1]
         net.settle(self.device)
         above = rank_nodes(net, documents.tokens, width, self.device, documents.above, starts)
-        if self.model.path_scores == "last":
-            above = above.forgotten()
+        above = above.weighed(self.model.path_weight)
         return LevelDocuments(documents.tokens, documents.nodes, above)
 
 
