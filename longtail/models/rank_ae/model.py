@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.data import Dataset
 from longtail.errors import DataError, ParameterError
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.neural import (
@@ -74,6 +75,21 @@ class RankAE(NeuralRows):
     milliseconds: ClassVar[float] = 0.6
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"dim": 128, "word_dim": 128, "epochs": 6},
+        "paper": {
+            "dim": 100,
+            "word_dim": 100,
+            "reduction": 4,
+            "residual": False,
+            "start": "random",
+            "output": "sigmoid",
+            "pooling": "mean",
+            "excitation": "weighted",
+            "spread": None,
+            "idf": False,
+            "normalize": False,
+            "keep": 1.0,
+            "dropout": 0.0,
+        },
     }
 
     dim: int = setting(256, "length of the latent vectors (the paper's h)", at_least(1))
@@ -88,13 +104,36 @@ class RankAE(NeuralRows):
         "weigh the channels of each word by the excitation network; false is the paper's "
         "ablation without channel attention",
     )
-    residual: bool = setting(True, "lead a direct way past the autoencoder's inner layers")
+    excitation: Literal["weighted", "unit"] = setting(
+        "weighted",
+        "what the excitation network reads: weighted is a word's vector times its weight, as in "
+        "the paper; unit is the vector with a mean square of 1, whatever its weight",
+    )
+    pooling: Literal["unit", "mean"] = setting(
+        "unit",
+        "what a document's words become: their mean scaled to length 1, or the mean as it is, as "
+        "in the paper",
+    )
+    start: Literal["same", "random"] = setting(
+        "same",
+        "how the autoencoder begins: with the same label vectors at both ends and layers that "
+        "pass them on, or at random, as in the paper",
+    )
+    residual: bool = setting(
+        True, "lead a direct way past the autoencoder's inner layers; the paper has none"
+    )
+    output: Literal["linear", "sigmoid"] = setting(
+        "linear",
+        "what the ranking loss compares: the decoder's scores, or their sigmoids, as in the paper",
+    )
     loss: Literal["ranking", "bce"] = setting(
         "ranking",
         "how labels are learned from their latent vector; bce is the ablation of the ranking loss",
     )
     margin: float = setting(
-        1.0, "by how much a relevant label must be ahead of others (m)", above(0)
+        1.0,
+        "by how much a relevant label must be ahead of others (m), for sigmoids from 0 to 1",
+        at_least(0),
     )
     balance: float = setting(0.03, "weight of the reconstruction of labels (λ)", above(0))
     sampled: int | None = setting(
@@ -104,7 +143,15 @@ class RankAE(NeuralRows):
         between(0, MOST_SAMPLED),
     )
     vectors: str | None = setting(
-        None, "a GloVe or word2vec text file that word vectors begin with (texts only)"
+        None,
+        "a GloVe or word2vec text file that word vectors begin with, for texts and for rows with "
+        "a feature_names.txt beside them",
+    )
+    spread: float | None = setting(
+        0.01,
+        "size of the first word vectors, also of those from `vectors`: the root of their mean "
+        "square; none leaves given ones as they are and takes 1 without any",
+        above(0),
     )
     input: Literal["auto", "words", "dense"] = setting(
         "auto",
@@ -119,7 +166,14 @@ class RankAE(NeuralRows):
     reader_: Reader = learned()
     index_: Index = learned()
     dense_: bool = learned()
+    _feature_names: Sequence[str] | None = learned(default=None)  # in training only
     curve_: tuple[float, float] = learned()
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        super().check_parameters()
+        in_range = self.output == "linear" or self.loss == "bce" or self.margin <= 1
+        self.require("margin", in_range, "from 0 to 1 with output=sigmoid")
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
@@ -132,20 +186,26 @@ class RankAE(NeuralRows):
 
     # -- learning -----------------------------------------------------------------------------
 
+    def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
+        """Learn as other models of rows do, from columns that may have names."""
+        self._feature_names = dataset.feature_names
+        super().fit_documents(dataset, progress)
+        self._feature_names = None
+
     def fit_features(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, features: Tfidf | None, progress: Progress
     ) -> None:
-        """Learn from rows, or from texts, whose word vectors may come from a file."""
+        """Learn from rows whose columns are words with names, or not."""
         require_torch("Rank-AE")
-        if self.vectors is None:
-            self._learn(X, Y, None, progress)
-            return
-        if features is None:
-            raise ParameterError(
-                "the 'vectors' parameter of RankAE needs texts: nobody knows the words of rows; "
-                "train on texts, or leave vectors out"
-            )
-        given = read_term_vectors(self.vectors, features.feature_names_, dim=self.word_dim)
+        given = None
+        if self.vectors is not None:
+            names = self._feature_names if features is None else features.feature_names_
+            if names is None:
+                raise ParameterError(
+                    "the 'vectors' parameter of RankAE needs words, and these rows have none; "
+                    "put a feature_names.txt beside the data, train on texts, or leave vectors out"
+                )
+            given = read_term_vectors(self.vectors, names, self.word_dim, progress)
         self._learn(X, Y, given, progress)
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
@@ -258,10 +318,10 @@ class RankAE(NeuralRows):
         n_cells, n_pairs = count_cells(X, batch_size), count_cells(Y, batch_size)
         layers = C * (C // 2 + h) + 2 * h**2
         sampled = self._n_sampled(n_labels, device_type)
-        n_scored, n_tables = n_labels, 6
+        n_scored, n_tables = n_labels, 10 if self.output == "sigmoid" else 6
         n_scores = min(batch_size * n_labels, max(n_labels, PIECE[device_type] // 4))
         if sampled is not None:  # then the gradient needs what the loss was computed from
-            n_scored, n_tables = min(n_labels, sampled + n_pairs), 14
+            n_scored, n_tables = min(n_labels, sampled + n_pairs), n_tables + 8
             n_scores = batch_size * n_scored
         words, labels = 4 * n_features * C, 4 * n_labels * h
         parameters = words + 2 * labels + 4 * layers
@@ -287,7 +347,13 @@ class RankAE(NeuralRows):
 
     @property
     def _options(self) -> Options:
-        return Options(self.attention, self.residual, self.normalize)
+        return Options(
+            attention=self.attention,
+            residual=self.residual,
+            normalize=self.normalize,
+            unit_words=self.excitation == "unit",
+            unit_pool=self.pooling == "unit",
+        )
 
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Read the words, then search the labels that the decoder scores highest."""

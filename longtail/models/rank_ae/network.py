@@ -8,6 +8,9 @@
     y'          decode, then labels (n_labels, dim)    D: scores of all labels
     λ, m        balance, margin                        L_h + λ·L_ae (1), ranking loss (2) to (4)
 
+What the paper prints and what we do by default differ in five places, each of which is a parameter:
+`output`, `start`, `residual`, `pooling`, `excitation`.
+
 This module needs torch, a trained model does not: `reader.py` predicts with what it exports.
 """
 
@@ -38,7 +41,6 @@ from longtail.training.layers import (
 if TYPE_CHECKING:
     from longtail.models.rank_ae.model import RankAE
 
-WORD_SPREAD = 0.01  # small against Adam's steps, so that rare words learn quickly
 LAYER_SPREAD = 0.01  # of the layers with a residual connection
 
 
@@ -54,6 +56,11 @@ def attend(words: Tensor, F1: Tensor, F2: Tensor) -> Tensor:
     return F.linear(F.relu(F.linear(words, F1)), F2)
 
 
+def scale_to_unit(words: Tensor) -> Tensor:
+    """Return word vectors whose values have the mean square 1."""
+    return F.normalize(words, dim=-1).mul(words.shape[-1] ** 0.5)
+
+
 def ranking(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
     """Equations (2) to (4): every label against the hardest one of the other side, O(L)."""
     lowest = scores.masked_fill(~relevant, torch.inf).amin(1, keepdim=True)
@@ -64,7 +71,13 @@ def ranking(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
 
 
 def ranking_over_all(
-    z: Tensor, V: Tensor, bias: Tensor, documents: Tensor, labels: Tensor, m: float
+    z: Tensor,
+    V: Tensor,
+    bias: Tensor,
+    documents: Tensor,
+    labels: Tensor,
+    m: float,
+    sigmoid: bool = False,
 ) -> Tensor:
     """Return `ranking` of the scores z·Vᵀ + b, which exist one piece at a time.
 
@@ -75,8 +88,9 @@ def ranking_over_all(
         documents: (P,) the document of each relevant pair.
         labels: (P,) its label.
         m: the margin.
+        sigmoid: whether y' are the sigmoids of the scores.
     """
-    loss: Tensor = _RankingOverAll.apply(z, V, bias, documents, labels, m)  # type: ignore[no-untyped-call]
+    loss: Tensor = _RankingOverAll.apply(z, V, bias, documents, labels, m, sigmoid)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -85,7 +99,14 @@ class _RankingOverAll(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, V: Tensor, bias: Tensor, documents: Tensor, labels: Tensor, m: float
+        ctx: Any,
+        z: Tensor,
+        V: Tensor,
+        bias: Tensor,
+        documents: Tensor,
+        labels: Tensor,
+        m: float,
+        sigmoid: bool,
     ) -> Tensor:
         device = z.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else z.dtype
@@ -100,7 +121,7 @@ class _RankingOverAll(torch.autograd.Function):
                 part = z_low[first : first + size]
                 scores = torch.addmm(bias_low, part, V_low.T)  # (size, L)
                 relevant = _mark_pairs(documents, labels, first, scores.shape)
-                loss += _rank_piece(scores, relevant, m)
+                loss += (_rank_sigmoids if sigmoid else _rank_piece)(scores, relevant, m)
                 torch.mm(scores, V_low, out=d_z[first : first + size])
                 d_V += scores.T @ part
                 d_bias += scores.sum(0, dtype=torch.float32)
@@ -112,7 +133,7 @@ class _RankingOverAll(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         factor = gradients[0] / ctx.n
         d_z, d_V, d_bias = ctx.saved_tensors
-        return d_z * factor, d_V * factor, d_bias * factor, None, None, None
+        return d_z * factor, d_V * factor, d_bias * factor, None, None, None, None
 
 
 def piece_size(device_type: str, n_labels: int) -> int:
@@ -141,6 +162,15 @@ def _rank_piece(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
     scores.copy_(high).sub_(low.to(scores.dtype))
     scores.scatter_add_(1, lowest.indices, -high.sum(1, keepdim=True).to(scores.dtype))
     scores.scatter_add_(1, highest.indices, low.sum(1, keepdim=True).to(scores.dtype))
+    return loss
+
+
+def _rank_sigmoids(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
+    """Do the same for y' = σ(scores), which bfloat16 could not tell apart near 1."""
+    y = scores.float().sigmoid()
+    slope = y * (1 - y)
+    loss = _rank_piece(y, relevant, m)
+    scores.copy_(y * slope)
     return loss
 
 
@@ -196,57 +226,82 @@ class RankAENetwork(nn.Module):
         super().__init__()
         self.model, self.signed = model, signed
         h, narrow = model.dim, max(1, C // model.reduction)
-        self.words = read_once(nn.Parameter(WORD_SPREAD * torch.randn(n_features, C)))
+        words = torch.randn(n_features, C) * (1.0 if model.spread is None else model.spread)
+        self.words = read_once(nn.Parameter(words))
         self.squeeze = nn.Parameter(torch.randn(narrow, C) / C**0.5)  # F1
         self.excite = nn.Parameter(torch.randn(C, narrow) / narrow**0.5)  # F2
         self.project = nn.Linear(C, h)
-        # Both ends of the autoencoder begin with the same vectors, and the layers between pass
-        # them on, so that it returns its labels from the first step on. From random layers, it
-        # seldom learns to score labels differently.
-        first = F.normalize(torch.randn(n_labels, h), dim=1)
-        self.encode_first = read_once(nn.Parameter(first))
+        self.encode_first = read_once(nn.Parameter(torch.empty(n_labels, h)))
         self.encode_bias = nn.Parameter(torch.zeros(h))
-        self.encode_second = self._make_layer(h)
-        self.decode_first = self._make_layer(h)
-        self.labels = nn.Parameter(first.clone())
+        self.encode_second, self.decode_first = nn.Linear(h, h), nn.Linear(h, h)
+        self.labels = nn.Parameter(torch.empty(n_labels, h))
         self.bias = nn.Parameter(torch.zeros(n_labels))
+        (self._begin_same if model.start == "same" else self._begin_random)()
 
-    def _make_layer(self, h: int) -> nn.Linear:
-        layer = nn.Linear(h, h)
-        if self.model.residual:
-            nn.init.normal_(layer.weight, std=LAYER_SPREAD)
-        else:
-            nn.init.eye_(layer.weight)
-        nn.init.zeros_(layer.bias)
-        return layer
+    @torch.no_grad()
+    def _begin_same(self) -> None:
+        """Let the autoencoder return its labels from the first step on.
+
+        Both of its ends begin with the same vectors, and the layers between pass them on.
+        """
+        first = F.normalize(torch.randn(self.labels.shape), dim=1)
+        self.encode_first.copy_(first)
+        self.labels.copy_(first)
+        for layer in (self.encode_second, self.decode_first):
+            if self.model.residual:
+                nn.init.normal_(layer.weight, std=LAYER_SPREAD)
+            else:
+                nn.init.eye_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    @torch.no_grad()
+    def _begin_random(self) -> None:
+        """Begin with layers whose outputs are about as large as their inputs (Glorot)."""
+        for layer in (self.encode_second, self.decode_first):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        nn.init.xavier_uniform_(self.encode_first)
+        nn.init.xavier_uniform_(self.labels)
 
     @torch.no_grad()
     def begin_with(self, vectors: NDArray[np.float32]) -> None:
-        """Take given word vectors, as large as random ones; rows of zeros leave words random."""
+        """Take given word vectors; those without one, rows of zeros, are random and as large.
+
+        With a `spread`, all are brought to it.
+        """
         known = torch.from_numpy(vectors.any(axis=1))
         given = torch.from_numpy(vectors)[known]
-        self.words[known] = given * (WORD_SPREAD / given.square().mean().sqrt())
+        size, spread = given.square().mean().sqrt(), self.model.spread
+        if spread is None:
+            self.words.mul_(size)
+            self.words[known] = given
+        else:
+            self.words[known] = given * (spread / size)
 
     def embed(self, cells: SparseBatch) -> Tensor:
         """F: return x_h (B, h)."""
         v = cells.value[:, None]
         e = take_rows(self.words, cells.touched)  # (U, C), each word once
+        unit = self.model.excitation == "unit"
         tables = [e]
         if self.model.attention:
-            tables.append(attend(e, self.squeeze, self.excite))
+            read = scale_to_unit(e) if unit else e
+            tables.append(attend(read, self.squeeze, self.excite))
             if self.signed:
-                tables.append(attend(-e, self.squeeze, self.excite))
+                tables.append(attend(-read, self.squeeze, self.excite))
         table = torch.cat([each.float() for each in tables], 1)
         table = _Spread.apply(table, cells.order, cells.touched_start)  # type: ignore[no-untyped-call]
         spread = table.chunk(len(tables), 1)  # each (nnz, C)
         M = v * spread[0]  # V', the spatial attention
         if self.model.attention:
-            excited = v.relu() * spread[1]
-            if self.signed:
-                excited = excited + (-v).relu() * spread[2]
-            M = M * torch.sigmoid(excited)  # V' ∘ A, the channel attention
+            excited = torch.where(v < 0, spread[2], spread[1]) if self.signed else spread[1]
+            M = M * torch.sigmoid(excited if unit else v.abs() * excited)  # V' ∘ A
         x: Tensor = _Pool.apply(M, cells.start)  # type: ignore[no-untyped-call]
-        x_h: Tensor = self.project(F.normalize(x, dim=1))  # (B, C) to (B, h)
+        if self.model.pooling == "unit":
+            x = F.normalize(x, dim=1)
+        else:
+            x = x / torch.diff(cells.start).clamp_min(1)[:, None]
+        x_h: Tensor = self.project(x)  # (B, C) to (B, h)
         return x_h.float()
 
     def encode(self, labels: SparseBatch) -> Tensor:
@@ -319,14 +374,16 @@ class RankAETask:
         if self.sampled is None and model.loss == "bce":
             return losses.bce_over_all(z, net.labels, net.bias, *pairs)
         if self.sampled is None:
-            return ranking_over_all(z, net.labels, net.bias, *pairs, model.margin)
+            sigmoid = model.output == "sigmoid"
+            return ranking_over_all(z, net.labels, net.bias, *pairs, model.margin, sigmoid)
         candidates = batch["candidates"]
         scores = z @ take_rows(net.labels, candidates).T + net.bias[candidates]  # (B, candidates)
         relevant = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
         relevant[pairs] = True
         if model.loss == "bce":
             return losses.bce(scores.float(), relevant)
-        return ranking(scores.float(), relevant, model.margin)
+        y = scores.float().sigmoid() if model.output == "sigmoid" else scores.float()
+        return ranking(y, relevant, model.margin)
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""

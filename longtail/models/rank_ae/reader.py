@@ -18,6 +18,7 @@ from longtail.runtime.schema import Schema, floats
 Floats = NDArray[np.float32]
 
 ROWS_PER_TASK = 512
+LEAST_LENGTH = 1e-12  # of a word vector, as torch has it
 LEAST_SLOPE, STEEPEST = 0.01, 50.0  # of the curve: by standard deviation, and by unit of score
 
 
@@ -26,7 +27,9 @@ class Options(NamedTuple):
 
     attention: bool
     residual: bool
-    normalize: bool
+    normalize: bool  # rows
+    unit_words: bool  # before the excitation network
+    unit_pool: bool  # x' has length 1; else it is the mean
 
 
 class Reader(NamedTuple):
@@ -87,13 +90,13 @@ class ReadRow(NamedTuple):
 
     Attributes:
         words: (n, C) V' ∘ A, what both attentions leave of each word.
-        length: of the sum of these, which is scaled to length 1 to give x'.
+        scale: what the sum of these is multiplied by to give x'.
         latent: (h,) x_h.
         inner: (h,) the first layer of D, before its ReLU.
     """
 
     words: Floats
-    length: float
+    scale: np.float32
     latent: Floats
     inner: Floats
 
@@ -137,30 +140,46 @@ def excite_words(reader: Reader, rows: Rows, first: int, last: int, options: Opt
     begin, end = rows.start[first], rows.start[last]
     used, place = np.unique(rows.columns[begin:end], return_inverse=True)
     values = rows.values[begin:end]
-    positive = _excite(reader, used if options.attention else used[:0], np.float32(1))
+    unit = options.unit_words
+    positive = _excite(reader, used if options.attention else used[:0], np.float32(1), unit)
     negative = positive[:0]
     if options.attention and len(values) and values.min() < 0:
-        negative = _excite(reader, used, np.float32(-1))
+        negative = _excite(reader, used, np.float32(-1), unit)
     return Excitation(place, positive, negative)
 
 
 @njit(nogil=True, cache=True)
-def _excite(reader: Reader, used: NDArray[np.int32], sign: np.float32) -> Floats:
-    """Return F2·δ(F1·e) of the words `used`, or of −e; see `network.attend`."""
+def _excite(reader: Reader, used: NDArray[np.int32], sign: np.float32, unit: bool) -> Floats:
+    """Return F2·δ(F1·e) of the words `used`, or of −e; see `network.attend`.
+
+    With `unit`, each vector is scaled to the mean square 1 first.
+    """
     C, narrow = reader.squeeze.shape
     excited = np.zeros((len(used), C), np.float32)
     inner = np.empty(narrow, np.float32)
     for i in range(len(used)):
         inner[:] = 0
         word = reader.words[used[i]]
+        factor = sign
+        if unit:
+            factor = sign * _unit_factor(word)
         for c in range(C):
             for j in range(narrow):
-                inner[j] += sign * word[c] * reader.squeeze[c, j]
+                inner[j] += factor * word[c] * reader.squeeze[c, j]
         for j in range(narrow):
             if inner[j] > 0:
                 for c in range(C):
                     excited[i, c] += inner[j] * reader.excite[j, c]
     return excited
+
+
+@njit(nogil=True, cache=True)
+def _unit_factor(word: Floats) -> np.float32:
+    """Return what a vector is multiplied by so that its values have the mean square 1."""
+    squares = 0.0
+    for c in range(len(word)):
+        squares += np.float64(word[c]) ** 2
+    return np.float32(np.sqrt(len(word)) / max(np.sqrt(squares), LEAST_LENGTH))
 
 
 @njit(nogil=True, cache=True)
@@ -179,16 +198,19 @@ def read_row(
         v = rows.values[cell] * reader.feature_weight[column] * scale
         word = words[cell - first]
         at = excited.place[cell - begin]
-        _weigh_word(v, reader.words[column], at, excited.positive, excited.negative, word)
+        _weigh_word(v, reader.words[column], at, excited, options.unit_words, word)
         for c in range(len(word)):
             pooled[c] += word[c]
     squares = 0.0
     for c in range(len(pooled)):
         squares += np.float64(pooled[c]) ** 2
-    scale = np.float32(1 / np.sqrt(squares)) if squares > LEAST_SQUARES else np.float32(0)
+    if not options.unit_pool:
+        scale = np.float32(1 / max(last - first, 1))
+    else:
+        scale = np.float32(1 / np.sqrt(squares)) if squares > LEAST_SQUARES else np.float32(0)
     latent = _add_product(pooled, scale, reader.project, reader.project_bias)
     inner = _add_product(latent, np.float32(1), reader.decode, reader.decode_bias)
-    return ReadRow(words, np.sqrt(squares), latent, inner)
+    return ReadRow(words, scale, latent, inner)
 
 
 @njit(nogil=True, cache=True)
@@ -202,19 +224,20 @@ def _scale_of_row(reader: Reader, rows: Rows, i: int) -> np.float32:
 
 @njit(nogil=True, cache=True)
 def _weigh_word(
-    v: np.float32, e: Floats, at: int, positive: Floats, negative: Floats, word: Floats
+    v: np.float32, e: Floats, at: int, excited: Excitation, unit: bool, word: Floats
 ) -> None:
     """Leave V' ∘ A of equation (5) in `word`; A is 1 without attention."""
     one = np.float32(1)
-    if len(positive) == 0:
+    if len(excited.positive) == 0:
         for c in range(len(e)):
             word[c] = v * e[c]
-    elif v >= 0 or len(negative) == 0:  # NaN, of values too large for float32, is neither
-        for c in range(len(e)):
-            word[c] = v * e[c] / (one + np.exp(-v * positive[at, c]))
-    else:
-        for c in range(len(e)):
-            word[c] = v * e[c] / (one + np.exp(v * negative[at, c]))
+        return
+    factor = one if unit else abs(v)
+    # NaN, of values too large for float32, is neither above nor below 0.
+    is_positive = v >= 0 or len(excited.negative) == 0
+    table = excited.positive if is_positive else excited.negative
+    for c in range(len(e)):
+        word[c] = v * e[c] / (one + np.exp(-factor * table[at, c]))
 
 
 @njit(nogil=True, cache=True)
@@ -252,7 +275,7 @@ def weigh_words(reader: Reader, rows: Rows, options: Options, label: Floats | No
     Without a label: the length of v_j·e_j ∘ a_j, what both attentions leave of the word (the sum
     of a_j alone, which the paper draws, would be near C/2 for words that are nearly untrained).
     With the vector of a label: what the word adds to its score. As the score is no sum over words,
-    the pooled vector's length and the set of active neurons are taken as they are.
+    the scale of the pooled vector and the set of active neurons are taken as they are.
     """
     row = read_row(reader, rows, 0, 0, options, excite_words(reader, rows, 0, 1, options))
     if label is None:
@@ -260,5 +283,5 @@ def weigh_words(reader: Reader, rows: Rows, options: Options, label: Floats | No
     slope = reader.decode @ ((row.inner > 0) * label)  # of the label's score, for each of latent
     if options.residual:
         slope = slope + label
-    weights = row.words @ (reader.project @ slope) / max(row.length, 1e-30)
+    weights = row.words @ (reader.project @ slope) * row.scale
     return np.asarray(weights, np.float32)
