@@ -15,6 +15,7 @@ and dropout of hidden values are not in the paper. Dense rows are scaled by each
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -40,6 +41,13 @@ from longtail.models.rank_ae.reader import (
     read_rows,
     weigh_words,
 )
+from longtail.models.rank_ae.sequence import (
+    LSTM,
+    BiLSTM,
+    cut_texts,
+    describe_bilstm,
+    read_texts,
+)
 from longtail.progress import Progress
 from longtail.runtime.memory import Needs, Stage, train_stage
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
@@ -48,6 +56,7 @@ from longtail.runtime.settings import above, at_least, between, configurable, le
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index, index_bytes
 from longtail.text.tfidf import Tfidf
+from longtail.text.tokens import TokenRows
 from longtail.text.word_vectors import read_term_vectors
 from longtail.topk import TopK
 
@@ -59,6 +68,7 @@ MOST_SAMPLED = 10_000_000
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 WORD_DIM = 256  # where no vectors say otherwise
 CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
+KEPT_STATES = 24  # numbers for each channel of a word that the LSTM reads, with gradients
 DENSE = 0.5  # rows with this share of filled cells are no bags of words
 
 
@@ -99,6 +109,12 @@ class RankAE(NeuralRows):
     reduction: int = setting(
         4, "how much narrower the excitation network is than the word vectors (r)", at_least(1)
     )
+    reader: Literal["bag", "bilstm"] = setting(
+        "bag",
+        "what comes before the channel attention: word vectors times tf-idf, or a bidirectional "
+        "LSTM that reads texts word by word, as in the paper's figure 5",
+    )
+    max_length: int = setting(500, "how many words of a text the LSTM reads", at_least(1))
     attention: bool = setting(
         True,
         "weigh the channels of each word by the excitation network; false is the paper's "
@@ -166,7 +182,8 @@ class RankAE(NeuralRows):
     reader_: Reader = learned()
     index_: Index = learned()
     dense_: bool = learned()
-    _feature_names: Sequence[str] | None = learned(default=None)  # in training only
+    bilstm_: BiLSTM | None = learned(default=None)
+    _given: Dataset | None = learned(default=None)  # what it is trained on, meanwhile
     curve_: tuple[float, float] = learned()
 
     def check_parameters(self) -> None:
@@ -188,9 +205,26 @@ class RankAE(NeuralRows):
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Learn as other models of rows do, from columns that may have names."""
-        self._feature_names = dataset.feature_names
+        self._given = dataset
         super().fit_documents(dataset, progress)
-        self._feature_names = None
+        self._given = None
+
+    def learn_features(
+        self, dataset: Dataset, progress: Progress
+    ) -> tuple[Tfidf | None, sp.csr_matrix]:
+        """Return rows as other models do; an LSTM reads words alone, and texts only."""
+        if self.reader == "bag":
+            return super().learn_features(dataset, progress)
+        if dataset.texts is None:
+            raise DataError(
+                "reader=bilstm reads texts word by word, and these are feature rows; "
+                "train on texts, or leave reader out"
+            )
+        given, self.tfidf = self.tfidf, replace(self.tfidf or Tfidf(), ngrams=1)
+        try:
+            return super().learn_features(dataset, progress)
+        finally:
+            self.tfidf = given
 
     def fit_features(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, features: Tfidf | None, progress: Progress
@@ -199,14 +233,22 @@ class RankAE(NeuralRows):
         require_torch("Rank-AE")
         given = None
         if self.vectors is not None:
-            names = self._feature_names if features is None else features.feature_names_
+            names = self._name_features(features)
             if names is None:
                 raise ParameterError(
                     "the 'vectors' parameter of RankAE needs words, and these rows have none; "
                     "put a feature_names.txt beside the data, train on texts, or leave vectors out"
                 )
             given = read_term_vectors(self.vectors, names, self.word_dim, progress)
-        self._learn(X, Y, given, progress)
+        texts = None
+        if self.reader == "bilstm" and features is not None and self._given is not None:
+            texts = cut_texts(features, list(self._given.texts or ()), self.max_length)
+        self._learn(X, texts, Y, given, progress)
+
+    def _name_features(self, features: Tfidf | None) -> Sequence[str] | None:
+        if features is not None:
+            return features.feature_names_
+        return None if self._given is None else self._given.feature_names
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Learn from feature rows."""
@@ -215,6 +257,7 @@ class RankAE(NeuralRows):
     def _learn(
         self,
         X: sp.csr_matrix,
+        texts: TokenRows | None,
         Y: sp.csr_matrix,
         vectors: NDArray[np.float32] | None,
         progress: Progress,
@@ -232,29 +275,28 @@ class RankAE(NeuralRows):
             {"word_dim": 64, "dim": 64, "sampled": SAMPLED},
         )
         self.say_memory(
-            lambda m: m.needs_of(X, Y, device_type, m.word_dim or word_dim),
+            lambda m: m.needs_of(X, Y, device_type, m.word_dim or word_dim, texts),
             others,
             progress,
             device_type,
         )
         weights = self._weigh(X, dense)
-        task = self._prepare(
-            weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, device_type
-        )
+        rows = weigh_rows(X, weights, self.normalize)
+        task = self._prepare(rows, Y, vectors, word_dim, device_type, texts)
         plan = self.make_config(self.epochs, batch_size)
         self.train_task(task, plan, X, Y, progress)
         net = task.net.cpu().requires_grad_(False)
         labels = np.hstack([net.labels.numpy(), net.bias.numpy()[:, None]])
         self.index_ = build_index(labels, seed=self.seed)
-        self.reader_ = net.export(weights)
-        self.dense_ = dense
-        self.curve_ = self._fit_curve(X, Y)
+        self.reader_, self.dense_ = net.export(weights), dense
+        self.bilstm_ = net.export_bilstm()
+        self.curve_ = self._fit_curve(X if texts is None else texts, Y)
 
-    def _fit_curve(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> tuple[float, float]:
+    def _fit_curve(self, X: sp.csr_matrix | TokenRows, Y: sp.csr_matrix) -> tuple[float, float]:
         """Find the curve from the decoder's scores to shares, on documents that have labels."""
         rows = np.flatnonzero(np.diff(Y.indptr))
         chosen = np.random.default_rng(self.seed).permutation(rows)[:CURVE_DOCUMENTS]
-        labels, scores = self._search(X[chosen], min(CURVE_LABELS, Y.shape[1]))
+        labels, scores = self._search(_take(X, chosen), min(CURVE_LABELS, Y.shape[1]))
         relevant = np.array([np.isin(labels[i], Y[row].indices) for i, row in enumerate(chosen)])
         return fit_score_curve(scores.ravel(), relevant.ravel())
 
@@ -281,24 +323,31 @@ class RankAE(NeuralRows):
         vectors: NDArray[np.float32] | None,
         word_dim: int,
         device_type: str,
+        texts: TokenRows | None = None,
     ) -> "RankAETask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
+        from longtail.models.rank_ae.bilstm import SequenceNetwork
         from longtail.models.rank_ae.network import RankAENetwork, RankAETask
 
-        held_out = None
-        if self.valid:
-            kept, held = hold_out(X.shape[0], self.valid, self.seed)
-            held_out = (X[held], Y[held])
-            X, Y = X[kept], Y[kept]
+        sizes = (X.shape[1], Y.shape[1], word_dim)
         signed = bool(X.nnz) and bool(X.data.min() < 0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            net = RankAENetwork(self, X.shape[1], Y.shape[1], signed, word_dim)
+            if texts is None:
+                net = RankAENetwork(self, *sizes, signed=signed)
+            else:
+                net = SequenceNetwork(self, *sizes)
         if vectors is not None:
             net.begin_with(vectors)
-        return RankAETask(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], device_type))
+        documents, held_out = X if texts is None else texts, None
+        if self.valid:
+            kept, held = hold_out(X.shape[0], self.valid, self.seed)
+            held_out = (_take(documents, held), Y[held])
+            documents, Y = _take(documents, kept), Y[kept]
+        n_sampled = self._n_sampled(Y.shape[1], device_type)
+        return RankAETask(self, net, documents, Y, held_out, n_sampled)
 
     def _n_sampled(self, n_labels: int, device_type: str) -> int | None:
         """Return how many labels to sample for a batch, None if it scores all."""
@@ -307,7 +356,12 @@ class RankAE(NeuralRows):
         return self.sampled or None
 
     def needs_of(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str, word_dim: int | None = None
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        device_type: str,
+        word_dim: int | None = None,
+        texts: TokenRows | None = None,
     ) -> Needs:
         """Return what it takes to train, and to prepare the search; word vectors may be given."""
         from longtail.training.losses import PIECE
@@ -317,6 +371,11 @@ class RankAE(NeuralRows):
         batch_size = self.batch_size or choose_batch_size(n)
         n_cells, n_pairs = count_cells(X, batch_size), count_cells(Y, batch_size)
         layers = C * (C // 2 + h) + 2 * h**2
+        n_states = 0
+        if self.reader == "bilstm":
+            layers += 4 * C * (C + C // 2 + 1)
+            longest = self.max_length if texts is None else int(texts.lengths.max(initial=1))
+            n_states = KEPT_STATES * batch_size * longest * C
         sampled = self._n_sampled(n_labels, device_type)
         n_scored, n_tables = n_labels, 10 if self.output == "sigmoid" else 6
         n_scores = min(batch_size * n_labels, max(n_labels, PIECE[device_type] // 4))
@@ -333,11 +392,11 @@ class RankAE(NeuralRows):
             parameters=parameters,
             gradients=4 * (touched + n_scored * h + layers),
             optimizer=2 * parameters + 4 * (n_features + n_labels),
-            activations=4 * (7 * n_cells * C + 8 * batch_size * (C + h) + scored)
+            activations=4 * (n_states + 7 * n_cells * C + 8 * batch_size * (C + h) + scored)
             + batch_bytes(n_cells, n_features)
             + batch_bytes(n_pairs, n_labels),
             best=parameters if self.valid else 0,
-            held=rows,
+            held=rows if texts is None else rows + texts.tokens.nbytes,
         )
         index = index_bytes(n_labels, h + 1)
         search = {"network": parameters, "labels": 2 * labels, "index": index, "rows": rows}
@@ -359,14 +418,43 @@ class RankAE(NeuralRows):
         """Read the words, then search the labels that the decoder scores highest."""
         if not self.dense_:
             _refuse_negative(X, "this model was trained on words")
+        return TopK(*self._rank(X, k))
+
+    def _rank(
+        self, X: sp.csr_matrix | TokenRows, k: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the best labels, and the share of labels with such scores that are relevant."""
         labels, scores = self._search(X, k)
         slope, shift = self.curve_
         margins = np.clip(slope * scores.astype(np.float64) + shift, -700, 700)
         with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0
-            return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
+            return labels, (1 / (1 + np.exp(-margins))).astype(np.float32)
 
-    def _search(self, X: sp.csr_matrix, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        return self.index_.search(read_rows(self.reader_, view_rows(X), self._options), k)
+    def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
+        """Rank labels for rows, or for texts if an LSTM reads them."""
+        if self.features_ is None or self.bilstm_ is None or not isinstance(documents, list):
+            return super().predict_documents(documents, k)
+        texts = cut_texts(self.features_, documents, self.max_length)
+        labels, shares = self.frequent_labels(k)
+        top = TopK(
+            np.tile(labels, (len(documents), 1)),
+            np.tile(shares, (len(documents), 1)),
+        )
+        known = np.flatnonzero(texts.lengths)
+        if len(known):
+            top.labels[known], top.scores[known] = self._rank(texts.take(known), k)
+        return top
+
+    def _search(
+        self, X: sp.csr_matrix | TokenRows, k: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        if isinstance(X, TokenRows):
+            if self.bilstm_ is None:
+                raise NotImplementedError("this model has no LSTM")
+            decoded = read_texts(self.reader_, self.bilstm_, X, self._options)
+        else:
+            decoded = read_rows(self.reader_, view_rows(X), self._options)
+        return self.index_.search(decoded, k)
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
         """Return what attention leaves of each word, or what it adds to the score of `label`."""
@@ -377,6 +465,10 @@ class RankAE(NeuralRows):
         """Add the reader and the labels' index."""
         for field, array in self.reader_._asdict().items():
             files.arrays[f"reader.{field}"] = array
+        if self.bilstm_ is not None:
+            for direction, lstm in self.bilstm_._asdict().items():
+                for field, array in lstm._asdict().items():
+                    files.arrays[f"bilstm.{direction}.{field}"] = array
         self.index_.add_to_files(files, "labels")
         files.config["dense"], files.config["curve"] = self.dense_, list(self.curve_)
 
@@ -384,15 +476,40 @@ class RankAE(NeuralRows):
         """Return the schema of the reader and the labels' index."""
         curve = ListOf(number(), 2, 2)
         index = Index.describe(files, "labels", "n_labels", "h+1")
-        return Schema(config={"dense": Value(bool), "curve": curve}) | describe_reader() | index
+        own = Schema(config={"dense": Value(bool), "curve": curve}) | index
+        if self.reader == "bag":
+            return own | describe_reader("C")
+        return own | describe_reader("word_dim") | describe_bilstm()
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
         self.reader_ = Reader(*(files.arrays[f"reader.{field}"] for field in Reader._fields))
+        self.bilstm_ = None
+        if self.reader == "bilstm":
+            directions = (
+                LSTM(*(files.arrays[f"bilstm.{direction}.{field}"] for field in LSTM._fields))
+                for direction in BiLSTM._fields
+            )
+            self.bilstm_ = BiLSTM(*directions)
+            _check_bilstm(self.bilstm_, self.reader_)
         self.index_ = Index.from_files(files, "labels")
         self.dense_ = files.config["dense"]
         slope, shift = files.config["curve"]
         self.curve_ = slope, shift
+
+
+def _take(documents: sp.csr_matrix | TokenRows, rows: NDArray[np.int64]) -> Any:
+    return documents.take(rows) if isinstance(documents, TokenRows) else documents[rows]
+
+
+def _check_bilstm(bilstm: BiLSTM, reader: Reader) -> None:
+    """Raise ValueError unless the sizes of its gates and states fit those of the reader."""
+    half, n_gates = bilstm.onwards.from_state.shape
+    if n_gates != 4 * half or 2 * half != len(reader.project):
+        raise ValueError(
+            f"an LSTM with {n_gates} gates and {half} states does not fit {len(reader.project)} "
+            "channels; there must be 4 gates a state, and 2 states a channel"
+        )
 
 
 def _refuse_negative(X: sp.csr_matrix, advice: str) -> None:

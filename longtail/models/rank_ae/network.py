@@ -26,7 +26,9 @@ from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
 from longtail.models.rank_ae.reader import Reader
-from longtail.runtime.rows import pairs_of, view_rows
+from longtail.models.rank_ae.sequence import BiLSTM
+from longtail.runtime.rows import Rows, pairs_of, view_rows
+from longtail.text.tokens import TokenRows
 from longtail.topk import TopK
 from longtail.training import losses
 from longtail.training.layers import (
@@ -221,12 +223,20 @@ class RankAENetwork(nn.Module):
     """The maps F (words to x_h), E (labels to y_h) and D (either to scores)."""
 
     def __init__(
-        self, model: "RankAE", n_features: int, n_labels: int, signed: bool, C: int
+        self,
+        model: "RankAE",
+        n_features: int,
+        n_labels: int,
+        C: int,
+        *,
+        signed: bool = False,
+        word_dim: int | None = None,
     ) -> None:
         super().__init__()
         self.model, self.signed = model, signed
         h, narrow = model.dim, max(1, C // model.reduction)
-        words = torch.randn(n_features, C) * (1.0 if model.spread is None else model.spread)
+        words = torch.randn(n_features, word_dim or C)
+        words *= 1.0 if model.spread is None else model.spread
         self.words = read_once(nn.Parameter(words))
         self.squeeze = nn.Parameter(torch.randn(narrow, C) / C**0.5)  # F1
         self.excite = nn.Parameter(torch.randn(C, narrow) / narrow**0.5)  # F2
@@ -278,8 +288,17 @@ class RankAENetwork(nn.Module):
         else:
             self.words[known] = given * (spread / size)
 
+    def gather(self, rows: Any, chosen: NDArray[np.int64]) -> dict[str, Tensor]:
+        """Return the documents `chosen` as `embed_batch` reads them."""
+        return SparseBatch.of(rows, chosen, len(self.words))._asdict()
+
+    def embed_batch(self, batch: dict[str, Tensor]) -> Tensor:
+        """F: return x_h (B, h); training drops cells."""
+        cells = SparseBatch.from_batch(batch)
+        return self.embed(drop_cells(cells, self.model.keep) if self.training else cells)
+
     def embed(self, cells: SparseBatch) -> Tensor:
-        """F: return x_h (B, h)."""
+        """F for the cells of rows."""
         v = cells.value[:, None]
         e = take_rows(self.words, cells.touched)  # (U, C), each word once
         unit = self.model.excitation == "unit"
@@ -297,10 +316,14 @@ class RankAENetwork(nn.Module):
             excited = torch.where(v < 0, spread[2], spread[1]) if self.signed else spread[1]
             M = M * torch.sigmoid(excited if unit else v.abs() * excited)  # V' ∘ A
         x: Tensor = _Pool.apply(M, cells.start)  # type: ignore[no-untyped-call]
+        return self.finish(x, torch.diff(cells.start))
+
+    def finish(self, x: Tensor, n_words: Tensor) -> Tensor:
+        """Return x_h (B, h) from the sums (B, C) of so many words V' ∘ A."""
         if self.model.pooling == "unit":
             x = F.normalize(x, dim=1)
         else:
-            x = x / torch.diff(cells.start).clamp_min(1)[:, None]
+            x = x / n_words.clamp_min(1)[:, None]
         x_h: Tensor = self.project(x)  # (B, C) to (B, h)
         return x_h.float()
 
@@ -326,6 +349,10 @@ class RankAENetwork(nn.Module):
         arrays = (layer.contiguous().numpy() for layer in layers)
         return Reader(weights, self.words.numpy(), *arrays)
 
+    def export_bilstm(self) -> BiLSTM | None:
+        """Return the LSTM for prediction, where there is one."""
+        return None
+
 
 @dataclass
 class RankAETask:
@@ -333,20 +360,20 @@ class RankAETask:
 
     model: "RankAE"
     net: RankAENetwork
-    X: sp.csr_matrix
+    X: sp.csr_matrix | TokenRows  # rows, or the words of texts
     Y: sp.csr_matrix
-    held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None
+    held_out: tuple[sp.csr_matrix | TokenRows, sp.csr_matrix] | None
     sampled: int | None
 
     def __post_init__(self) -> None:
         """View the rows."""
         self.module: nn.Module = self.net
-        self.n_documents = self.X.shape[0]
-        self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
+        self.n_documents = self.Y.shape[0]
+        self.rows, self.pairs = _view(self.X), view_rows(self.Y)
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
-        """Return the cells of the documents, those of their labels, and the labels sampled."""
-        batch: dict[str, Any] = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
+        """Return the words of the documents, their labels, and the labels sampled."""
+        batch = self.net.gather(self.rows, rows)
         for name, tensor in SparseBatch.of(self.pairs, rows, self.Y.shape[1])._asdict().items():
             batch[f"y.{name}"] = tensor
         documents, labels = pairs_of(self.pairs, rows)
@@ -362,7 +389,7 @@ class RankAETask:
         """Equation (1); a document without labels has neither y_h nor anything to rank."""
         model, net = self.model, self.net
         labels = SparseBatch(*(batch[f"y.{name}"] for name in SparseBatch._fields))
-        x_h = net.embed(drop_cells(SparseBatch.from_batch(batch), model.keep))
+        x_h = net.embed_batch(batch)
         y_h = net.encode(labels)
         labelled = torch.diff(labels.start) > 0
         L_h = (x_h - y_h).square().mean(1).mul(labelled).mean()
@@ -402,12 +429,17 @@ class RankAETask:
         if self.held_out is None:
             return None
         X, Y = self.held_out
-        net, found = self.net, []
-        for first in range(0, X.shape[0], 1024):
-            chosen = np.arange(first, min(first + 1024, X.shape[0]))
-            cells = SparseBatch.of(view_rows(X), chosen, X.shape[1])
-            z = net.decode(net.embed(SparseBatch(*(part.to(net.bias.device) for part in cells))))
+        net, found, rows = self.net, [], _view(X)
+        for first in range(0, Y.shape[0], 1024):
+            chosen = np.arange(first, min(first + 1024, Y.shape[0]))
+            batch = net.gather(rows, chosen)
+            x_h = net.embed_batch({name: batch[name].to(net.bias.device) for name in batch})
+            z = net.decode(x_h)
             scores = torch.addmm(net.bias, z, net.labels.T)  # (1024, L)
             found.append(scores.topk(min(5, len(net.bias)), dim=1).indices.cpu().numpy())
         labels = np.concatenate(found).astype(np.int32)
         return evaluate(TopK(labels, np.zeros(labels.shape, np.float32)), Y)
+
+
+def _view(documents: sp.csr_matrix | TokenRows) -> Rows | TokenRows:
+    return documents if isinstance(documents, TokenRows) else view_rows(documents)

@@ -56,11 +56,11 @@ class Reader(NamedTuple):
     decode_bias: Floats
 
 
-def describe_reader() -> Schema:
-    """Return the schema of a reader's arrays; C, C/r and h are sizes."""
+def describe_reader(word_dim: str) -> Schema:
+    """Return the schema of a reader's arrays; C, C/r and h are sizes, that of words is given."""
     arrays = {
         "feature_weight": floats("n_features", least=0),
-        "words": floats("n_features", "C"),
+        "words": floats("n_features", word_dim),
         "squeeze": floats("C", "C/r"),
         "excite": floats("C/r", "C"),
         "project": floats("C", "h"),
@@ -121,14 +121,10 @@ def _decode_rows(
     reader: Reader, rows: Rows, first: int, last: int, options: Options, excited: Excitation
 ) -> Floats:
     """Return the first layer of D behind its ReLU, and a 1, for each row."""
-    h = len(reader.decode_bias)
-    found = np.empty((last - first, h + 1), np.float32)
+    found = np.empty((last - first, len(reader.decode_bias) + 1), np.float32)
     for i in range(first, last):
         row = read_row(reader, rows, i, rows.start[first], options, excited)
-        for j in range(h):
-            own = row.latent[j] if options.residual else np.float32(0)
-            found[i - first, j] = own + max(row.inner[j], np.float32(0))
-        found[i - first, h] = 1
+        decode_row(row, options.residual, found[i - first])
     return found
 
 
@@ -141,25 +137,26 @@ def excite_words(reader: Reader, rows: Rows, first: int, last: int, options: Opt
     used, place = np.unique(rows.columns[begin:end], return_inverse=True)
     values = rows.values[begin:end]
     unit = options.unit_words
-    positive = _excite(reader, used if options.attention else used[:0], np.float32(1), unit)
+    words = reader.words[used if options.attention else used[:0]]
+    positive = excite(reader, words, np.float32(1), unit)
     negative = positive[:0]
     if options.attention and len(values) and values.min() < 0:
-        negative = _excite(reader, used, np.float32(-1), unit)
+        negative = excite(reader, words, np.float32(-1), unit)
     return Excitation(place, positive, negative)
 
 
 @njit(nogil=True, cache=True)
-def _excite(reader: Reader, used: NDArray[np.int32], sign: np.float32, unit: bool) -> Floats:
-    """Return F2·δ(F1·e) of the words `used`, or of −e; see `network.attend`.
+def excite(reader: Reader, words: Floats, sign: np.float32, unit: bool) -> Floats:
+    """Return F2·δ(F1·e) of the words' vectors (n, C), or of −e; see `network.attend`.
 
     With `unit`, each vector is scaled to the mean square 1 first.
     """
     C, narrow = reader.squeeze.shape
-    excited = np.zeros((len(used), C), np.float32)
+    excited = np.zeros((len(words), C), np.float32)
     inner = np.empty(narrow, np.float32)
-    for i in range(len(used)):
+    for i in range(len(words)):
         inner[:] = 0
-        word = reader.words[used[i]]
+        word = words[i]
         factor = sign
         if unit:
             factor = sign * _unit_factor(word)
@@ -188,29 +185,54 @@ def read_row(
 ) -> ReadRow:
     """Compute F and the first layer of D for row i; `begin` is the first cell of `excited`."""
     first, last = rows.start[i], rows.start[i + 1]
-    scale = np.float32(1)
-    if options.normalize:
-        scale = _scale_of_row(reader, rows, i)
+    v = weigh_cells(reader, rows, i, options)
     words = np.empty((last - first, reader.words.shape[1]), np.float32)
-    pooled = np.zeros(reader.words.shape[1], np.float32)
     for cell in range(first, last):
-        column = rows.columns[cell]
-        v = rows.values[cell] * reader.feature_weight[column] * scale
-        word = words[cell - first]
         at = excited.place[cell - begin]
-        _weigh_word(v, reader.words[column], at, excited, options.unit_words, word)
-        for c in range(len(word)):
-            pooled[c] += word[c]
-    squares = 0.0
-    for c in range(len(pooled)):
-        squares += np.float64(pooled[c]) ** 2
-    if not options.unit_pool:
-        scale = np.float32(1 / max(last - first, 1))
-    else:
+        e = reader.words[rows.columns[cell]]
+        _weigh_word(v[cell - first], e, at, excited, options.unit_words, words[cell - first])
+    return pool_words(reader, words, options.unit_pool)
+
+
+@njit(nogil=True, cache=True)
+def pool_words(reader: Reader, words: Floats, unit: bool) -> ReadRow:
+    """Compute what follows the attention, from V' ∘ A (n, C) of a document's words."""
+    pooled = np.zeros(words.shape[1], np.float32)
+    for i in range(len(words)):
+        for c in range(len(pooled)):
+            pooled[c] += words[i, c]
+    scale = np.float32(1 / max(len(words), 1))
+    if unit:
+        squares = 0.0
+        for c in range(len(pooled)):
+            squares += np.float64(pooled[c]) ** 2
         scale = np.float32(1 / np.sqrt(squares)) if squares > LEAST_SQUARES else np.float32(0)
     latent = _add_product(pooled, scale, reader.project, reader.project_bias)
     inner = _add_product(latent, np.float32(1), reader.decode, reader.decode_bias)
     return ReadRow(words, scale, latent, inner)
+
+
+@njit(nogil=True, cache=True)
+def decode_row(row: ReadRow, residual: bool, found: Floats) -> None:
+    """Leave the first layer of D behind its ReLU, and a 1, in `found` (h + 1,)."""
+    h = len(row.inner)
+    for j in range(h):
+        own = row.latent[j] if residual else np.float32(0)
+        found[j] = own + max(row.inner[j], np.float32(0))
+    found[h] = 1
+
+
+@njit(nogil=True, cache=True)
+def weigh_cells(reader: Reader, rows: Rows, i: int, options: Options) -> Floats:
+    """Return v, the weight of each word of row i."""
+    first, last = rows.start[i], rows.start[i + 1]
+    scale = np.float32(1)
+    if options.normalize:
+        scale = _scale_of_row(reader, rows, i)
+    v = np.empty(last - first, np.float32)
+    for cell in range(first, last):
+        v[cell - first] = rows.values[cell] * reader.feature_weight[rows.columns[cell]] * scale
+    return v
 
 
 @njit(nogil=True, cache=True)
@@ -269,6 +291,19 @@ def fit_score_curve(scores: NDArray[Any], relevant: NDArray[np.bool_]) -> tuple[
 # -- explaining ---------------------------------------------------------------------------------
 
 
+def attend_row(reader: Reader, rows: Rows, i: int, options: Options) -> Floats:
+    """Return A of equation (5), (n, C), for the words of row i; all 1 without attention."""
+    v = weigh_cells(reader, rows, i, options)[:, None]
+    excited = excite_words(reader, rows, i, i + 1, options)
+    if not options.attention:
+        return np.ones((len(v), reader.words.shape[1]), np.float32)
+    table = excited.positive[excited.place]
+    if len(excited.negative):
+        table = np.where(v < 0, excited.negative[excited.place], table)
+    excited_by = table if options.unit_words else np.abs(v) * table
+    return np.asarray(1 / (1 + np.exp(-excited_by)), np.float32)
+
+
 def weigh_words(reader: Reader, rows: Rows, options: Options, label: Floats | None) -> Floats:
     """Return a weight for each cell of the one row that `rows` holds.
 
@@ -280,8 +315,13 @@ def weigh_words(reader: Reader, rows: Rows, options: Options, label: Floats | No
     row = read_row(reader, rows, 0, 0, options, excite_words(reader, rows, 0, 1, options))
     if label is None:
         return np.asarray(np.linalg.norm(row.words, axis=1), np.float32)
+    return add_up(reader, row, options.residual, label)
+
+
+def add_up(reader: Reader, row: ReadRow, residual: bool, label: Floats) -> Floats:
+    """Return what each word of a document adds to the score of a label with this vector."""
     slope = reader.decode @ ((row.inner > 0) * label)  # of the label's score, for each of latent
-    if options.residual:
+    if residual:
         slope = slope + label
     weights = row.words @ (reader.project @ slope) * row.scale
     return np.asarray(weights, np.float32)
