@@ -55,7 +55,9 @@ QUICK: dict[str, dict[str, object]] = {
 # For promises that do not depend on how much a model has learned.
 BRIEF = {"epochs": 2}
 # Over the sizes of a preset, whose other parameters stay.
-TINY = {"dim": 16, "hidden": 8, "head": 8, "word_dim": 8, "walks": 5, "epochs": 1}
+TINY = {"dim": 16, "hidden": 8, "head": 8, "word_dim": 8, "walks": 5, "epochs": 1, "levels": 0}
+# Presets for data sets of a paper: too few steps, or too many levels, for what is planted.
+FOR_LARGE_SETS = {"amazoncat-13k", "amazon-670k", "wiki-500k", "amazon-3m"}
 
 WITHOUT_CHANCE = {"knn"}  # few documents leave nothing to a seed
 PREDICTS_THERE = {"attention-xml"} if DEVICE == "cuda" else set()  # where sums have no fixed order
@@ -459,7 +461,7 @@ def test_every_preset_can_be_trained(name):
 
 @pytest.mark.slow
 def test_every_preset_learns_what_was_planted(name):
-    for preset in get_model_class(name).presets:
+    for preset in get_model_class(name).presets.keys() - FOR_LARGE_SETS:
         model = get_model_class(name).from_settings({"preset": preset})
         top = model.fit(planted(name)).predict(planted(name, seed=1))
         assert evaluate(top, planted(name, seed=1))["P@1"] > 90

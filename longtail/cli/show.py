@@ -171,12 +171,16 @@ def _wrap(text: str, heading: str) -> list[str]:
     return wrapper.wrap(flatten(text)) or [heading]
 
 
-def term_table(terms: "Iterable[Term]", label: str | None) -> Table:
-    """Show words with their weights."""
-    weight = "weight" if label is None else f"for {label}"
-    table = _table(None, "word", weight, right_from=1)
-    for term in terms:
-        table.add_row(term.name, f"{term.weight:.3f}")
+def term_table(terms: "Sequence[Term]", label: str | None) -> Table:
+    """Show words with their weights, and what the label loses without them, if that is known."""
+    from longtail.evaluation.explanation import word_columns
+
+    headings, rows = word_columns(terms)
+    if label is not None:
+        headings[1] = f"{headings[1]} for {label}".removeprefix("weight ")
+    table = _table(None, *headings, right_from=1)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

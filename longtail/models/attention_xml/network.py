@@ -136,6 +136,21 @@ def find_padding(lengths: Tensor, words: Tensor) -> Tensor:
     return torch.arange(words.shape[1], device=words.device) >= lengths[:, None]
 
 
+def pool(tokens: Tensor, lengths: Tensor, n_parts: int) -> Tensor:
+    """Return the largest of each unit in each of so many parts of a document, (B, parts·width).
+
+    Parts are equally long; one without a word, in a shorter document, has zeros.
+    """
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    part = places * n_parts // lengths[:, None]  # (B, T); padding is behind the last
+    pooled = []
+    for number in range(n_parts):
+        outside = (part != number)[..., None]
+        largest = tokens.masked_fill(outside, -torch.inf).amax(1)  # (B, width)
+        pooled.append(largest.masked_fill(outside.all(1), 0))
+    return torch.cat(pooled, 1)
+
+
 # -- the network ------------------------------------------------------------------------------
 
 
@@ -149,6 +164,7 @@ class Shape:
     hidden: int
     head: tuple[int, ...]
     attention: bool
+    pooling: int
     direct: bool
     n_nodes: int
 
@@ -180,7 +196,7 @@ class AttentionXMLNetwork(nn.Module):
         words = torch.randn(shape.n_words, shape.word_dim) * WORD_SPREAD
         self.words = read_once(nn.Parameter(words))
         self.encoder = ENCODERS[shape.encoder](shape.word_dim, shape.hidden)
-        sizes = [self.encoder.width, *shape.head]
+        sizes = [self.encoder.width * shape.pooling, *shape.head]
         self.layers = nn.ModuleList(_linear(n_in, n_out) for n_in, n_out in pairwise(sizes))
         # A label's row is its attention; without attention its output weights and a bias.
         width = self.encoder.width if shape.attention else shape.head[-1] + 1
@@ -229,9 +245,8 @@ class AttentionXMLNetwork(nn.Module):
         if self.shape.attention:
             tokens = F.dropout(tokens, dropout, self.training).to(low)
             return Encoded(tokens, self.layers[0](tokens), padding)
-        if padding is not None:
-            tokens = tokens.masked_fill(padding[..., None], -torch.inf)
-        hidden = F.dropout(tokens.amax(1), dropout, self.training).to(low)  # before, maxima rise
+        largest = pool(tokens, lengths, self.shape.pooling)  # (B, pooling·width)
+        hidden = F.dropout(largest, dropout, self.training).to(low)  # before, maxima rise
         for layer in self.layers:
             hidden = F.relu(layer(hidden))
         return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding)
