@@ -14,7 +14,12 @@ torch = pytest.importorskip("torch")
 import longtail  # noqa: E402
 from longtail import evaluate, load_model  # noqa: E402
 from longtail.data import write_dataset  # noqa: E402
-from longtail.errors import DataError, MissingExtraError, ParameterError  # noqa: E402
+from longtail.errors import (  # noqa: E402
+    DataError,
+    MissingExtraError,
+    ModelFileError,
+    ParameterError,
+)
 from longtail.models import neural  # noqa: E402
 from longtail.models.rank_ae.model import RankAE  # noqa: E402
 from longtail.models.rank_ae.network import ranking, ranking_over_all  # noqa: E402
@@ -23,7 +28,9 @@ from longtail.models.rank_ae.reader import (  # noqa: E402
     read_rows,
     weigh_words,
 )
+from longtail.models.rank_ae.sequence import read_texts  # noqa: E402
 from longtail.runtime.rows import view_rows  # noqa: E402
+from longtail.text.tokens import TokenRows  # noqa: E402
 from longtail.training import losses  # noqa: E402
 from longtail.training.layers import SparseBatch  # noqa: E402
 
@@ -505,6 +512,147 @@ def test_only_one_document_at_a_time(trained):
         trained.explain(planted_dataset().X)
     with pytest.raises(ParameterError, match="the model knows no label '99'"):
         trained.explain(planted_dataset().X[0], "99")
+
+
+def test_the_parts_of_a_weight_multiply_to_it(trained):
+    """Attention is told from the word's own weight and from the length of its vector."""
+    row = planted_dataset(seed=1).X[0]
+    terms = trained.explain(row).terms
+    assert all(list(term.parts) == ["value", "vector", "attention"] for term in terms)
+    products = np.array([np.prod(list(term.parts.values())) for term in terms])
+    np.testing.assert_allclose(
+        products / products.sum(), [term.weight for term in terms], rtol=1e-4
+    )
+    assert all(0 < term.parts["attention"] < 1 for term in terms)
+
+
+def test_texts_and_models_without_attention_name_their_parts(tmp_path):
+    model = RankAE(**{**SMALL, "epochs": 2}, attention=False).fit(planted_texts())
+    found = model.explain(planted_texts(seed=1).texts[0])
+    assert list(found.terms[0].parts) == ["tf-idf", "vector"]
+    page = found.to_html()
+    assert "<th>word</th><th>weight</th><th>tf-idf</th><th>vector</th>" in page
+    assert "attention" not in page
+
+
+# -- a BiLSTM in front of the attention -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sequential():
+    settings = {**SMALL, "reader": "bilstm", "spread": 0.1, "learning_rate": 0.01}
+    return RankAE(**settings).fit(planted_texts())
+
+
+def literal_bilstm(lstm, words, ids):
+    """The recurrence of Hochreiter & Schmidhuber with forget gates, from torch's parameters."""
+
+    def run(ending, sequence):
+        W, U, b, c = (
+            getattr(lstm, f"{name}_l0{ending}").detach().double().numpy()
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        half = U.shape[1]
+        state, cell, states = np.zeros(half), np.zeros(half), []
+        for word in sequence:
+            gates = W @ words[word] + U @ state + b + c
+            i, f, g, o = gates.reshape(4, half)
+            cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+            state = np.tanh(cell) / (1 + np.exp(-o))
+            states.append(state)
+        return states
+
+    back = run("_reverse", ids[::-1])[::-1]
+    return np.array([np.concatenate(pair) for pair in zip(run("", ids), back, strict=True)])
+
+
+@pytest.mark.parametrize("excitation", ["weighted", "unit"])
+@pytest.mark.parametrize("pooling", ["unit", "mean"])
+def test_the_bilstm_in_training_and_prediction_is_the_literal_one(excitation, pooling):
+    texts = TokenRows(np.array([0, 4, 5, 5, 11]), np.arange(11, dtype=np.int32) % 7)
+    X = sp.csr_matrix((4, 7), dtype=np.float32)
+    Y = sp.csr_matrix(np.eye(4, 5, dtype=np.float32))
+    settings = {"excitation": excitation, "pooling": pooling, "device": "cpu"}
+    model = RankAE(dim=6, spread=1.0, reader="bilstm", **settings)
+    net = model._prepare(X, Y, None, 9, "cpu", texts).net.eval()
+    x_h = net.embed_batch(net.gather(texts, np.arange(4)))
+    decoded = net.decode(x_h).detach()
+    reader = net.requires_grad_(False).export(np.ones(7, np.float32))
+    found = read_texts(reader, net.export_bilstm(), texts, model._options)
+    np.testing.assert_allclose(found[:, :-1], decoded, atol=1e-5)
+
+    words, F1, F2, project = (
+        weight.detach().double().numpy()
+        for weight in (net.words, net.squeeze, net.excite, net.project.weight)
+    )
+    for i in (0, 1, 3):
+        ids = texts.tokens[texts.start[i] : texts.start[i + 1]]
+        V = literal_bilstm(net.lstm, words, ids)
+        read = V if excitation == "weighted" else V / np.sqrt((V**2).mean(axis=1, keepdims=True))
+        A = 1 / (1 + np.exp(-(F2 @ np.maximum(F1 @ read.T, 0)).T))
+        x = (V * A).mean(axis=0)
+        x = x / np.linalg.norm(x) if pooling == "unit" else x
+        expected = project @ x + net.project.bias.double().numpy()
+        np.testing.assert_allclose(x_h[i].detach(), expected, atol=1e-5)
+    np.testing.assert_allclose(x_h[2].detach(), net.project.bias, atol=1e-6)  # no words
+
+
+def test_a_bilstm_learns_predicts_and_is_saved(sequential, tmp_path):
+    test = planted_texts(seed=1)
+    top = sequential.predict(test)
+    assert evaluate(top, test)["P@1"] > 90
+    assert np.array_equal(sequential.predict([test.texts[7]]).scores[0], top.scores[7])
+    sequential.save(tmp_path / "model")
+    again = load_model(tmp_path / "model").predict([*test.texts, "nothing known"])
+    assert np.array_equal(again.scores[:-1], top.scores)
+    assert again.labels[-1].tolist() == sequential.frequent_labels(5)[0].tolist()
+
+
+def test_a_bilstm_explains_by_its_attention(sequential):
+    text = planted_texts(seed=1).texts[0]
+    found = sequential.explain(text)
+    assert {text[a:b] for term in found.terms for a, b in term.spans} == set(text.split())
+    assert all(list(term.parts) == ["attention"] for term in found.terms)
+    assert sum(term.weight for term in found.terms) == pytest.approx(1)
+    test, right = planted_texts(seed=1), 0
+    for i in range(50):
+        label = test.Y[i].indices[0]
+        best = sequential.explain(test.texts[i], test.label_names[label]).terms[0]
+        right += best.name in {f"word{3 * label + j}" for j in range(3)}
+    assert right >= 35
+    with pytest.raises(ParameterError, match="the model knows no label 'x'"):
+        sequential.explain(text, "x")
+
+
+def test_a_bilstm_needs_texts_and_reads_only_so_many_words(tmp_path):
+    with pytest.raises(DataError) as caught:
+        RankAE(**SMALL, reader="bilstm").fit(planted_dataset())
+    assert str(caught.value) == (
+        "reader=bilstm reads texts word by word, and these are feature rows; "
+        "train on texts, or leave reader out"
+    )
+    settings = {**SMALL, "epochs": 1, "reader": "bilstm", "max_length": 2}
+    model = RankAE(**settings).fit(planted_texts())
+    text = planted_texts(seed=1).texts[0]
+    two = " ".join(text.split()[:2])
+    assert np.array_equal(model.predict([text]).scores, model.predict([two]).scores)
+    assert len(model.explain(text).terms) == 2
+
+
+def test_held_out_texts_choose_the_weights_of_a_bilstm():
+    settings = {**SMALL, "epochs": 3, "reader": "bilstm", "valid": 0.25}
+    model = RankAE(**settings).fit(planted_texts())
+    assert model.history_.best["n_documents"] == 75
+
+
+def test_a_saved_bilstm_whose_sizes_do_not_fit_is_refused(sequential, tmp_path):
+    files = sequential.to_files()
+    for direction in ("onwards", "backwards"):
+        for field in ("from_words", "from_state", "bias"):
+            name = f"bilstm.{direction}.{field}"
+            files.arrays[name] = np.ascontiguousarray(files.arrays[name][..., :-1])
+    with pytest.raises(ModelFileError, match="an LSTM with 31 gates and 8 states does not fit"):
+        RankAE.from_files(files, tmp_path)
 
 
 # -- the paper's own form -------------------------------------------------------------------------

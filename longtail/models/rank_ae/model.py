@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from longtail.data import Dataset
 from longtail.errors import DataError, ParameterError
+from longtail.evaluation.explanation import Explanation, explain_terms
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.neural import (
     NeuralRows,
@@ -37,6 +38,7 @@ from longtail.models.rank_ae.reader import (
     Options,
     Reader,
     describe_reader,
+    factor_words,
     fit_score_curve,
     read_rows,
     weigh_words,
@@ -46,6 +48,7 @@ from longtail.models.rank_ae.sequence import (
     BiLSTM,
     cut_texts,
     describe_bilstm,
+    explain_words,
     read_texts,
 )
 from longtail.progress import Progress
@@ -456,10 +459,46 @@ class RankAE(NeuralRows):
             decoded = read_rows(self.reader_, view_rows(X), self._options)
         return self.index_.search(decoded, k)
 
+    # -- explaining -----------------------------------------------------------------------------
+
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
-        """Return what attention leaves of each word, or what it adds to the score of `label`."""
+        """Return how much is left of each word's vector, or what it adds to a label's score."""
         vector = None if label is None else self.index_.vectors[label, :-1]
         return weigh_words(self.reader_, view_rows(X), self._options, vector)
+
+    def explain_parts(self, X: sp.csr_matrix) -> Mapping[str, NDArray[np.float32]]:
+        """Return the factors of what is left of each word: its weight, its vector, attention."""
+        value, vector, attention = factor_words(self.reader_, view_rows(X), self._options)
+        parts = {"value" if self.features_ is None else "tf-idf": value, "vector": vector}
+        return {**parts, "attention": attention} if self.attention else parts
+
+    def explain(
+        self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
+    ) -> Explanation:
+        """Say which words weigh how much; of an LSTM, where the channel attention is high.
+
+        Args:
+            document: a text, or one feature row for a model of rows.
+            label: the name of a label; None asks what the model looks at whatever the label.
+        """
+        self._check_fitted()
+        if self.bilstm_ is None or self.features_ is None:
+            return super().explain(document, label)
+        text = str(self.check_documents([document] if isinstance(document, str) else document)[0])
+        vector = None if label is None else self.index_.vectors[self._find_label(label), :-1]
+        places = sorted(
+            (span, term) for term, spans in self.features_.locate(text).items() for span in spans
+        )[: self.max_length]
+        words = np.array([term for _, term in places], np.int32)
+        attention, weights = explain_words(self.reader_, self.bilstm_, words, self._options, vector)
+        columns, place = np.unique(words, return_inverse=True)
+        counts = np.bincount(place, minlength=len(columns))
+        total = np.bincount(place, weights, minlength=len(columns)).astype(np.float64)
+        mean = np.bincount(place, attention, minlength=len(columns)) / counts
+        parts = {"attention": mean} if self.attention else {}
+        return explain_terms(text, label, self.features_, columns, total, parts)
+
+    # -- saving ---------------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
         """Add the reader and the labels' index."""

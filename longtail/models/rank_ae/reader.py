@@ -304,11 +304,24 @@ def attend_row(reader: Reader, rows: Rows, i: int, options: Options) -> Floats:
     return np.asarray(1 / (1 + np.exp(-excited_by)), np.float32)
 
 
+def factor_words(reader: Reader, rows: Rows, options: Options) -> tuple[Floats, Floats, Floats]:
+    """Return three factors for each cell of the one row that `rows` holds.
+
+    The length of v_j·e_j ∘ a_j is the product of v_j, the word's own weight, of the length of e_j,
+    and of the share of it that the channel attention lets through.
+    """
+    v = weigh_cells(reader, rows, 0, options)
+    e = reader.words[rows.columns]
+    left = np.linalg.norm(e * attend_row(reader, rows, 0, options), axis=1)
+    length = np.linalg.norm(e, axis=1)
+    shares = left / np.maximum(length, LEAST_LENGTH)
+    return np.abs(v), np.asarray(length, np.float32), np.asarray(shares, np.float32)
+
+
 def weigh_words(reader: Reader, rows: Rows, options: Options, label: Floats | None) -> Floats:
     """Return a weight for each cell of the one row that `rows` holds.
 
-    Without a label: the length of v_j·e_j ∘ a_j, what both attentions leave of the word (the sum
-    of a_j alone, which the paper draws, would be near C/2 for words that are nearly untrained).
+    Without a label: the length of v_j·e_j ∘ a_j, what is left of the word (see `factor_words`).
     With the vector of a label: what the word adds to its score. As the score is no sum over words,
     the scale of the pooled vector and the set of active neurons are taken as they are.
     """

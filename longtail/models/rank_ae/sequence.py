@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from longtail.models.rank_ae.reader import (
     Options,
     Reader,
-    ReadRow,
     add_up,
     decode_row,
     excite,
@@ -139,18 +138,21 @@ def _run(vectors: Floats, lstm: LSTM, words: NDArray[np.int32], states: Floats) 
             states[t, j] = show * np.tanh(cell[j])
 
 
-def attend_text(
-    reader: Reader, bilstm: BiLSTM, words: NDArray[np.int32], options: Options
-) -> Floats:
-    """Return A (T, C) for the words of one text, as figure 5 of the paper sums it up."""
-    _, A = _attend(reader, bilstm, words, options)
-    return np.asarray(A)
+def explain_words(
+    reader: Reader,
+    bilstm: BiLSTM,
+    words: NDArray[np.int32],
+    options: Options,
+    label: Floats | None,
+) -> tuple[Floats, Floats]:
+    """Return the mean attention of each word of a text, and its weight.
 
-
-def weigh_text(
-    reader: Reader, bilstm: BiLSTM, words: NDArray[np.int32], options: Options, label: Floats
-) -> Floats:
-    """Return what the state at each word adds to the score of a label with this vector."""
+    The weight is that mean, which figure 5 of the paper draws; with the vector of a label, it is
+    what the state at the word adds to the label's score.
+    """
     states, A = _attend(reader, bilstm, words, options)
-    row: ReadRow = pool_words(reader, states * A, options.unit_pool)
-    return add_up(reader, row, options.residual, label)
+    attention = np.asarray(A.mean(axis=1), np.float32)
+    if label is None:
+        return attention, attention
+    row = pool_words(reader, states * A, options.unit_pool)
+    return attention, add_up(reader, row, options.residual, label)
