@@ -24,6 +24,7 @@ import longtail
 from bench.table import markdown
 from longtail.models.rank_ae.model import RankAE
 from longtail.models.rank_ae.reader import attend_row, weigh_cells
+from longtail.models.rank_ae.sequence import attend_words, cut_texts
 from longtail.runtime.rows import view_rows
 
 LOOKED_AT = 500  # documents
@@ -34,13 +35,22 @@ MEASURES = ("mean", "spread", "by word", "spread at start", "by word at start", 
 
 def measure_attention(model: RankAE, held: longtail.Dataset) -> dict[str, float]:
     """Return the mean and the spreads of the attention, and what `explain` shares with tf-idf."""
-    X = model._rows_of(held)[:LOOKED_AT]
+    documents = held.take(np.arange(min(LOOKED_AT, len(held))))
+    X = model._rows_of(documents)
     rows, seen, alike = view_rows(X), [], []
     for i in range(X.shape[0]):
-        seen.append(attend_row(model.reader_, rows, i, model._options))
-        if X[i].nnz >= FEWEST_WORDS:
+        own = weigh_cells(model.reader_, rows, i, model._options)
+        if model.bilstm_ is not None and model.features_ is not None:
+            words = cut_texts(model.features_, [documents.texts[i]], model.max_length).tokens
+            A = attend_words(model.reader_, model.bilstm_, words, model._options)
+            place = np.searchsorted(X[i].indices, words)
+            shown = np.bincount(place, A.mean(axis=1), minlength=X[i].nnz)
+        else:
+            A = attend_row(model.reader_, rows, i, model._options)
             shown = model.explain_row(X[i], None)
-            alike.append(spearmanr(shown, weigh_cells(model.reader_, rows, i, model._options))[0])
+        seen.append(A)
+        if X[i].nnz >= FEWEST_WORDS:
+            alike.append(spearmanr(shown, own)[0])
     every = np.concatenate(seen)
     return {
         "mean": float(every.mean()),

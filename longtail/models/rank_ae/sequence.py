@@ -93,25 +93,30 @@ def _read_some(
     found = np.empty((last - first, len(reader.decode_bias) + 1), np.float32)
     for i in range(first, last):
         words = texts.tokens[texts.start[i] : texts.start[i + 1]]
-        states, A = _attend(reader, bilstm, words, options)
+        states = run_bilstm(reader, bilstm, words)
+        A = _attend(reader, states, options)
         row = pool_words(reader, states * A, options.unit_pool)
         decode_row(row, options.residual, found[i - first])
     return found
 
 
 @njit(nogil=True, cache=True)
-def _attend(
-    reader: Reader, bilstm: BiLSTM, words: NDArray[np.int32], options: Options
-) -> tuple[Floats, Floats]:
-    """Return V' and A of equation (5), both (T, C)."""
+def run_bilstm(reader: Reader, bilstm: BiLSTM, words: NDArray[np.int32]) -> Floats:
+    """Return V' (T, C): the states of both directions at each word."""
     states = np.empty((len(words), len(reader.project)), np.float32)
     half = states.shape[1] // 2
     _run(reader.words, bilstm.onwards, words, states[:, :half])
     _run(reader.words, bilstm.backwards, words[::-1], states[::-1, half:])
+    return states
+
+
+@njit(nogil=True, cache=True)
+def _attend(reader: Reader, states: Floats, options: Options) -> Floats:
+    """Return A of equation (5), (T, C); all 1 without attention."""
     if not options.attention:
-        return states, np.ones_like(states)
+        return np.ones_like(states)
     excited = excite(reader, states, np.float32(1), options.unit_words)
-    return states, np.float32(1) / (np.float32(1) + np.exp(-excited))
+    return np.float32(1) / (np.float32(1) + np.exp(-excited))
 
 
 @njit(nogil=True, cache=True)
@@ -138,6 +143,13 @@ def _run(vectors: Floats, lstm: LSTM, words: NDArray[np.int32], states: Floats) 
             states[t, j] = show * np.tanh(cell[j])
 
 
+def attend_words(
+    reader: Reader, bilstm: BiLSTM, words: NDArray[np.int32], options: Options
+) -> Floats:
+    """Return A (T, C) for the words of one text."""
+    return _attend(reader, run_bilstm(reader, bilstm, words), options)
+
+
 def explain_words(
     reader: Reader,
     bilstm: BiLSTM,
@@ -150,7 +162,8 @@ def explain_words(
     The weight is that mean, which figure 5 of the paper draws; with the vector of a label, it is
     what the state at the word adds to the label's score.
     """
-    states, A = _attend(reader, bilstm, words, options)
+    states = run_bilstm(reader, bilstm, words)
+    A = _attend(reader, states, options)
     attention = np.asarray(A.mean(axis=1), np.float32)
     if label is None:
         return attention, attention
