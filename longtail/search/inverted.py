@@ -42,10 +42,17 @@ class Division(NamedTuple):
     order: Ids
 
 
-def divide(vectors: Floats, n_lists: int, rng: np.random.Generator, progress: Progress) -> Division:
-    """Divide the vectors into lists by spherical k-means on a sample of them."""
+def divide(
+    vectors: Floats,
+    n_lists: int,
+    rng: np.random.Generator,
+    progress: Progress,
+    *,
+    sampled: bool = True,
+) -> Division:
+    """Divide the vectors into lists by spherical k-means on a sample of them, or on all."""
     n = len(vectors)
-    sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists, rng))
+    sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists if sampled else n, rng))
     centres = some_rows(sample, n_lists, rng)
     progress.stage("lists of the index", ROUNDS * len(sample) + n)
     for _ in range(ROUNDS):
