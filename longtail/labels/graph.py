@@ -253,7 +253,9 @@ def embed_labels(
     n_walks: int,
     length: int,
     window: int,
+    hierarchical: bool = False,
     whiten: float = 1.0,
+    own: float = 0.0,
     unit: bool = True,
     seed: int = 0,
     progress: Progress = SILENT,
@@ -266,24 +268,39 @@ def embed_labels(
         n_walks: walks from each label.
         length: labels in a walk.
         window: labels before and after one that count as its neighbours in a walk.
+        hierarchical: train by hierarchical softmax, in place of negative sampling.
         whiten: how far the cosines of different labels are shrunk, from 0 to 1.
+        own: share of a label's cosine with itself that no other label has part in.
         unit: scale the vectors to length 1.
         seed: fixes walks and vectors.
         progress: shows how many walks have been read.
     """
     walks = Walks(graph, n_walks, length, seed)
     vectors = np.empty((graph.n_labels, dim), np.float32)
+    usual = 1.0
     if len(walks):
-        found = whiten_vectors(learn_vectors(walks, dim, window, seed, progress), whiten)
+        found = learn_vectors(walks, dim, window, seed, progress, hierarchical=hierarchical)
+        found = whiten_vectors(found, whiten)
+        if own:
+            found = to_unit(found) * np.float32((1 - own) ** 0.5)
+            found += draw_orthogonal(len(found), dim, seed) * np.float32(own**0.5)
         vectors[walks.begins] = to_unit(found) if unit else found
+        usual = mean_length(vectors[walks.begins])
     # A label without edges is like no other: any direction of its own will do.
     alone = np.flatnonzero(graph.degrees == 0)
-    usual = 1.0 if unit else mean_length(vectors[walks.begins])
     vectors[alone] = usual * draw_orthogonal(len(alone), dim, seed)
     return vectors
 
 
-def learn_vectors(walks: Walks, dim: int, window: int, seed: int, progress: Progress) -> Floats:
+def learn_vectors(
+    walks: Walks,
+    dim: int,
+    window: int,
+    seed: int,
+    progress: Progress,
+    *,
+    hierarchical: bool = False,
+) -> Floats:
     """Return the skip-gram vectors (n, dim) of the labels that the walks begin from."""
     try:
         from gensim.models import Word2Vec
@@ -300,7 +317,8 @@ def learn_vectors(walks: Walks, dim: int, window: int, seed: int, progress: Prog
             vector_size=dim,
             window=window,
             sg=1,
-            negative=NEGATIVE,
+            hs=int(hierarchical),
+            negative=0 if hierarchical else NEGATIVE,
             min_count=1,
             workers=1,
             seed=seed,

@@ -158,6 +158,8 @@ def test_labels_that_no_neighbour_carries_follow_by_frequency():
         {"residual": False},
         {"whiten": 0.0},
         {"whiten": 0.0, "unit_labels": False},
+        {"hierarchical": True},
+        {"own": 0.5},
         {"label_vectors": "random"},
         {"label_vectors": "orthogonal"},
         {"sum_losses": True, "learning_rate": 0.002},

@@ -105,6 +105,7 @@ class DXML(NeuralRows):
             "dim": 100,
             "hidden": 256,
             "residual": False,
+            "hierarchical": True,
             "whiten": 0.0,
             "unit_labels": False,
             "keep": 1.0,
@@ -141,10 +142,21 @@ class DXML(NeuralRows):
     window: int = setting(
         5, "labels before and after one in a walk that it is made similar to", between(1, 10_000)
     )
+    hierarchical: bool = setting(
+        False,
+        "learn vectors from the walks by hierarchical softmax, as DeepWalk does, in place of "
+        "negative sampling",
+    )
     whiten: float = setting(
         0.7,
         "how far the cosines of different labels are shrunk: 0 leaves what the walks found, 1 "
         "leaves nothing of it where there are more dimensions than labels",
+        between(0, 1),
+    )
+    own: float = setting(
+        0.0,
+        "share of a label's vector that is a random direction of its own, so that labels which "
+        "the graph puts into one place can be told apart",
         between(0, 1),
     )
     label_vectors: Literal["graph", "orthogonal", "random"] = setting(
@@ -266,7 +278,9 @@ class DXML(NeuralRows):
             n_walks=self._count_walks(n_connected),
             length=self.walk_length,
             window=self.window,
+            hierarchical=self.hierarchical,
             whiten=self.whiten,
+            own=self.own,
             unit=self.unit_labels,
             seed=self.seed,
             progress=progress,
