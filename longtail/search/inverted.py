@@ -48,14 +48,21 @@ def divide(
     n_lists: int,
     rng: np.random.Generator,
     progress: Progress,
+<<<<<<< HEAD
+    *,
+    sampled: bool = True,
+) -> Division:
+    """Divide the vectors into lists by spherical k-means on a sample of them, or on all."""
+=======
     device: str = "cpu",
 ) -> Division:
     """Divide the vectors into lists by spherical k-means on a sample of them.
 
     On a GPU the lists are the same: products with quantized centres are whole numbers.
     """
+>>>>>>> af54405d40a40cba3cf993c29949989f7985274e
     n = len(vectors)
-    sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists, rng))
+    sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists if sampled else n, rng))
     centres = some_rows(sample, n_lists, rng)
     progress.stage("lists of the index", ROUNDS * len(sample) + n)
     for _ in range(ROUNDS):
