@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail import load_debian
+from longtail.data.debian import load_debian
 
 MARK = "::"
 

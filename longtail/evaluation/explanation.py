@@ -30,11 +30,13 @@ class Term:
         name: the word; "feature 17" where the model was trained on rows.
         weight: its share of all weights; below 0 if it speaks against the label.
         spans: its places in the text, as (start, end) in characters.
+        loss: how much lower the label's score is without the word; None if it is not known.
     """
 
     name: str
     weight: float
     spans: tuple[Span, ...] = ()
+    loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Explanation:
         neighbours: for a model that searches training documents, the nearest first.
         votes: for a fusion, what each member predicts for each label.
         member_terms: for a fusion, the terms of each member that can explain itself.
+        is_attention: whether weights say where the model looked, and not what speaks for a label.
     """
 
     text: str | None
@@ -103,6 +106,16 @@ class Explanation:
     neighbours: Sequence[Neighbour] = ()
     votes: Sequence[Vote] = ()
     member_terms: Mapping[str, Sequence[Term]] = field(default_factory=dict)
+    is_attention: bool = False
+
+    @property
+    def heading(self) -> str:
+        """What the weights say."""
+        if self.label is None:
+            return "What the model looks at"
+        if self.is_attention:
+            return f"Where the model looked for {self.label}"
+        return f"What speaks for and against {self.label}"
 
     def shades(self) -> list[tuple[str, float]]:
         """Divide the text into pieces with shades from −1 to 1; 1 is the heaviest word."""
@@ -152,7 +165,7 @@ class Explanation:
         return render(
             "explanation.html",
             rules="".join(_rule(color) for color in sorted({color for _, color in colors})),
-            label=self.label,
+            heading=self.heading,
             predictions=predictions,
             pieces=[(piece, f"c-{color}" if color else "") for piece, color in colors],
             votes=_vote_table(self.votes),
@@ -174,7 +187,9 @@ def group_votes(votes: Sequence[Vote]) -> tuple[list[str], dict[str, list[str]]]
 
 def _as_dicts(terms: Sequence[Term]) -> list[dict[str, Any]]:
     return [
-        {"term": term.name, "weight": round(term.weight, 6), "spans": term.spans} for term in terms
+        {"term": term.name, "weight": round(term.weight, 6), "spans": term.spans}
+        | ({} if term.loss is None else {"loss": round(term.loss, 6)})
+        for term in terms
     ]
 
 
@@ -219,9 +234,18 @@ def _rule(color: str) -> str:
     return f".c-{color} {{ background: #{color}; }}\n" if color else ""
 
 
+def word_columns(terms: Sequence[Term]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return headings and rows: words, their weights, what the label loses without them."""
+    rows: list[tuple[str, ...]] = [(each.name, f"{each.weight:.3f}") for each in terms]
+    if all(each.loss is None for each in terms):
+        return ["word", "weight"], rows
+    losses = ["" if each.loss is None else f"{each.loss:.3f}" for each in terms]
+    added = [(*row, loss) for row, loss in zip(rows, losses, strict=True)]
+    return ["word", "looked at", "lost without it"], added
+
+
 def _word_table(terms: Sequence[Term]) -> Table | None:
-    rows = [(term.name, f"{term.weight:.3f}") for term in terms]
-    return _table(["word", "weight"], rows)
+    return _table(*word_columns(terms))
 
 
 def _vote_table(votes: Sequence[Vote]) -> Table | None:

@@ -31,6 +31,7 @@ from longtail.runtime.schema import (
     size,
 )
 from longtail.runtime.settings import (
+    check_names,
     check_settings,
     configurable,
     learned,
@@ -254,25 +255,34 @@ class Model(ABC):
         parameter x of the features that raw texts become.
         """
         named = dict(settings)
-        parameters = dict(cls._preset(named.pop("preset"))) if "preset" in named else {}
+        preset = named.pop("preset", None)
         text = {key: named.pop(key) for key in list(named) if key.startswith("tfidf.")}
-        parameters.update(parse_settings(cls, named, also=("preset", "tfidf.")))
+        parameters = parse_settings(cls, named, also=("preset", "tfidf."))
         if text:
             bare = {key.removeprefix("tfidf."): value for key, value in text.items()}
             parameters["tfidf"] = Tfidf(**parse_settings(Tfidf, bare))
-        model = cls(**parameters)
-        model.check_parameters()
-        return model
+        return cls._build(parameters) if preset is None else cls.preset(str(preset), **parameters)
 
     @classmethod
-    def _preset(cls, name: str) -> Mapping[str, Any]:
+    def preset(cls, name: str, /, **parameters: Any) -> Self:
+        """Build the model that one of `presets` names, and check it.
+
+        Parameters given here override those of the preset: `GLaS.preset("paper", dim=512)`.
+        """
         if name not in cls.presets:
             known = ", ".join(cls.presets) or "none"
             raise ParameterError(
                 f"{cls.__name__} has no preset '{name}'{suggest(name, cls.presets)} "
                 f"(known: {known})"
             )
-        return cls.presets[name]
+        check_names(cls, parameters)
+        return cls._build({**cls.presets[name], **parameters})
+
+    @classmethod
+    def _build(cls, parameters: Mapping[str, Any]) -> Self:
+        model = cls(**parameters)
+        model.check_parameters()
+        return model
 
     @classmethod
     def has_parameter(cls, name: str) -> bool:

@@ -5,7 +5,7 @@ first level scores all its nodes; a deeper one scores, for each document, the ch
 candidates: the parents of its labels, then the nodes that the level above ranks highest.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -44,6 +44,9 @@ from longtail.training.processes import choose_device
 
 if TYPE_CHECKING:
     from longtail.models.attention_xml.model import AttentionXML
+
+FOLLOWED_CHILDREN = 960  # C·K of the paper's widest tree, 15 nodes of 64; it has 1,280 elsewhere
+MOST_DOCUMENTS = 0.95  # the share of documents that keep all their right nodes, with room to spare
 
 
 @dataclass
@@ -89,6 +92,7 @@ class LevelTask:
         held_out: such documents for validation, or None.
         children: of the nodes above; None on the first level.
         candidates: (n, C) nodes of the level above, for each document; None on the first level.
+        inherited_rate: share of the learning rate for all weights but the labels'.
     """
 
     model: "AttentionXML"
@@ -97,6 +101,7 @@ class LevelTask:
     held_out: LevelDocuments | None
     children: Ints | None = None
     candidates: Ints | None = None
+    inherited_rate: float = 1.0
 
     def __post_init__(self) -> None:
         """View the rows."""
@@ -138,7 +143,8 @@ class LevelTask:
         if "nodes" not in batch:
             width = count_aligned(net.shape.n_nodes, words.device.type)
             relevant = torch.zeros(n, width, device=words.device)
-            relevant[batch["documents"], batch["labels"]] = 1
+            places = batch["documents"] * width + batch["labels"]
+            relevant.view(-1).index_fill_(0, places, 1)  # `relevant[…] = 1` waits for a GPU
             return bce_over_nodes(net, read, relevant) / n
         rows = take_rows(net.labels, batch["nodes"])
         places = batch["node_places"]  # (B, C)
@@ -147,15 +153,19 @@ class LevelTask:
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
-        net = self.net
+        net, inherited = self.net, self.inherited_rate * learning_rate
         net.words.requires_grad_(self.model.train_vectors)
-        lazy = [net.words] if self.model.train_vectors else []
-        if self.candidates is not None:
-            lazy.append(read_once(net.labels))
-        taken = {id(parameter) for parameter in lazy}
-        rest = [p for p in net.parameters() if p.requires_grad and id(p) not in taken]
-        rows: list[torch.optim.Optimizer] = [RowAdam(each, learning_rate) for each in lazy]
-        return [*rows, torch.optim.Adam(rest, learning_rate, fused=True)]
+        by_row = self.candidates is not None
+        rest = [p for p in net.parameters() if p is not net.words and p is not net.labels]
+        groups = [{"params": rest, "lr": inherited}]
+        rows: list[torch.optim.Optimizer] = []
+        if self.model.train_vectors:
+            rows.append(RowAdam(net.words, inherited))
+        if by_row:
+            rows.append(RowAdam(read_once(net.labels), learning_rate))
+        else:
+            groups.append({"params": [net.labels], "lr": learning_rate})
+        return [*rows, torch.optim.Adam(groups, learning_rate, fused=True)]
 
     def validate(self) -> dict[str, float] | None:
         """Return the metrics on the held-out documents, for the nodes of this level."""
@@ -184,6 +194,20 @@ def find_nodes(Y: sp.csr_matrix, tree: LabelTree, level: int) -> sp.csr_matrix:
     nodes.sum_duplicates()
     nodes.data[:] = 1
     return nodes
+
+
+def choose_width(Y: sp.csr_matrix, tree: LabelTree, branching: int) -> int:
+    """Return how many nodes of a level to follow: those of about 1,000 children.
+
+    They are more where many documents have labels below more than half of them: right ones should
+    leave room for as many wrong ones to learn from.
+    """
+    width = -(-FOLLOWED_CHILDREN // branching)
+    if tree.depth < 2 or not Y.shape[0]:
+        return width
+    n_right = np.diff(find_nodes(Y, tree, tree.depth - 1).indptr)
+    most = 2 * int(np.quantile(n_right, MOST_DOCUMENTS, method="higher"))
+    return min(max(width, most), tree.sizes[-2])
 
 
 def choose_candidates(parents: sp.csr_matrix, best: Ints, width: int) -> Ints:
@@ -252,6 +276,7 @@ class TreeTrainer:
     model: "AttentionXML"
     config: TrainingConfig
     shape: Shape
+    width: int  # C
     vectors: NDArray[np.float32] | None
     known: LevelDocuments
     held_out: LevelDocuments | None
@@ -274,24 +299,29 @@ class TreeTrainer:
         for level in range(1, tree.depth + 1):
             progress.say(self._announce(number, tree, level))
             here = known.at(tree, level)
-            net = self._new_network(here, self.model.seed + 1000 * number + level)
-            if levels:
-                net.start_from(levels[-1])
             held = None if held_out is None else held_out.at(tree, level)
+            net = self._new_network(here, self.model.seed + 1000 * number + level)
             task = LevelTask(self.model, net, here, held)
             if known.above is not None:
                 parents = find_nodes(known.nodes, tree, level - 1)
                 task.children = tree.children[level - 1]
-                task.candidates = choose_candidates(
-                    parents, known.above.nodes, self.model.candidates
-                )
-            net.begin_at(task.share())
-            self._train(task, number, level, progress)
+                task.candidates = choose_candidates(parents, known.above.nodes, self.width)
+            self._begin(task, levels)
+            self._train(task, number, level, level < tree.depth, progress)
             if level < tree.depth:
                 known = self._rank(net, tree, level, known)
                 held_out = held_out and self._rank(net, tree, level, held_out)
             levels.append(net.cpu().requires_grad_(False))
-        return ProbabilisticLabelTree(tree, levels)
+        return ProbabilisticLabelTree(tree, levels, self.model.path_weight)
+
+    def _begin(self, task: LevelTask, levels: list[AttentionXMLNetwork]) -> None:
+        """Give a new network its first weights, those of the level above if there is one (2.5)."""
+        net, is_warm = task.net, self.model.warm_start and bool(levels)
+        if is_warm:
+            net.start_from(levels[-1])
+            task.inherited_rate = self.model.inherited_rate
+        if not (is_warm and self.model.inherit_bias and net.output is not None):
+            net.begin_at(task.share())
 
     def _announce(self, number: int, tree: LabelTree, level: int) -> str:
         parts = [f"Tree {number + 1} of {self.model.trees}"] if self.model.trees > 1 else []
@@ -309,14 +339,18 @@ class TreeTrainer:
             net.words.data.copy_(torch.from_numpy(self.vectors))
         return net
 
-    def _train(self, task: LevelTask, number: int, level: int, progress: Progress) -> None:
-        model = self.model
+    def _train(
+        self, task: LevelTask, number: int, level: int, is_inner: bool, progress: Progress
+    ) -> None:
+        model, config = self.model, self.config
+        if is_inner and model.inner_epochs is not None:
+            config = replace(config, epochs=model.inner_epochs)
         run_dir = None
         if model.run_dir is not None:
             run_dir = model.run_dir / f"tree-{number + 1}" / f"level-{level}"
         done = train(
             task,
-            self.config,
+            config,
             device=model.device,
             seed=model.seed + 1000 * number + level,
             progress=progress,
@@ -331,10 +365,11 @@ class TreeTrainer:
         self, net: AttentionXMLNetwork, tree: LabelTree, level: int, documents: LevelDocuments
     ) -> LevelDocuments:
         """Return the documents with the best nodes of this level, for the level below."""
-        width = max(self.model.candidates, self.model.beam or 0)
+        width = max(self.width, self.model.beam or 0)
         starts = tree.children[level - 1]
         net.settle(self.device)
         above = rank_nodes(net, documents.tokens, width, self.device, documents.above, starts)
+        above = above.weighed(self.model.path_weight)
         return LevelDocuments(documents.tokens, documents.nodes, above)
 
 
