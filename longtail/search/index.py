@@ -402,13 +402,8 @@ def build_index(
         recall: share of the `recall_at` nearest that an approximate search has to find.
         recall_at: how many of the nearest the recall is about.
         n_lists: how many lists to make; about 2√n by default.
-<<<<<<< HEAD
         sampled: whether k-means learns the lists from a sample, or else from all vectors.
-        device: "cpu", or "cuda" to search there, always exactly; the lists are made all the
-            same, for a CPU that the index may be loaded on later.
-=======
         device: "cpu", or "cuda" to build the index and to search there.
->>>>>>> af54405d40a40cba3cf993c29949989f7985274e
         seed: fixes the lists and the examples.
         progress: shows the rounds of k-means and the measuring of the recall.
     """
@@ -435,13 +430,10 @@ def build_index(
     rng = np.random.default_rng(seed)
     wanted = n_lists or round(2 * len(checked) ** 0.5)
     trials = _trials(checked, queries, rng)
-<<<<<<< HEAD
-    division = divide(checked, min(wanted, len(checked) // 2), rng, progress, sampled=sampled)
-    index = Index(checked, metric, **division._asdict(), recall_at=recall_at)
-=======
-    division = divide(checked, min(wanted, len(checked) // 2), rng, progress, device)
+    division = divide(
+        checked, min(wanted, len(checked) // 2), rng, progress, device, sampled=sampled
+    )
     index = Index(checked, metric, **division._asdict(), recall_at=recall_at, device=device)
->>>>>>> af54405d40a40cba3cf993c29949989f7985274e
     progress.stage("recall of the index", 1)
     _choose_probes(index, to_unit(trials) if metric == "cosine" else trials, recall)
     progress.advance(1)

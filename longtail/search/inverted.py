@@ -48,19 +48,14 @@ def divide(
     n_lists: int,
     rng: np.random.Generator,
     progress: Progress,
-<<<<<<< HEAD
+    device: str = "cpu",
     *,
     sampled: bool = True,
 ) -> Division:
-    """Divide the vectors into lists by spherical k-means on a sample of them, or on all."""
-=======
-    device: str = "cpu",
-) -> Division:
-    """Divide the vectors into lists by spherical k-means on a sample of them.
+    """Divide the vectors into lists by spherical k-means on a sample of them, or on all.
 
     On a GPU the lists are the same: products with quantized centres are whole numbers.
     """
->>>>>>> af54405d40a40cba3cf993c29949989f7985274e
     n = len(vectors)
     sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists if sampled else n, rng))
     centres = some_rows(sample, n_lists, rng)
