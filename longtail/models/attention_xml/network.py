@@ -25,7 +25,6 @@ product, as m_j·w_j = Σ_i α_ij·(h_i·w_j).
 
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -36,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.training.bilstm import BiLSTM
+from longtail.training.kernels import has_triton, works
 from longtail.training.layers import read_once, take_rows
 
 # Numbers in the largest tensors of one piece: what a cache holds, or a small share of a GPU, whose
@@ -326,22 +326,25 @@ def can_fuse(read: Encoded, shape: Shape) -> bool:
 
 @cache
 def _are_kernels_there(device: torch.device, n_head: int) -> bool:
-    """Whether Triton's kernels work there; a trial shows what no version number does."""
-    if find_spec("triton") is None:
+    if not has_triton(device):
         return False
-    try:
-        from longtail.models.attention_xml.kernels import LARGEST_HEAD, attend, judge, turn_back
+    from longtail.models.attention_xml.kernels import LARGEST_HEAD
 
-        matches = torch.ones(2, 3, 64, device=device, dtype=torch.bfloat16)
-        lengths = torch.tensor([3, 1], device=device, dtype=torch.int32)
-        weights, direct = attend(matches, lengths)
-        hidden = matches.new_ones(2, n_head, 64)
-        weight, bias = torch.ones(n_head, device=device), torch.ones(1, device=device)
-        loss, errors, _ = judge(hidden, weight, bias, direct, torch.ones_like(direct), 64)
-        turn_back(matches, weights, matches.clone(), errors, lengths)
-        return n_head <= LARGEST_HEAD and bool((loss + matches.sum()).isfinite())
-    except Exception:  # no compiler, no folder for what it compiles, a GPU it does not know
-        return False
+    return n_head <= LARGEST_HEAD and works(lambda: _try_kernels(device, n_head))
+
+
+def _try_kernels(device: torch.device, n_head: int) -> Tensor:
+    """Attend to a few words and back; return what came of it."""
+    from longtail.models.attention_xml.kernels import attend, judge, turn_back
+
+    matches = torch.ones(2, 3, 64, device=device, dtype=torch.bfloat16)
+    lengths = torch.tensor([3, 1], device=device, dtype=torch.int32)
+    weights, direct = attend(matches, lengths)
+    hidden = matches.new_ones(2, n_head, 64)
+    weight, bias = torch.ones(n_head, device=device), torch.ones(1, device=device)
+    loss, errors, _ = judge(hidden, weight, bias, direct, torch.ones_like(direct), 64)
+    turn_back(matches, weights, matches.clone(), errors, lengths)
+    return loss + matches.sum()
 
 
 class _OverNodes(torch.autograd.Function):
