@@ -68,3 +68,24 @@ def test_scores_and_pieces(direct, monkeypatch):
         plain = net.score_all(encoded)
     torch.testing.assert_close(fused, pieces)
     assert (fused - plain).norm() <= 0.02 * plain.norm()
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("numbers", [1, 1 << 30])
+def test_candidates_of_each_document(direct, numbers, monkeypatch):
+    monkeypatch.setattr(network, "_count_numbers", lambda device: numbers)
+    net, places, lengths, _ = make(direct, 300)
+    nodes = torch.randint(300, (20, 24), device="cuda")
+    relevant = (torch.rand(20, 24, device="cuda") < 0.1).float()
+    counted = (torch.rand(20, 24, device="cuda") < 0.8).float()
+    relevant *= counted
+    found = {}
+    for fused in (True, False):
+        if not fused:
+            monkeypatch.setattr(network, "can_fuse", lambda read, shape: False)
+        encoded = read(net, places, lengths)
+        loss = network.bce_over_candidates(net, encoded, net.labels, nodes, relevant, counted)
+        wanted = [net.labels, *net.shared(), net.encoder.start]
+        found[fused] = [loss.detach(), *torch.autograd.grad(loss, wanted)]
+    for ours, plain in zip(found[True], found[False], strict=True):
+        assert (ours - plain).norm() <= 0.02 * plain.norm()

@@ -20,7 +20,7 @@ from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.network import (
     AttentionXMLNetwork,
     Shape,
-    bce,
+    bce_over_candidates,
     bce_over_nodes,
     count_aligned,
 )
@@ -147,9 +147,8 @@ class LevelTask:
             relevant.view(-1).index_fill_(0, places, 1)  # `relevant[…] = 1` waits for a GPU
             return bce_over_nodes(net, read, relevant) / n
         rows = take_rows(net.labels, batch["nodes"])
-        places = batch["node_places"]  # (B, C)
-        rows = rows.index_select(0, places.flatten()).view(*places.shape, -1)
-        return bce(net.score(read, rows), batch["relevant"], batch["counted"]) / n
+        tried = batch["node_places"], batch["relevant"], batch["counted"]
+        return bce_over_candidates(net, read, rows, *tried) / n
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
