@@ -20,6 +20,7 @@ def make(direct, n_nodes, n_head=64):
         hidden=32,
         head=(n_head,),
         attention=True,
+        pooling=1,
         direct=direct,
         n_nodes=n_nodes,
     )
