@@ -464,7 +464,8 @@ def test_one_document_with_labels_among_others(seed):
 
 def test_the_paper_preset_is_the_papers_loss():
     model = MNN.from_settings({"preset": "paper"})
-    assert (model.loss, model.embedding, model.blend) == ("hardest", "average", 0.0)
+    assert (model.loss, model.embedding) == ("hardest", "average")
+    assert (model.negatives, model.margin) == (4, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,6 @@ class MNN(NeuralRows):
             "embedding": "average",
             "negatives": 4,
             "margin": 0.0,
-            "blend": 0.0,
         },
     }
 
