@@ -78,7 +78,7 @@ class MNN(NeuralRows):
 
     name: ClassVar[str] = "mnn"
     summary: ClassVar[str] = "documents and label sets as vectors; labels of the nearest documents"
-    choose_when: ClassVar[str] = "documents carry many labels, or only rare ones"
+    choose_when: ClassVar[str] = "documents carry many labels, similar ones similar sets"
     has_embeddings: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 5
     member_reason: ClassVar[str] = "finds documents with similar label sets"
@@ -107,7 +107,7 @@ class MNN(NeuralRows):
         at_least(1),
     )
     margin: float = setting(
-        0.3, "cosines of negatives up to this are harmless (hardest; the paper's m)", between(-1, 1)
+        0.0, "cosines of negatives up to this are harmless (hardest; the paper's m)", between(-1, 1)
     )
     contrast: float = setting(
         0.1, "weight of the softmax that is added to the graded loss", at_least(0)
