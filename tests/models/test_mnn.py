@@ -514,6 +514,15 @@ def test_too_little_memory_names_what_fits(monkeypatch):
         MNN(dim=4096, batch_size=64).fit(planted_dataset())
 
 
+def test_too_many_negatives_are_refused_with_what_fits(monkeypatch):
+    from longtail.errors import MemoryPlanError
+    from longtail.runtime import memory
+
+    monkeypatch.setattr(memory, "free_ram", lambda: 64 << 20)
+    with pytest.raises(MemoryPlanError, match=r"what fits: negatives=4 "):
+        MNN.from_settings({"preset": "paper", "negatives": 1_000_000}).fit(planted_dataset())
+
+
 def test_drawn_label_sets_are_planned_for():
     data = planted_dataset()
     few, many = (

@@ -176,7 +176,9 @@ class MNN(NeuralRows):
 
         device_type = choose_device(self.device).type
         batch_size = self._choose_batch_size(X.shape[0], device_type)
-        others = ({"dim": 64}, {"dim": 32})
+        others = [{"dim": 64}, {"dim": 32}]
+        if self.loss == "hardest":
+            others.append({"negatives": 4})
         self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
         weights = self.weigh(X)
         rows = weigh_rows(X, weights, self.normalize)
