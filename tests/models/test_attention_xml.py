@@ -478,6 +478,21 @@ def test_what_a_level_takes_over(parts, kept, texts, monkeypatch):
         assert same == (name in kept)
 
 
+@pytest.mark.parametrize(("candidates", "is_cut"), [(2, True), (3, True), (4, False), (9, False)])
+def test_who_follows_all_nodes_of_a_level_meets_all_below(candidates, is_cut, texts, monkeypatch):
+    tasks, train = [], training.train
+    monkeypatch.setattr(
+        training,
+        "train",
+        lambda task, *args, **more: tasks.append(task) or train(task, *args, **more),
+    )
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 1, "candidates": candidates}).fit(texts)
+    assert model.trees_[0].tree.sizes[1] == 4
+    assert (tasks[1].candidates is not None) == is_cut
+    batch = tasks[1].batch(np.arange(5), np.random.default_rng(0))
+    assert ("nodes" in batch) == is_cut
+
+
 def test_levels_above_the_labels_have_epochs_of_their_own(texts):
     model = AttentionXML(**{**SMALL, **TREE, "epochs": 3}, inner_epochs=1).fit(texts)
     assert model.history_.n_steps == (1 + 3) * 4  # batches of 32 of 120 documents

@@ -91,7 +91,7 @@ class LevelTask:
         known: documents with the nodes of this level; with the nodes above, if there are some.
         held_out: such documents for validation, or None.
         children: of the nodes above; None on the first level.
-        candidates: (n, C) nodes of the level above, for each document; None on the first level.
+        candidates: (n, C) nodes of the level above, for each document; None if it meets all nodes.
         inherited_rate: share of the learning rate for all weights but the labels'.
     """
 
@@ -303,9 +303,10 @@ class TreeTrainer:
             net = self._new_network(here, self.model.seed + 1000 * number + level)
             task = LevelTask(self.model, net, here, held)
             if known.above is not None:
-                parents = find_nodes(known.nodes, tree, level - 1)
                 task.children = tree.children[level - 1]
-                task.candidates = choose_candidates(parents, known.above.nodes, self.width)
+                if self.width < tree.sizes[level - 1]:  # else a document meets all nodes anyway
+                    parents = find_nodes(known.nodes, tree, level - 1)
+                    task.candidates = choose_candidates(parents, known.above.nodes, self.width)
             self._begin(task, levels)
             self._train(task, number, level, level < tree.depth, progress)
             if level < tree.depth:
