@@ -283,10 +283,11 @@ class AttentionXML(Neural):
         return 18 * seconds if preset == "small" else 100 * seconds
 
     def work(self, facts: Facts) -> float:
-        """Every tree has networks of its own, which read all texts in every epoch."""
+        """Every level of every tree has a network, which reads all texts in every epoch."""
         hidden, word_dim = LARGE_SIZES if facts.n_documents >= LARGE_FROM else SIZES
         hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
         epochs = self.epochs or _choose_epochs(facts.n_documents)
+        epochs += self._n_levels(facts.n_labels) * (self.inner_epochs or epochs)
         return self.trees * epochs * hidden * (word_dim + 2 * hidden)
 
     # -- learning -----------------------------------------------------------------------------
