@@ -87,15 +87,25 @@ PAPER: Mapping[str, Any] = {
     "hidden": 256,
     "head": 256,
     "epochs": 30,
+    "inner_epochs": 30,
     "batch_size": 40,
     "learning_rate": 0.001,
     "schedule": "constant",
     "min_documents": 1,
     "pretrain": False,
     "direct": False,
+    "path_weight": 1.0,
 }
 FROZEN: Mapping[str, Any] = {**PAPER, "train_vectors": False, "pretrain": True, "levels": 0}
-LARGE: Mapping[str, Any] = {**PAPER, "hidden": 512, "head": "512,256", "batch_size": 200}
+LARGE: Mapping[str, Any] = {
+    **PAPER,
+    "hidden": 512,
+    "head": "512,256",
+    "epochs": 10,
+    "inner_epochs": 10,
+    "batch_size": 200,
+}
+LARGEST: Mapping[str, Any] = {**LARGE, "epochs": 5, "inner_epochs": 5}
 
 
 @configurable
@@ -123,10 +133,10 @@ class AttentionXML(Neural):
         "paper": PAPER,
         "eurlex-4k": FROZEN,
         "wiki10-31k": FROZEN,
-        "amazoncat-13k": {**LARGE, "epochs": 10, "levels": 0},
-        "amazon-670k": {**LARGE, "epochs": 10, "levels": 3, "branching": 8, "candidates": 160},
-        "wiki-500k": {**LARGE, "epochs": 5, "levels": 1, "branching": 64, "candidates": 15},
-        "amazon-3m": {**LARGE, "epochs": 5, "levels": 3, "branching": 8, "candidates": 160},
+        "amazoncat-13k": {**LARGE, "levels": 0},
+        "amazon-670k": {**LARGE, "levels": 3, "branching": 8, "candidates": 160},
+        "wiki-500k": {**LARGEST, "levels": 1, "branching": 64, "candidates": 15},
+        "amazon-3m": {**LARGEST, "levels": 3, "branching": 8, "candidates": 160},
     }
 
     encoder: Literal["bilstm", "cnn"] = setting(
@@ -175,8 +185,8 @@ class AttentionXML(Neural):
         None, "how many are followed in prediction; none takes as many as in training", at_least(1)
     )
     path_weight: float = setting(
-        1.0,
-        "how much the nodes above count in the score of a label: 1 is the paper's product of all "
+        0.25,
+        "exponent of the nodes above in the score of a label: 1 is the paper's product of all "
         "probabilities on its path, 0 the last one alone",
         between(0, 1),
     )
@@ -188,13 +198,9 @@ class AttentionXML(Neural):
     )
     inner_epochs: int | None = setting(
         None,
-        "passes over the documents for each level above the labels; none takes `epochs`",
+        "passes over the documents for each level above the labels; none takes a third of "
+        "`epochs`, as more spoil what the levels below begin with",
         between(1, MOST_EPOCHS),
-    )
-    inherited_rate: float = setting(
-        1.0,
-        "share of the learning rate for weights that a warm start brings",
-        above(0, at_most=1),
     )
     trees: int = setting(
         1, "how many trees, each with networks of its own, are averaged", between(1, 1000)
@@ -287,7 +293,8 @@ class AttentionXML(Neural):
         hidden, word_dim = LARGE_SIZES if facts.n_documents >= LARGE_FROM else SIZES
         hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
         epochs = self.epochs or _choose_epochs(facts.n_documents)
-        epochs += self._n_levels(facts.n_labels) * (self.inner_epochs or epochs)
+        inner = self.inner_epochs or _choose_inner_epochs(epochs)
+        epochs += self._n_levels(facts.n_labels) * inner
         return self.trees * epochs * hidden * (word_dim + 2 * hidden)
 
     # -- learning -----------------------------------------------------------------------------
@@ -341,7 +348,8 @@ class AttentionXML(Neural):
         kept, held = hold_out(len(dataset), self.valid, self.seed)
         known, held_out = (LevelDocuments.of(rows, dataset.Y, part) for part in (kept, held))
         measured = held_out if len(held) else None
-        trainer = TreeTrainer(self, config, shape, self.followed_, vectors, known, measured)
+        inner = self.inner_epochs or _choose_inner_epochs(config.epochs)
+        trainer = TreeTrainer(self, config, inner, shape, self.followed_, vectors, known, measured)
         trees = [
             trainer.train_tree(number, tree, progress) for number, tree in enumerate(label_trees)
         ]
@@ -650,6 +658,10 @@ def _choose_batch_size(n_documents: int) -> int:
 def _choose_epochs(n_documents: int) -> int:
     """Return how many passes were about the best on held-out documents of sets of that size."""
     return int(np.clip(8 + 200_000 / n_documents, 10, 40))
+
+
+def _choose_inner_epochs(epochs: int) -> int:
+    return -(-epochs // 3)
 
 
 def find_known(tokens: TokenRows) -> NDArray[np.int64]:
