@@ -12,9 +12,10 @@ Departures: the first layer is applied before the attention's average and not be
 the same sum and far cheaper, and m_j·w_j is added to a label's score (see `network.py`).
 Without a file of word vectors, training begins with vectors from the co-occurrence of words in the
 training texts. Where a document has fewer candidates, the rest is left out and not filled up at
-random. In an ensemble the first 100 labels of each tree are compared. In large sets, words seen
-once are learned as unknown ones, so that the unknown word has a vector. Prediction needs torch,
-unlike that of other models.
+random. A label's score takes the nodes above it by a power below 1, and inner levels are trained
+for fewer epochs. In an ensemble the first 100 labels of each tree are compared. In large sets,
+words seen once are learned as unknown ones, so that the unknown word has a vector. Prediction needs
+torch, unlike that of other models.
 """
 
 import re
@@ -607,7 +608,7 @@ class AttentionXML(Neural):
             config={
                 "word_dim": layer,
                 "hidden": layer,
-                "followed": Value(int, between(1, LARGEST_LAYER), optional=True),
+                "followed": Value(int, at_least(1)),
                 "depths": ListOf(Value(int, between(1, DEEPEST)), 1, MOST_TREES),
             }
         )
@@ -628,7 +629,7 @@ class AttentionXML(Neural):
         from longtail.models.attention_xml.search import ProbabilisticLabelTree
 
         self.tokens_ = Tokens.from_files(files)
-        self.followed_ = files.config.get("followed", self.candidates or 1)
+        self.followed_ = files.config["followed"]
         word_dim, hidden = files.config["word_dim"], files.config["hidden"]
         trees = []
         for number, depth in enumerate(files.config["depths"]):
