@@ -521,6 +521,8 @@ class RankAE(NeuralRows):
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
+        if "excitation" not in files.config["parameters"]:
+            self.excitation = "weighted"  # the only one there was at first
         self.reader_ = Reader(*(files.arrays[f"reader.{field}"] for field in Reader._fields))
         is_sequential = self.reader == "bilstm"
         self.bilstm_ = BiLSTM.from_files(files, self.reader_) if is_sequential else None
