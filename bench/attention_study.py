@@ -39,7 +39,7 @@ from longtail.models.base import Model
 MODEL = "attention-xml"
 CUTS = (1, 3, 5)
 MOST_HELD = 20_000  # documents to measure on
-OTHER = {"product": "last", "last": "product"}
+PATH_WEIGHTS = (1.0, 0.5, 0.25, 0.0)
 
 # Table 4; each row adds to the one above it.
 PARTS = 8  # of a text in XML-CNN's dynamic pooling
@@ -143,7 +143,7 @@ def study_levels(
     """Return the accuracy of trees with so many inner levels, 0 for none, as the paper chose H.
 
     `followed` is the share of all right labels whose parents the beam follows; the last columns
-    score a label by the last probability on its path alone.
+    are P@1 / 3 / 5 with other weights of the path.
     """
     rows = []
     for levels in numbers:
@@ -152,11 +152,10 @@ def study_levels(
         sizes = " → ".join(str(size) for size in trees[0].tree.sizes[1:])
         row = {"levels": levels, "nodes": sizes, **measure(model, measured)}
         row["followed"] = follow(model, measured)
-        model.trees_ = [replace(tree, path_scores=OTHER[tree.path_scores]) for tree in trees]
-        other = measure(model, measured)
-        row |= {
-            f"{OTHER[trees[0].path_scores]} {name}": other[name] for name in ("P@1", "P@3", "P@5")
-        }
+        for weight in PATH_WEIGHTS:
+            model.trees_ = [replace(tree, path_weight=weight) for tree in trees]
+            other = measure(model, measured)
+            row |= {f"P@{k} ({weight})": other[f"P@{k}"] for k in CUTS}
         model.trees_ = trees
         rows.append({**row, **cost(model, seconds)})
         _show(rows)

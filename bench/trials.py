@@ -32,6 +32,7 @@ import numpy as np
 import longtail
 from bench.table import markdown
 from longtail.data.dataset import Dataset
+from longtail.data.debian import load_debian
 from longtail.errors import LongtailError
 from longtail.models import get_model_class
 from longtail.runtime.parallel import set_threads
@@ -150,7 +151,7 @@ def measure(run: Run) -> Run:
 @lru_cache(maxsize=2)
 def read_part(data: str, part: str, n_documents: int | None) -> tuple[Dataset, Dataset]:
     """Return the documents to train on and those to measure on."""
-    train, test = longtail.load_debian() if data == "bundled" else longtail.load(data)
+    train, test = load_debian() if data == "bundled" else longtail.load(data)
     if part == "test":
         if test is None:
             raise SystemExit(f"{data} has no test split")

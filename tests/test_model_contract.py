@@ -27,6 +27,7 @@ from longtail.errors import (
 )
 from longtail.models import get_model_class, model_names
 from longtail.runtime.parallel import set_threads
+from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 DEVICE = os.environ.get("LONGTAIL_TEST_DEVICE", "cpu")
@@ -447,6 +448,24 @@ def test_a_preset_gives_what_it_names_and_other_settings_override_it(name):
         one = next(iter(named))
         over = model_class.from_settings({"preset": preset, one: defaults[one]})
         assert over.get_parameters() == {**defaults, **named, one: defaults[one]}
+
+
+def test_presets_in_python(name):
+    model_class = get_model_class(name)
+    defaults = model_class().get_parameters()
+    for preset, named in model_class.presets.items():
+        assert type(model_class.preset(preset)) is model_class
+        assert model_class.preset(preset).get_parameters() == {**defaults, **named}
+        one = next(iter(named))
+        over = model_class.preset(preset, seed=3, tfidf=Tfidf(ngrams=1), **{one: defaults[one]})
+        assert over.get_parameters() == {**defaults, **named, "seed": 3, one: defaults[one]}
+        assert over.tfidf.ngrams == 1
+        with pytest.raises(ParameterError, match="has no parameter 'sede'; did you mean 'seed'"):
+            model_class.preset(preset, sede=1)
+        with pytest.raises(ParameterError, match=r"must be a whole number. Got '3' instead."):
+            model_class.preset(preset, seed="3")  # a text is for from_settings
+    with pytest.raises(ParameterError, match=f"{model_class.__name__} has no preset 'nope'"):
+        model_class.preset("nope")
 
 
 def test_every_preset_can_be_trained(name):

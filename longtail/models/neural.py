@@ -89,8 +89,12 @@ class Neural(Model):
 
     def extra_seconds(self, facts: Facts) -> float:
         """Small batches make many steps, each of which takes a while."""
-        batch_size = self.batch_size or choose_batch_size(facts.n_documents)
-        return STEP_SECONDS * (self.epochs or 1) * -(-facts.n_documents // batch_size)
+        n_steps = -(-facts.n_documents // self.choose_batch(facts.n_documents))
+        return STEP_SECONDS * (self.epochs or 1) * n_steps
+
+    def choose_batch(self, n_documents: int) -> int:
+        """Return how many documents a step takes."""
+        return self.batch_size or choose_batch_size(n_documents)
 
     def make_config(self, epochs: int, batch_size: int, **more: Any) -> "TrainingConfig":
         """Return the configuration that the common parameters make; `more` are other fields."""

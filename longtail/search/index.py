@@ -3,13 +3,14 @@
 An exact index looks at all vectors. An approximate one divides them into inverted lists (IVF) and
 looks at the `n_probes` lists whose centres are nearest to the query; how many are needed for the
 recall wanted is measured when it is built. On a CPU the compiled code of `kernels` searches, which
-finds exactly the k best of all vectors that it looks at. On a GPU a matrix product finds
-candidates, with a margin for its rounding, and the same compiled code decides among them.
+finds exactly the k best of all vectors that it looks at. On a GPU (`gpu`) matrix products find
+candidates, with a margin for their rounding, and the same compiled code decides among them; a few
+queries are answered on the CPU all the same, which is sooner.
 
 Results never depend on the batch: each query is treated by itself, and no BLAS takes part in a
 decision, whose rounding varies with the shapes of its matrices and the number of threads. So a
-batch gives the very bits of one by one, and a GPU those of an exact search on a CPU. Equal scores
-are ordered by the lower id.
+batch gives the very bits of one by one, and a GPU those of a CPU. Equal scores are ordered by the
+lower id.
 """
 
 from collections.abc import Sequence
@@ -34,13 +35,14 @@ from longtail.runtime.schema import (
     whole,
 )
 from longtail.runtime.store import Files
-from longtail.search.gpu import VectorsOnDevice, copy_to
+from longtail.search.gpu import VectorsOnDevice, copy_to, gpu_is_there, is_out_of_memory
 from longtail.search.inverted import (
     VECTORS_A_LIST,
     Division,
     count_probes,
     divide,
     extend_division,
+    find_list_of,
     some_rows,
 )
 from longtail.search.kernels import (
@@ -70,6 +72,8 @@ N_TRIALS = 1000  # queries by which the number of lists to probe is chosen
 WORTH_A_THREAD = 1 << 21  # bytes of int8 vectors, read in the time that a second thread costs
 LARGEST_PRODUCT = 1 << 26  # scores at once on a GPU
 GPU_SPARE = 64  # candidates beyond k
+FEW_QUERIES = 4  # fewer are answered sooner by a CPU
+WORTH_A_GPU = 1 << 37  # multiplications, which take a CPU longer than torch's import and a copy
 
 
 # ------------------------------------------------------------------------------------ the index
@@ -121,11 +125,18 @@ class Index:
     @property
     def exact(self) -> bool:
         """Whether every search looks at all vectors."""
-        return self.n_probes == self.n_lists or self.device != "cpu"
+        return self.n_probes == self.n_lists
+
+    @property
+    def cost(self) -> float:
+        """Bytes that a search for one query reads, about."""
+        n, dim = self.vectors.shape
+        centres = self.n_lists * padded(dim) if self.n_lists > 1 else 0
+        return float(n * padded(dim) * self.n_probes / self.n_lists + centres)
 
     @property
     def quantized(self) -> Quantized:
-        """The vectors in int8 and in the order of the lists; a GPU seldom needs them."""
+        """The vectors in int8 and in the order of the lists; made when a CPU first searches."""
         if self._quantized is None:
             self._quantized = quantize(self.vectors, self.lists.order)
         return self._quantized
@@ -144,13 +155,27 @@ class Index:
         return f"Index({n:,} vectors of {dim}, {self.metric}, {self.device}: {how})"
 
     def to(self, device: str) -> Self:
-        """Search on `device` from now on: "cpu", or "cuda" (always exact, as that is quick)."""
+        """Search on `device` from now on: "cpu", or "cuda"; the results are the same."""
         self.device = device
-        self._on_device = None
-        if device != "cpu":
-            self._on_device = copy_to(device, self.vectors)
-        elif self._quantized is None:
-            self._quantized = quantize(self.vectors, self.lists.order)
+        self._on_device = None if device == "cpu" else self._copy_to(device)
+        return self
+
+    def _copy_to(self, device: str) -> VectorsOnDevice:
+        on_device = copy_to(device, self.vectors)
+        if self.n_lists > 1:
+            on_device.add_lists(self.lists, find_list_of(self.lists.start, self.lists.order))
+        return on_device
+
+    def for_batch(self, n_queries: int) -> Self:
+        """Move to a GPU if there is one and so many queries are worth it; return self."""
+        worth = n_queries * self.vectors.size >= WORTH_A_GPU
+        if self.device == "cpu" and worth and gpu_is_there():
+            try:
+                self.to("cuda")
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                self.to("cpu")
         return self
 
     def search(self, queries: NDArray[Any], k: int) -> Found:
@@ -173,13 +198,22 @@ class Index:
         k = min(k, len(self))
         if len(checked) == 0:
             return np.empty((0, k), np.int32), np.empty((0, k), np.float32)
-        if self._on_device is not None:
-            return self._search_device(self._on_device, checked, k)
-        return self.search_cpu(checked, k)
+        return self.search_probes(checked, k, self.n_probes)
 
-    def search_cpu(self, queries: Floats, k: int) -> Found:
+    def search_probes(self, queries: Floats, k: int, n_probes: int) -> Found:
+        """Search `n_probes` lists where the index is, or nearer."""
+        if self._on_device is not None and len(queries) >= FEW_QUERIES:
+            try:
+                return self._search_device(self._on_device, queries, k, n_probes)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                self.to("cpu")
+        return self.search_cpu(queries, k, n_probes)
+
+    def search_cpu(self, queries: Floats, k: int, n_probes: int) -> Found:
         """Search among the vectors of the lists that are nearest to each query."""
-        return self._search_lists(queries, k, self.n_probes)
+        return self._search_lists(queries, k, n_probes)
 
     def _search_lists(self, queries: Floats, k: int, n_probes: int) -> Found:
         """Search on the CPU: one thread for some of the queries, or for some of the vectors."""
@@ -205,25 +239,35 @@ class Index:
             np.hstack([ids for ids, _ in found]), np.hstack([scores for _, scores in found]), k
         )
 
-    def _search_device(self, on_device: VectorsOnDevice, queries: Floats, k: int) -> Found:
-        """Find candidates by a matrix product on the GPU; decide among them on the CPU."""
+    def select(
+        self, on_device: VectorsOnDevice, queries: Floats, k: int, n_probes: int
+    ) -> Any | None:
+        """Return which vectors (m, n) a search on a GPU looks at; None if at all of them."""
+        return None if n_probes >= self.n_lists else on_device.in_lists(queries, n_probes)
+
+    def _search_device(
+        self, on_device: VectorsOnDevice, queries: Floats, k: int, n_probes: int
+    ) -> Found:
+        """Find candidates by matrix products on the GPU; decide among them on the CPU."""
         rows = max(1, LARGEST_PRODUCT // len(self))
         width = min(len(self), k + GPU_SPARE)
         ids = np.empty((len(queries), k), np.int32)
         scores = np.empty((len(queries), k), np.float32)
         for first in range(0, len(queries), rows):
             block = queries[first : first + rows]
-            candidates, whole = on_device.candidates(block, k, width)
+            allowed = self.select(on_device, block, k, n_probes)
+            candidates, whole = on_device.candidates(block, k, width, allowed)
             cuts = cut(len(block), n_threads())
             tasks = [(self.vectors, block[a:b], candidates[a:b], k) for a, b in pairwise(cuts)]
             found = in_threads(decide, tasks)
             ids[first : first + rows] = np.concatenate([part for part, _ in found])
             scores[first : first + rows] = np.concatenate([part for _, part in found])
-            if not whole.all():  # so many nearly equal scores that the width did not hold them
-                torn = np.flatnonzero(~whole)
-                ids[first + torn], scores[first + torn] = self._search_lists(
-                    block[torn], k, self.n_lists
-                )
+            # Too few vectors in the lists, or so many nearly equal scores that the width did not
+            # hold them.
+            torn = np.flatnonzero(~whole)
+            if len(torn):
+                found_here = self.search_cpu(block[torn], k, n_probes)
+                ids[first + torn], scores[first + torn] = found_here
         return ids, scores
 
     # -- changing ---------------------------------------------------------------------------
@@ -342,6 +386,7 @@ def build_index(
     recall: float = 0.99,
     recall_at: int = 10,
     n_lists: int | None = None,
+    sampled: bool = True,
     device: str = "cpu",
     seed: int = 0,
     progress: Progress = SILENT,
@@ -357,8 +402,8 @@ def build_index(
         recall: share of the `recall_at` nearest that an approximate search has to find.
         recall_at: how many of the nearest the recall is about.
         n_lists: how many lists to make; about 2√n by default.
-        device: "cpu", or "cuda" to search there, always exactly; the lists are made all the
-            same, for a CPU that the index may be loaded on later.
+        sampled: whether k-means learns the lists from a sample, or else from all vectors.
+        device: "cpu", or "cuda" to build the index and to search there.
         seed: fixes the lists and the examples.
         progress: shows the rounds of k-means and the measuring of the recall.
     """
@@ -385,14 +430,16 @@ def build_index(
     rng = np.random.default_rng(seed)
     wanted = n_lists or round(2 * len(checked) ** 0.5)
     trials = _trials(checked, queries, rng)
-    division = divide(checked, min(wanted, len(checked) // 2), rng, progress)
-    index = Index(checked, metric, **division._asdict(), recall_at=recall_at)
+    division = divide(
+        checked, min(wanted, len(checked) // 2), rng, progress, device, sampled=sampled
+    )
+    index = Index(checked, metric, **division._asdict(), recall_at=recall_at, device=device)
     progress.stage("recall of the index", 1)
     _choose_probes(index, to_unit(trials) if metric == "cosine" else trials, recall)
     progress.advance(1)
     if method == "auto" and index.n_probes > LARGEST_SHARE * index.n_lists:
         return Index(checked, metric, device=device)
-    return index.to(device)
+    return index
 
 
 def index_bytes(n: int, dim: int) -> int:
@@ -432,8 +479,8 @@ def _trials(vectors: Floats, queries: NDArray[Any] | None, rng: np.random.Genera
 def _choose_probes(index: Index, queries: Floats, recall: float) -> None:
     """Probe so many lists that queries like these reach `recall`; measure it by a search."""
     k = min(index.recall_at, len(index))
-    nearest, _ = index._search_lists(queries, k, index.n_lists)
+    nearest, _ = index.search_probes(queries, k, index.n_lists)
     index.n_probes = count_probes(index.lists, queries, nearest, recall)
-    found, _ = index._search_lists(queries, k, index.n_probes)
+    found, _ = index.search_probes(queries, k, index.n_probes)
     hits = (found[:, :, None] == nearest[:, None, :]).any(axis=1)
     index.recall = float(hits.mean())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from longtail.progress import Progress
 from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.search.gpu import find_nearest
 from longtail.search.kernels import (
     Floats,
     Ids,
@@ -42,19 +43,30 @@ class Division(NamedTuple):
     order: Ids
 
 
-def divide(vectors: Floats, n_lists: int, rng: np.random.Generator, progress: Progress) -> Division:
-    """Divide the vectors into lists by spherical k-means on a sample of them."""
+def divide(
+    vectors: Floats,
+    n_lists: int,
+    rng: np.random.Generator,
+    progress: Progress,
+    device: str = "cpu",
+    *,
+    sampled: bool = True,
+) -> Division:
+    """Divide the vectors into lists by spherical k-means on a sample of them, or on all.
+
+    On a GPU the lists are the same: products with quantized centres are whole numbers.
+    """
     n = len(vectors)
-    sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists, rng))
+    sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists if sampled else n, rng))
     centres = some_rows(sample, n_lists, rng)
     progress.stage("lists of the index", ROUNDS * len(sample) + n)
     for _ in range(ROUNDS):
-        sums, counts = sum_by_list(sample, _nearest(sample, centres), n_lists)
+        sums, counts = sum_by_list(sample, _nearest(sample, centres, device), n_lists)
         empty = np.flatnonzero(counts == 0)
         sums[empty] = sample[rng.choice(len(sample), len(empty))]
         centres = to_unit(sums)
         progress.advance(len(sample))
-    list_of = _nearest(vectors, centres)
+    list_of = _nearest(vectors, centres, device)
     counts = np.bincount(list_of, minlength=n_lists)
     squares = np.bincount(list_of, np.einsum("ij,ij->i", vectors, vectors), minlength=n_lists)
     # As long as its vectors are on the whole, so that lists of long ones are probed earlier.
@@ -91,9 +103,12 @@ def some_rows(rows: Floats, n: int, rng: np.random.Generator) -> Floats:
     return rows[np.sort(rng.choice(len(rows), min(n, len(rows)), replace=False))]
 
 
-def _nearest(vectors: Floats, centres: Floats) -> Ids:
+def _nearest(vectors: Floats, centres: Floats, device: str) -> Ids:
     """Return for each vector the centre with the highest product."""
-    quantized, nearest = quantize(centres), np.zeros(len(vectors), np.int32)
+    quantized = quantize(centres)
+    if device != "cpu":
+        return find_nearest(device, vectors, quantized)
+    nearest = np.zeros(len(vectors), np.int32)
     cuts = cut(len(vectors), 4 * n_threads())
     in_threads(find_centres, [(vectors, a, b, quantized, nearest) for a, b in pairwise(cuts)])
     return nearest

@@ -1,16 +1,17 @@
 """PCA with re-ranking: an index that scores projected vectors first, then the best in full.
 
 Embeddings of labels and documents lie mostly along few directions. Vectors and queries are
-projected to the quarter of the dimensions that their principal components give: for one query,
-reading the projected vectors takes a quarter of the time. The first step ranks all vectors by their
-quantized projections, the second re-ranks the best of them and finds exactly the k best among
-these. How many candidates are needed for the recall wanted is measured when the index is built, on
-queries of their own.
+projected to a sixteenth, an eighth or a quarter of the dimensions, along their principal
+components: for one query, reading the projected vectors takes as much less time. The first step
+ranks all vectors by their quantized projections, the second re-ranks the best of them and finds
+exactly the k best among these. How many candidates the recall wanted takes is measured when the
+index is built, on queries of their own; of the numbers of directions, the one that reads the
+least is taken.
 """
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +21,15 @@ from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.schema import Schema, Value, floats, look_up, whole
 from longtail.runtime.store import Files
-from longtail.search.gpu import copy_to
+from longtail.search.gpu import VectorsOnDevice, is_out_of_memory, multiply_transposed
 from longtail.search.index import (
     LARGEST_EXACT,
-    WORTH_A_THREAD,
     Found,
     Index,
     build_index,
     index_bytes,
 )
-from longtail.search.inverted import SURE
+from longtail.search.inverted import count_enough
 from longtail.search.kernels import (
     BLOCK,
     NOTHING,
@@ -47,8 +47,12 @@ from longtail.search.kernels import (
 )
 
 SMALLEST = 1 << 22  # bytes of int8 vectors; fewer are read in full in no time
-SHARE = 4  # one in so many dimensions is kept
-CANDIDATES = (2, 5, 10, 20, 40, 80, 160)  # times as many as are wanted
+SHARES = (16, 8, 4)  # one in so many dimensions is kept
+MOST_KEPT = min(SHARES)
+WORTH_A_THREAD = 1 << 23  # bytes of projected vectors; a second thread takes as long to wake up
+WORTH_LISTS = 1 << 22  # bytes; who reads more may gain by inverted lists
+SCATTERED = 3  # times as long as it takes to read vectors in a row, it takes for candidates
+LARGEST_COST = 0.75  # of reading all vectors, which is simpler
 LARGEST_SCORES = 1 << 24  # scores of several queries at once, which then share what is read
 N_SAMPLED = 1024  # scores that tell where about the best ones begin
 
@@ -70,17 +74,22 @@ class PCAIndex(Index):
         recall: float,
         recall_at: int,
         device: str = "cpu",
+        projected: Floats | None = None,
     ) -> None:
         self.basis, self.n_candidates = basis, n_candidates
-        cuts = cut(len(vectors), 4 * n_threads())
-        parts = in_threads(project, [(vectors[a:b], basis) for a, b in pairwise(cuts)])
-        self._projected = quantize(np.concatenate(parts))
+        self._projected = quantize(project_all(vectors, basis) if projected is None else projected)
         super().__init__(vectors, "inner", recall=recall, recall_at=recall_at, device=device)
 
     @property
     def exact(self) -> bool:
         """Whether every search looks at all vectors in full."""
-        return self.device != "cpu"
+        return False
+
+    @property
+    def cost(self) -> float:
+        """Bytes that it takes as long to read in a row as a search for one query takes."""
+        candidates = self.n_candidates * padded(self.vectors.shape[1])
+        return float(self._projected.values.nbytes + SCATTERED * candidates)
 
     def __repr__(self) -> str:
         """Say in one line what is searched, and how."""
@@ -89,40 +98,55 @@ class PCAIndex(Index):
         how = f"{self.basis.shape[1]} directions, {self.n_candidates} candidates, {measured}"
         return f"PCAIndex({n:,} vectors of {dim}, {self.device}: {how})"
 
-    def to(self, device: str) -> Self:
-        """Search on `device` from now on: "cpu", or "cuda" (always exact, as that is quick)."""
-        self.device = device
-        self._on_device = None if device == "cpu" else copy_to(device, self.vectors)
-        return self
+    def _copy_to(self, device: str) -> VectorsOnDevice:
+        on_device = super()._copy_to(device)
+        on_device.add_projected(self._projected, self.basis.shape[1])
+        return on_device
 
-    def search_cpu(self, queries: Floats, k: int) -> Found:
-        """Score the projections, then re-rank the best."""
-        projected, n = project(queries, self.basis), len(queries)
-        wanted = min(len(self), max(k, self.n_candidates * -(-k // self.recall_at)))
-        if n < n_threads():
-            scores = self._score_together(projected)
+    def _count_candidates(self, k: int) -> int:
+        """Return how many vectors are re-ranked where `k` are wanted."""
+        return min(len(self), max(k, self.n_candidates * -(-k // self.recall_at)))
+
+    def select(
+        self, on_device: VectorsOnDevice, queries: Floats, k: int, n_probes: int
+    ) -> Any | None:
+        """Return which vectors (m, n) a search on a GPU re-ranks."""
+        return on_device.best_projected(project_all(queries, self.basis), self._count_candidates(k))
+
+    def search_cpu(self, queries: Floats, k: int, n_probes: int) -> Found:
+        """Score the projections, then re-rank the best; there are no lists to probe."""
+        wanted, n = self._count_candidates(k), len(queries)
+        n_pieces = self._projected.values.nbytes // WORTH_A_THREAD
+        if n < n_threads() and n_pieces > 1:
+            projected = project(queries, self.basis)
+            scores = self._score_together(projected, min(n_threads(), n_pieces))
             return rerank(self.vectors, self.quantized, queries, scores, wanted, k)
         chunk = max(1, min(-(-n // n_threads()), LARGEST_SCORES // len(self)))
-        tasks = [
-            (
-                self.vectors,
-                self.quantized,
-                self._projected,
-                queries[a : a + chunk],
-                projected[a : a + chunk],
-            )
-            for a in range(0, n, chunk)
-        ]
-        found = in_threads(search_projected, [(*task, wanted, k) for task in tasks])
+        shared = (self.vectors, self.quantized, self._projected, self.basis)
+        tasks = [(*shared, queries[a : a + chunk], wanted, k) for a in range(0, n, chunk)]
+        found = in_threads(search_projected, tasks)
+        if len(found) == 1:
+            return found[0]
         return np.concatenate([ids for ids, _ in found]), np.concatenate([s for _, s in found])
 
-    def _score_together(self, projected: Floats) -> Floats:
+    def _score_together(self, projected: Floats, n_pieces: int) -> Floats:
         """Score all projections, with all threads for the same few queries."""
         scores = np.empty((len(projected), len(self)), np.float32)
-        n_pieces = max(1, min(n_threads(), self._projected.values.nbytes // WORTH_A_THREAD))
         pieces = pairwise(cut(len(self), n_pieces))
         in_threads(score_projected, [(self._projected, projected, a, b, scores) for a, b in pieces])
         return scores
+
+    def rank(self, queries: Floats, wanted: Ids) -> Ids:
+        """Return the rank (m, k), from 0, of each query's `wanted` vectors by their projections."""
+        projected = project_all(queries, self.basis)
+        if self._on_device is not None:
+            return self._on_device.rank_projected(projected, wanted)
+        chunk = max(1, LARGEST_SCORES // len(self))
+        tasks = [
+            (self._projected, projected[a : a + chunk], wanted[a : a + chunk])
+            for a in range(0, len(queries), chunk)
+        ]
+        return np.concatenate(in_threads(rank_projected, tasks))
 
     def add_to_files(self, files: Files, name: str = "index") -> None:
         """Add the index to a model's files, as `config[name]` and arrays `name.…`."""
@@ -167,6 +191,7 @@ def build_label_index(
     recall: float = 0.99,
     recall_at: int = 10,
     seed: int = 0,
+    device: str = "cpu",
     progress: Progress = SILENT,
 ) -> Index:
     """Prepare label vectors for the highest inner products, in the way that reads the least.
@@ -177,54 +202,100 @@ def build_label_index(
         recall: share of the `recall_at` nearest that have to be found.
         recall_at: how many of the nearest the recall is about.
         seed: fixes what is random where there are inverted lists.
+        device: "cpu", or "cuda" to build the index there and leave it there.
         progress: shows what takes long with many labels.
     """
+    options: dict[str, Any] = {"recall": recall, "recall_at": recall_at, "seed": seed}
+    try:
+        return _build(vectors, queries, device, progress, options)
+    except RuntimeError as error:
+        if device == "cpu" or not is_out_of_memory(error):
+            raise
+        progress.say("Note: the GPU has too little memory for the label index; a CPU builds it")
+        return _build(vectors, queries, "cpu", progress, options)
+
+
+def _build(
+    vectors: Floats, queries: Floats, device: str, progress: Progress, options: dict[str, Any]
+) -> Index:
+    """Return the index that reads the least: by PCA, by inverted lists, or of all vectors."""
     n, dim = vectors.shape
-    if n * (dim // SHARE) > LARGEST_EXACT:  # then inverted lists read less, if these help
-        options: dict[str, Any] = {"recall": recall, "recall_at": recall_at, "seed": seed}
-        index = build_index(vectors, queries=queries, progress=progress, **options)
-        if not index.exact:
-            return index
-    if n * dim > SMALLEST and dim >= 2 * SHARE and len(queries) >= 2:
+    best: Index | None = None
+    if n * dim > SMALLEST and dim >= 2 * max(SHARES) and len(queries) >= 2:
         progress.stage("PCA of the labels", 1)
-        projected = _build_pca(vectors, queries, recall, recall_at)
-        if projected is not None:
-            return projected
-    return build_index(vectors, method="exact")
+        best = _build_pca(vectors, queries, options["recall"], options["recall_at"], device)
+        progress.advance(1)
+    if n * dim > LARGEST_EXACT and (best is None or best.cost > WORTH_LISTS):
+        index = build_index(vectors, queries=queries, device=device, progress=progress, **options)
+        if not index.exact and (best is None or index.cost < best.cost):
+            return index
+    return best or build_index(vectors, method="exact", device=device)
 
 
 def label_index_bytes(n: int, dim: int, n_queries: int) -> int:
     """Return about what `build_label_index` takes beside the vectors themselves."""
-    if n * dim <= SMALLEST or dim < 2 * SHARE:
+    if n * dim <= SMALLEST or dim < 2 * max(SHARES):
         return index_bytes(n, dim)
+    with_lists = index_bytes(n, dim)
     at_once = max(1, min(-(-n_queries // 2 // n_threads()), LARGEST_SCORES // n))
-    projected = n * (8 * (dim // SHARE) + padded(dim // SHARE))
-    return 2 * n * (padded(dim) + 12) + projected + 4 * n_threads() * n * at_once
+    projected = n * (8 * (dim // MOST_KEPT) + padded(dim // MOST_KEPT))
+    with_pca = 2 * n * (padded(dim) + 12) + projected + 4 * n_threads() * n * at_once
+    return max(with_lists, with_pca)
 
 
-def _build_pca(vectors: Floats, queries: Floats, recall: float, recall_at: int) -> PCAIndex | None:
-    """Return the index with the fewest candidates that reach the recall; None if too few do."""
+def _build_pca(
+    vectors: Floats, queries: Floats, recall: float, recall_at: int, device: str
+) -> PCAIndex | None:
+    """Return the index that reads the least for the recall; None if reading all is as good."""
+    n, dim = vectors.shape
     learned, trials = queries[::2], queries[1::2]
-    basis = find_directions(vectors, learned, vectors.shape[1] // SHARE)
-    truth, _ = build_index(vectors, method="exact").search(trials, recall_at)
-    index = PCAIndex(vectors, basis, 1, recall=1.0, recall_at=recall_at)
-    for times in CANDIDATES:
-        index.n_candidates = min(len(vectors), times * recall_at)
-        found, _ = index.search(trials, recall_at)
-        hits = np.array(
-            [np.isin(one, other).mean() for one, other in zip(truth, found, strict=True)]
+    basis = find_directions(vectors, learned, dim // MOST_KEPT, device)
+    truth, _ = build_index(vectors, method="exact", device=device).search(trials, recall_at)
+    projected = project_all(vectors, basis)
+    best, least = None, LARGEST_COST * n * padded(dim)
+    for r in (dim // share for share in SHARES):
+        if n * padded(r) >= least:
+            break
+        index = PCAIndex(
+            vectors,
+            np.ascontiguousarray(basis[:, :r]),
+            1,
+            recall=1.0,
+            recall_at=recall_at,
+            device=device,
+            projected=np.ascontiguousarray(projected[:, :r]),
         )
-        index.recall = float(hits.mean())
-        if index.recall - SURE * hits.std() / np.sqrt(len(hits)) >= recall:
-            return index
-    return None
+        ranks = index.rank(trials, truth)
+        index.n_candidates = max(count_enough(ranks, recall), min(n, recall_at))
+        index.recall = float((ranks < index.n_candidates).mean())
+        if index.cost < least:
+            best, least = index, index.cost
+    return best
 
 
-def find_directions(vectors: Floats, queries: Floats, n: int) -> Floats:
+def find_directions(vectors: Floats, queries: Floats, n: int, device: str = "cpu") -> Floats:
     """Return the `n` directions (dim, n) along which vectors and queries extend the most."""
-    spread = vectors.T @ vectors / len(vectors) + queries.T @ queries / len(queries)
+    products = vectors.T @ vectors if device == "cpu" else multiply_transposed(device, vectors)
+    spread = products / len(vectors) + queries.T @ queries / len(queries)
     _, directions = np.linalg.eigh(spread.astype(np.float64))  # the shortest first
     return np.ascontiguousarray(directions[:, : -n - 1 : -1], np.float32)
+
+
+@njit(nogil=True, cache=True)
+def project(vectors: NDArray[np.float32], basis: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return vectors·basis (n, r), each row by itself, as BLAS would round by the batch."""
+    projected = np.zeros((len(vectors), basis.shape[1]), np.float32)
+    for i in range(len(vectors)):
+        row = projected[i]
+        for j in range(basis.shape[0]):
+            row += vectors[i, j] * basis[j]
+    return projected
+
+
+def project_all(vectors: Floats, basis: Floats) -> Floats:
+    """Return vectors·basis, by all threads."""
+    cuts = pairwise(cut(len(vectors), 4 * n_threads()))
+    return np.concatenate(in_threads(project, [(vectors[a:b], basis) for a, b in cuts]))
 
 
 @njit(nogil=True, cache=True)
@@ -243,6 +314,22 @@ def score_projected(
             multiply_quantized(vectors.values[begin:end], rounded[q], products)
             for i in range(begin, end):
                 scores[q, i] = products[i - begin] * vectors.scale[i]
+
+
+@njit(nogil=True, cache=True)
+def rank_projected(vectors: Quantized, queries: Floats, wanted: Ids) -> Ids:
+    """Return how many vectors have a higher product than each of a query's `wanted` ones."""
+    ranks = np.zeros(wanted.shape, np.int32)
+    scores = np.empty((len(queries), len(vectors.values)), np.float32)
+    score_projected(vectors, queries, 0, len(vectors.values), scores)
+    for q in range(len(queries)):
+        for place in range(wanted.shape[1]):
+            own = scores[q, wanted[q, place]]
+            higher = 0
+            for score in scores[q]:
+                higher += score > own
+            ranks[q, place] = higher
+    return ranks
 
 
 @njit(nogil=True, cache=True)
@@ -291,24 +378,13 @@ def rerank(
 def search_projected(
     vectors: Floats,
     quantized: Quantized,
-    projected_vectors: Quantized,
+    projected: Quantized,
+    basis: Floats,
     queries: Floats,
-    projected: Floats,
     wanted: int,
     k: int,
 ) -> tuple[Ids, Floats]:
     """Do both steps for some queries."""
     scores = np.empty((len(queries), len(vectors)), np.float32)
-    score_projected(projected_vectors, projected, 0, len(vectors), scores)
+    score_projected(projected, project(queries, basis), 0, len(vectors), scores)
     return rerank(vectors, quantized, queries, scores, wanted, k)
-
-
-@njit(nogil=True, cache=True)
-def project(vectors: NDArray[np.float32], basis: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return vectors·basis (n, r), each row by itself, as BLAS would round by the batch."""
-    projected = np.zeros((len(vectors), basis.shape[1]), np.float32)
-    for i in range(len(vectors)):
-        row = projected[i]
-        for j in range(basis.shape[0]):
-            row += vectors[i, j] * basis[j]
-    return projected

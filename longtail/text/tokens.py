@@ -21,11 +21,13 @@ from longtail.errors import LongtailError, NotFittedError, ParameterError
 from longtail.runtime.compiled import njit
 from longtail.runtime.schema import Schema, Texts, Value, whole
 from longtail.runtime.store import Files
+from longtail.text.ascii import AsciiWords, simplify
 from longtail.text.words import WordReader, no_words_error, word_pattern
 
 PADDING, UNKNOWN = 0, 1
 SPECIAL = ["<padding>", "<unknown>"]  # no words, as no word has a "<" in it
 
+MANY_TEXTS = 64  # from which it pays to make a table for compiled code
 LONGEST_WORD = 100  # characters; longer ones are no words of any language, and never known
 
 
@@ -89,6 +91,7 @@ class Tokens:
     """
 
     words_: list[str]
+    _ascii: AsciiWords | None  # made when many texts are asked for
 
     def __init__(
         self, *, max_words: int = 500_000, min_documents: int = 1, max_length: int = 500
@@ -133,7 +136,27 @@ class Tokens:
     def encode(self, texts: Iterable[str]) -> TokenRows:
         """Return a row for each text; one without any word has an empty row."""
         self._check_fitted()
+        if isinstance(texts, list) and len(texts) >= MANY_TEXTS:
+            return self._encode_many(texts)
         return TokenRows(*self._reader.look_up(texts, self._ids, UNKNOWN))
+
+    def _encode_many(self, texts: list[str]) -> TokenRows:
+        """Return the same rows; compiled code reads those that are ASCII."""
+        simple = [simplify(text) for text in texts]
+        is_plain = np.array([text is not None for text in simple])
+        plain, other = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
+        start, ids = self._reader.look_up([texts[i] for i in other], self._ids, UNKNOWN)
+        if not len(plain):
+            return TokenRows(start, ids)
+        if self._ascii is None:
+            self._ascii = AsciiWords.of(self.words_)
+        chosen = [text for text in simple if text is not None]
+        counts, more = self._ascii.look_up(chosen, self.max_length, UNKNOWN)
+        together = np.concatenate(([0], np.cumsum(counts)))
+        rows = TokenRows(
+            np.concatenate((together, start[1:] + together[-1])), np.concatenate((more, ids))
+        )
+        return rows.take(np.argsort(np.concatenate((plain, other)), kind="stable"))
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Return (begin, end, id) for each word that `encode` reads, as it stands in `text`."""
@@ -193,6 +216,7 @@ class Tokens:
             raise ValueError("a word stands twice, or padding and the unknown word do not lead")
         self.words_ = words
         self._ids = ids
+        self._ascii = None
 
     def _learn(self, texts: Iterable[str]) -> TokenRows:
         """Learn the words, numbered anew by how many documents hold them; return the rows."""

@@ -5,9 +5,11 @@
 
 Weight normalization (Salimans & Kingma 2016) with one trainable length g for all neurons of a
 layer, as in GLaS, makes neuron j's weights g·w_j/‖w_j‖. In the sparse layer w_j is a column,
-so its gradient has a part along w_j in every row. We leave that part out: it would only change
-‖w_j‖, which is divided away. What remains touches the batch's features alone, and the lengths
-are kept up to date by `RowAdam` from the rows that it changes.
+so its gradient has a part along w_j in every row. Under gradient descent that part would only
+change ‖w_j‖, which is divided away; Adam, which scales each weight's gradient by itself, would
+also turn w_j a little. The lazy layer leaves it out: what remains touches the batch's features
+alone, and the lengths are kept up to date by `RowAdam` from the rows that it changes. The exact
+layer keeps it, so its gradient is dense and a step costs as much as there are features.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -199,15 +201,20 @@ class SparseLinear(nn.Module):
     """From sparse rows to h neurons, with normalized weights and one trainable length.
 
     `squares` (h,) holds ‖w_j‖² of every neuron. An optimizer other than RowAdam must call
-    `measure` after its steps.
+    `measure` after its steps, unless the layer is exact: it then measures them itself, and has a
+    dense gradient.
     """
 
     squares: Tensor
 
-    def __init__(self, n_features: int, n_neurons: int, spread: float = 0.01):
+    def __init__(
+        self, n_features: int, n_neurons: int, spread: float = 0.01, *, exact: bool = False
+    ):
         super().__init__()
-        weight = torch.empty(n_features, n_neurons).uniform_(-spread, spread)
-        self.weight = read_once(nn.Parameter(weight))
+        self.exact = exact
+        self.weight = nn.Parameter(torch.empty(n_features, n_neurons).uniform_(-spread, spread))
+        if not exact:
+            read_once(self.weight)
         # Rows of length 1 then give sums of about 1.
         self.length = nn.Parameter(torch.tensor(float(n_features)).sqrt())
         self.bias = nn.Parameter(torch.zeros(n_neurons))
@@ -223,7 +230,8 @@ class SparseLinear(nn.Module):
 
     def scales(self) -> Tensor:
         """Return g/‖w_j‖ (h,)."""
-        return self.length * self.squares.clamp_min(1e-24).rsqrt().float()
+        squares = self.weight.square().sum(0) if self.exact else self.squares
+        return self.length * squares.clamp_min(1e-24).rsqrt().float()
 
     def forward(self, cells: SparseBatch) -> Tensor:
         """Return g·X·w_j/‖w_j‖ + b_j, (B, h)."""
@@ -267,6 +275,7 @@ class RowAdam(torch.optim.Optimizer):
     ):
         super().__init__([weight], {"lr": lr, "betas": betas, "eps": eps})
         self.layer = layer
+        self.found_inf: Tensor | None = None  # above 0: take no step, as torch's optimizers know it
 
     def _state_of(self, weight: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[weight]
@@ -285,9 +294,14 @@ class RowAdam(torch.optim.Optimizer):
                     continue
                 gradient = weight.grad.coalesce()
                 rows, values = gradient._indices()[0], gradient._values()
-                move = _move_on_cpu if weight.device.type == "cpu" else _move_on_gpu
-                settings = (group["lr"], *group["betas"], group["eps"])
-                change = move(weight, self._state_of(weight), rows, values, settings)
+                state, settings = (
+                    self._state_of(weight),
+                    (group["lr"], *group["betas"], group["eps"]),
+                )
+                if weight.device.type == "cpu":
+                    change = _move_on_cpu(weight, state, rows, values, settings)
+                else:
+                    change = _move_on_gpu(weight, state, rows, values, settings, self.found_inf)
                 if self.layer is not None:
                     self.layer.squares += change
 
@@ -296,7 +310,12 @@ Settings = tuple[float, float, float, float]
 
 
 def _move_on_gpu(
-    weight: Tensor, state: dict[str, Tensor], rows: Tensor, values: Tensor, settings: Settings
+    weight: Tensor,
+    state: dict[str, Tensor],
+    rows: Tensor,
+    values: Tensor,
+    settings: Settings,
+    found_inf: Tensor | None = None,
 ) -> Tensor:
     """Take one step for `rows`; return by how much Σ w² of each column has changed."""
     lr, beta1, beta2, eps = settings
@@ -306,6 +325,8 @@ def _move_on_gpu(
     old = weight[rows]
     bias1, bias2 = 1 - beta1**steps, 1 - beta2**steps
     new = old - (lr / bias1)[:, None] * mean / (square.sqrt() / bias2.sqrt()[:, None] + eps)
+    if found_inf is not None:
+        new = torch.where(found_inf > 0, old, new)
     for target, source in (
         (state["steps"], steps),
         (state["mean"], mean),

@@ -7,9 +7,11 @@ never stopped, and the thread that prepares batches may run ahead of the step th
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,13 @@ from longtail.training.checkpoint import (
     as_fingerprint,
     make_run_dir,
     optimizer_state,
+    pack_state,
     read_checkpoint,
     remove_checkpoints,
     restore_optimizer,
     write_checkpoint,
 )
+from longtail.training.checks import Check, Guard, are_finite
 from longtail.training.config import TrainingConfig
 from longtail.training.history import Clock, History, Log
 from longtail.training.processes import Processes, join_processes
@@ -128,11 +132,16 @@ class _Run:
         self.history = History()
         self.step = 0  # steps made
         self.last: Share | None = None  # what the last step was made of
+        guards = Guard.suits(self.optimizers, processes.device)
+        self.guard = Guard(self.optimizers, processes.device) if guards else None
+        self.unread: Check | None = None  # of the last step, if it is not known yet
         self.unimproved = 0  # validations since the best one
         self.mean = WeightMean(self.parameters)
         self.best: dict[str, Tensor] = {}
         self.clock = Clock()
         self.warned = False  # that the last checkpoint could not be written
+        self.writer = ThreadPoolExecutor(1)
+        self.writing: Future[None] | None = None  # the checkpoint that is not yet on the disk
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -154,19 +163,25 @@ class _Run:
                     break
                 if config.averages_at(self.step, self.n_steps):
                     self.mean.add()
-                if config.validates_at(self.step, self.n_steps):
+                validates = config.validates_at(self.step, self.n_steps)
+                records = validates or self.step % -(-self.n_steps // MOST_RECORDS) == 0
+                saves = self.step < self.n_steps and time.monotonic() >= due
+                if (records or saves) and not self._catch_up():
+                    break
+                if validates:
                     self._validate()
-                    log.write(self.history)
-                elif self.step % -(-self.n_steps // MOST_RECORDS) == 0:
+                elif records:
                     self._record({})
+                if records:
                     log.write(self.history)
                 if self.history.stopped_early:
                     break
-                if self.step < self.n_steps and time.monotonic() >= due:
+                if saves:
                     self.save()
                     due = time.monotonic() + checkpoint_seconds
-        if steps and self.history.problem is None:
-            self.save()
+        if steps and self._catch_up():
+            self.save(last=True)
+        self._finish_writing()
 
     def _take_step(self, share: Share) -> None:
         for group, top_rate in zip(self.groups, self.top_rates, strict=True):
@@ -176,27 +191,50 @@ class _Run:
         self.processes.average_gradients(self.parameters)
         norm = limit_gradients(self.parameters, self.config.clip)
         mean_loss = self.processes.mean(loss.detach().float())
-        shown_loss, length = torch.stack([mean_loss, norm]).tolist()  # the one wait for a GPU
-        if not math.isfinite(shown_loss) or not math.isfinite(length):
-            self._give_up(shown_loss, length)
-            return
+        check = Check.of(self.step + 1, share, mean_loss, norm)
+        if self.guard is None:
+            if not self._pass(check):
+                return
+        else:
+            self.guard.close_unless_finite(mean_loss, norm)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad()
         self.step += 1
-        self.last = share
-        self.clock.count(shown_loss, share.n_documents)
-        self.progress.advance(share.n_documents)
+        if self.guard is not None and self._catch_up():
+            self.unread = check
+
+    def _catch_up(self) -> bool:
+        """Ask how the last step went; return whether all have gone well."""
+        check, self.unread = self.unread, None
+        return self.history.problem is None and (check is None or self._pass(check))
+
+    def _pass(self, check: Check) -> bool:
+        """Count a step that went well; give up after one that did not."""
+        loss, norm = check.read()
+        if not are_finite(loss, norm):
+            self._give_up(check.step, loss, norm)
+            return False
+        self.last = check.share
+        self.clock.count(loss, check.share.n_documents)
+        self.progress.advance(check.share.n_documents)
         self.clock.note(self.progress, self.history)
+        return True
 
     def _loss(self, share: Share) -> Tensor:
         """Return the loss of this process's share of a step."""
         device = self.processes.device
         streams = np.random.SeedSequence([LOSS, self.seed, self.step, self.processes.rank])
-        torch.manual_seed(int(streams.generate_state(1, np.uint64)[0]))
+        self._draw_from(int(streams.generate_state(1, np.uint64)[0]))
         batch = {key: value.to(device, non_blocking=True) for key, value in share.batch.items()}
         with torch.autocast(device.type, torch.bfloat16, enabled=self._uses_bf16()):
             return self.task.loss(batch) * share.weight
+
+    def _draw_from(self, seed: int) -> None:
+        """Seed the generators that a loss draws from; `torch.manual_seed` takes longer for more."""
+        torch.default_generator.manual_seed(seed)
+        if self.processes.device.type == "cuda":
+            torch.cuda.default_generators[self.processes.device.index].manual_seed(seed)
 
     def _uses_bf16(self) -> bool:
         on_gpu = self.processes.device.type == "cuda"
@@ -204,10 +242,13 @@ class _Run:
 
     # -- a loss that is no number -----------------------------------------------------------
 
-    def _give_up(self, loss: float, length: float) -> None:
+    def _give_up(self, step: int, loss: float, length: float) -> None:
         """End training before a step that would spoil the weights, with the last good ones."""
+        self.step = step - 1
+        if self.guard is not None:
+            self.guard.open()
         what, value = ("gradient", length) if math.isfinite(loss) else ("loss", loss)
-        where = f"step {self.step + 1:,} of {self.n_steps:,}"
+        where = f"step {step:,} of {self.n_steps:,}"
         problem = (
             f"the {what} became {value} at {where} (epoch {self.step // self.epoch_steps + 1})"
         )
@@ -291,15 +332,33 @@ class _Run:
 
     # -- checkpoints ------------------------------------------------------------------------
 
-    def save(self) -> None:
+    def save(self, *, last: bool = False) -> None:
         """Write a checkpoint of the run as it stands, if it has a folder for it.
 
-        If that fails, as on a full disk, training goes on and the checkpoints before stay.
+        If that fails, as on a full disk, training goes on and the checkpoints before stay. What
+        lies on a GPU is written while training goes on; the last one is written at once, and holds
+        nothing but the weights to keep.
         """
         if self.run_dir is None or not self.processes.is_main:
             return
+        self._finish_writing()
+        self.clock.measure(self.history)
+        files = pack_state(self._last_state() if last else self._state(), self.fingerprint)
+        job = partial(write_checkpoint, self.run_dir, self.step, files)
+        if self.processes.device.type == "cuda" and not last:
+            self.writing = self.writer.submit(job)
+        else:
+            self._attempt(job)
+
+    def _finish_writing(self) -> None:
+        """Wait for the checkpoint that is being written, if there is one."""
+        if self.writing is not None:
+            self._attempt(self.writing.result)
+        self.writing = None
+
+    def _attempt(self, write: Callable[[], None]) -> None:
         try:
-            self._write_checkpoint(self.run_dir)
+            write()
         except (LongtailError, OSError) as error:
             if not self.warned:
                 self.progress.say(f"Warning: training goes on without a checkpoint: {error}")
@@ -307,9 +366,9 @@ class _Run:
         else:
             self.warned = False
 
-    def _write_checkpoint(self, run_dir: Path) -> None:
-        self.clock.measure(self.history)
-        state = {
+    def _state(self) -> dict[str, Any]:
+        """Return all that the steps to come depend on."""
+        return {
             "step": self.step,
             "unimproved": self.unimproved,
             "n_averaged": self.mean.n_added,
@@ -319,12 +378,19 @@ class _Run:
             "best": self.best,
             "optimizers": [optimizer_state(optimizer) for optimizer in self.optimizers],
         }
-        write_checkpoint(run_dir, self.step, state, self.fingerprint)
+
+    def _last_state(self) -> dict[str, Any]:
+        """Return the weights to keep in place of all that led to them."""
+        with self.mean.in_place():
+            weights = self.best or dict(self.module.state_dict())
+        nothing = {"n_averaged": 0, "average": [], "best": {}, "optimizers": []}
+        return {**self._state(), "weights": weights, **nothing}
 
     def restore(self) -> bool:
         """Take up the newest whole checkpoint; return whether there is one."""
         if self.run_dir is None:
             raise ParameterError("there is nothing to resume: training had no folder to save to")
+        self._finish_writing()
         state = read_checkpoint(self.run_dir, self.fingerprint, self.progress)
         if state is None:
             return False
@@ -333,8 +399,8 @@ class _Run:
         self.history = History(**state["history"])
         self.module.load_state_dict(state["weights"])
         self.mean.restore(state["n_averaged"], state["average"])
-        for optimizer, memory in zip(self.optimizers, state["optimizers"], strict=True):
-            restore_optimizer(optimizer, memory)
+        for optimizer, memory in zip(self.optimizers, state["optimizers"], strict=False):
+            restore_optimizer(optimizer, memory)  # none where nothing is left to do
         return True
 
 
@@ -347,10 +413,8 @@ def limit_gradients(parameters: Iterable[torch.nn.Parameter], limit: float | Non
             gradients.append(parameter.grad.values())
         elif parameter.grad is not None:
             gradients.append(parameter.grad)
-    norms = [torch.linalg.vector_norm(gradient).float() for gradient in gradients]
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    norm = torch.nn.utils.get_total_norm(gradients).float()
     if limit is not None:
         scale = (limit / (norm + 1e-6)).clamp(max=1)
-        for gradient in gradients:
-            gradient *= scale
+        torch._foreach_mul_(gradients, scale)
     return norm

@@ -1,5 +1,7 @@
 """The GLaS studies run on small data and vary what they say."""
 
+import json
+
 import pytest
 from command_line import write_texts
 
@@ -44,3 +46,20 @@ def test_the_table_of_the_gap(data, capsys):
     for row in rows_of(capsys.readouterr().out):
         seen, unseen, gap = map(float, row[1:])
         assert gap == pytest.approx(seen - unseen, abs=0.011)
+
+
+def test_the_curves_show_every_epoch_and_are_kept(data, tmp_path, capsys, monkeypatch):
+    results, figure = tmp_path / "curves.json", tmp_path / "figure.png"
+    small = [*SMALL, "--set", "epochs=3", "--results", str(results)]
+    glas_study.main(["curves", str(data), *small])
+    table = rows_of(capsys.readouterr().out)
+    assert len(table) == 4
+    curves = json.loads(results.read_text())[data.name]
+    for epochs, values in curves.values():
+        assert epochs == [1, 2, 3]
+        assert all(0 <= value <= 100 for value in values)
+    monkeypatch.delattr(glas_study, "measure_curves")  # what is kept is not measured again
+    pytest.importorskip("matplotlib")
+    glas_study.main(["curves", str(data), *small, "--plot", str(figure)])
+    assert rows_of(capsys.readouterr().out) == table
+    assert figure.stat().st_size > 1000

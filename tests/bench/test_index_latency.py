@@ -32,13 +32,13 @@ def test_recall_is_the_share_of_the_true_ones_found() -> None:
 
 def test_every_method_gets_a_full_row() -> None:
     args = argparse.Namespace(
-        one="800x16", queries=30, recall=0.9, threads=1, spread=False, faiss=False
+        one="800x16", queries=30, recall=0.9, threads=1, spread=False, faiss=False, device="cpu"
     )
     rows = measure(args)
-    assert [row[1] for row in rows] == ["exact", "approximate", "numpy product"]
+    assert [row[1] for row in rows] == ["exact", "approximate", "label index", "numpy product"]
     assert all(len(row) == len(HEADINGS) for row in rows)
-    assert float(rows[0][3]) == float(rows[2][3]) == 1
-    assert float(rows[1][3]) > 0.8
+    assert float(rows[0][3]) == float(rows[3][3]) == 1
+    assert all(float(row[3]) > 0.8 for row in rows)
 
 
 def test_one_size_prints_json_rows(
@@ -48,4 +48,4 @@ def test_one_size_prints_json_rows(
     monkeypatch.setattr("sys.argv", command)
     main()
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row[0] for row in rows] == ["500 × 8"] * 3
+    assert [row[0] for row in rows] == ["500 × 8"] * 4

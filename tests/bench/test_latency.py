@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from command_line import write_texts
 
 pytest.importorskip("torch", reason="the models need torch")
 
 from bench import latency
+from longtail.runtime.parallel import set_threads
 
 
 def test_one_row_in_this_process(capsys, monkeypatch):
@@ -15,6 +17,17 @@ def test_one_row_in_this_process(capsys, monkeypatch):
     row = json.loads(capsys.readouterr().out)
     assert len(row) == len(latency.HEADINGS)
     assert row[:2] == ["linear", "30"]
+    assert_makes_sense(row)
+
+
+def test_a_row_of_a_real_data_set(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(latency, "N_TIMED", 5)
+    for name, seed in (("train", 0), ("test", 1)):
+        write_texts(tmp_path / f"{name}.jsonl", 60, seed=seed)
+    latency.main(["--one", "linear:0", "--data", str(tmp_path), "--threads", "1"])
+    set_threads(None)
+    row = json.loads(capsys.readouterr().out)
+    assert row[0] == "linear"
     assert_makes_sense(row)
 
 

@@ -224,7 +224,9 @@ def test_pieces_give_the_loss_and_gradients_of_the_whole(parts, monkeypatch):
 
     whole = gradients(lambda read: bce(net.score(read, net.labels), relevant[:, :7]))
     monkeypatch.setitem(network.ALIGN, "cpu", 2)  # 7 labels fill up to 8
-    monkeypatch.setitem(network.PIECE, "cpu", 30)  # so that there are several pieces
+    monkeypatch.setattr(
+        network, "_count_numbers", lambda device: 30
+    )  # so that there are several pieces
     pieces = gradients(lambda read: bce_over_nodes(net, read, relevant))
     assert pieces[0] == pytest.approx(whole[0], rel=1e-5)
     for one, other in zip(whole[1], pieces[1], strict=True):
@@ -307,17 +309,18 @@ def test_ids_are_numbered_anew():
     assert places.tolist() == [[2, 1, 2], [3, 0, 1]]
 
 
-def test_a_label_is_as_probable_as_all_nodes_on_its_path():
-    """Equation (1), the chain rule, for a beam that holds all nodes."""
+@pytest.mark.parametrize("weight", [1.0, 0.5, 0.0])
+def test_a_label_is_as_probable_as_all_nodes_on_its_path(weight):
+    """Equation (1), the chain rule, for a beam that holds all nodes; 0 is the last factor alone."""
     above, below = make_network(n_nodes=3), make_network(n_nodes=6)
     tokens = make_tokens(4, 3)
-    top = ProbabilisticLabelTree(PLANTED_TREE, [above, below]).search(tokens, 6, 3, CPU)
+    top = ProbabilisticLabelTree(PLANTED_TREE, [above, below], weight).search(tokens, 6, 3, CPU)
     for row in range(2):
         with torch.no_grad():
             one = above.score(read_alone(above, tokens, row), above.labels)[0].numpy()
             two = below.score(read_alone(below, tokens, row), below.labels)[0].numpy()
         literal = {
-            int(PLANTED_TREE.leaves[leaf]): sigmoid(one[parent]) * sigmoid(two[leaf])
+            int(PLANTED_TREE.leaves[leaf]): sigmoid(one[parent]) ** weight * sigmoid(two[leaf])
             for leaf, parent in enumerate(PLANTED_TREE.parents(2))
         }
         found = dict(zip(top.labels[row].tolist(), top.scores[row].tolist(), strict=True))
@@ -560,8 +563,8 @@ def test_a_word_weighs_what_the_label_loses_without_it(texts):
         "word0 word3 word1 Word3",
         {"word0": "word3 word1 Word3", "word3": "word0 word1"},
     )
-    for path_scores in ("product", "last"):
-        model = AttentionXML(**settings, path_scores=path_scores).fit(texts)
+    for path_weight in (1.0, 0.5, 0.0):
+        model = AttentionXML(**settings, path_weight=path_weight).fit(texts)
         label = model.label_names_[model.predict([text]).labels[0, 0]]
 
         def score_of(document, model=model, label=label):

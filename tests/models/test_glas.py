@@ -202,7 +202,7 @@ def test_the_block_of_a_batch_is_that_of_its_labels(Y):
 def make_task(Y, **parameters):
     X = sp.csr_matrix(np.random.default_rng(0).random((len(Y), 9)).astype(np.float32))
     Y = sp.csr_matrix(Y)
-    return GLaS(**SMALL, **parameters)._prepare(X, Y, Y, "cpu")
+    return GLaS(**SMALL, **parameters).prepare(X, Y, Y, "cpu")
 
 
 def test_a_batch_over_all_labels(Y):
@@ -231,6 +231,16 @@ def test_a_batch_of_sampled_labels(Y):
     counts = (Y.T @ Y)[np.ix_(candidates, candidates)]
     block = batch["block"].numpy()
     assert np.array_equal(batch["A"], counts[np.ix_(block, block)])
+
+
+@pytest.mark.parametrize("sampled", [None, 1])
+def test_more_labels_are_regularized_than_the_batch_has(Y, sampled):
+    task = make_task(Y, regularized=200, sampled=sampled)
+    batch = task.batch(np.arange(2), np.random.default_rng(0))
+    places = batch.get("candidates", torch.arange(7))[batch["block"]]
+    assert sorted(places.tolist()) == [0, 1, 2, 4, 5, 6]  # all that documents carry
+    counts = (Y.T @ Y)[np.ix_(places, places)]
+    assert np.array_equal(batch["A"], counts)
 
 
 @pytest.mark.parametrize("sampled", [0, 2])
@@ -270,6 +280,10 @@ def test_labels_are_drawn_evenly(Y):
         {"embedding": "residual"},
         {"keep": 1.0},
         {"dropout": 0.0},
+        {"lazy": False},
+        {"lazy": False, "sampled": 5},
+        {"epoch_steps": 10},
+        {"regularized": 40},
         {"valid": 0.2, "patience": 2},
     ],
     ids=str,
@@ -287,7 +301,7 @@ def test_sampled_labels_leave_the_others_alone():
     """A label that no batch has sampled keeps the embedding that it began with."""
     X, Y = planted_dataset().X, planted_dataset().Y
     Y = sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=(300, 5000))
-    before = GLaS(**SMALL, sampled=1)._prepare(X, Y, Y, "cpu").net.all_labels().detach()
+    before = GLaS(**SMALL, sampled=1).prepare(X, Y, Y, "cpu").net.all_labels().detach()
     model = GLaS(**{**SMALL, "epochs": 1}, sampled=1).fit(X, Y)
     same = (model.index_.vectors == before.numpy()).all(axis=1)
     assert same.sum() > 4900
@@ -300,6 +314,28 @@ def test_few_features_pass_the_relu_and_many_also_go_round_it():
     for rows, residual in ((X, 0), (wide, 1)):
         model = GLaS(dim=4, epochs=1, device="cpu").fit(rows, Y)
         assert model.embedder_.residual[0] == residual
+
+
+@pytest.mark.parametrize(
+    ("n_documents", "batch_size"),
+    [(1_186_239, 4091), (2_000_000, 4096), (12_920, 45), (300, 16)],
+)
+def test_batches_of_the_paper_follow_from_the_steps_that_it_made(n_documents, batch_size):
+    """AmazonCat-13K has 1,186,239 documents: 290 steps of 4096 are an epoch."""
+    model = GLaS.from_settings({"preset": "paper"})
+    assert model.choose_batch(n_documents) == batch_size
+    assert GLaS(batch_size=4096).choose_batch(n_documents) == 4096
+
+
+def test_the_paper_stops_when_held_out_documents_get_no_better():
+    settings = {"preset": "paper", "dim": "16", "learning_rate": "0.01", "device": "cpu"}
+    model = GLaS.from_settings(settings).fit(planted_dataset())
+    scores = [record["nDCG@5"] for record in model.history_.records if "nDCG@5" in record]
+    assert len(scores) <= 10
+    assert model.history_.stopped_early == (len(scores) < 10)
+    assert model.history_.best["nDCG@5"] == max(scores)
+    test = planted_dataset(seed=1)
+    assert evaluate(model.predict(test), test)["P@1"] > 90
 
 
 def test_held_out_documents_choose_the_weights():

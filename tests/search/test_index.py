@@ -12,6 +12,7 @@ import longtail.search.index as module
 from longtail.errors import DataError, MissingExtraError, ParameterError
 from longtail.runtime.parallel import set_threads
 from longtail.runtime.store import Files, read_folder, write_folder
+from longtail.search.gpu import VectorsOnDevice
 from longtail.search.index import Index, build_index
 
 
@@ -262,19 +263,96 @@ def test_what_an_index_says_of_itself(approximate: Index) -> None:
 
 
 @pytest.mark.parametrize("spare", [0, 64])
-def test_torch_finds_the_very_same(monkeypatch: pytest.MonkeyPatch, spare: int) -> None:
-    pytest.importorskip("torch")
+def test_torch_finds_the_very_same(
+    monkeypatch: pytest.MonkeyPatch, spare: int, torch_device: str
+) -> None:
     monkeypatch.setattr(module, "GPU_SPARE", spare)
     monkeypatch.setattr(module, "LARGEST_PRODUCT", 50_000)
     vectors, queries = clustered(2000, 30), clustered(60, 30, seed=9)
     queries[7] = 0  # more candidates than any width holds
     index = build_index(vectors)
     expected = index.search(queries, 5)
-    index.to("cpu:0")  # torch's name of the CPU: the way a GPU goes, without one
+    index.to(torch_device)
     assert index._on_device is not None
     assert_same(index.search(queries, 5), expected)
     assert_same(index.search(queries[:1], 5), (expected[0][:1], expected[1][:1]))
     assert_same(index.search(queries, 2000), build_index(vectors).search(queries, 2000))
+
+
+@pytest.mark.parametrize("metric", ["inner", "cosine"])
+@pytest.mark.parametrize("n_probes", [1, 4, 30])
+def test_torch_probes_the_very_same_lists(
+    monkeypatch: pytest.MonkeyPatch, n_probes: int, metric, torch_device: str
+) -> None:
+    monkeypatch.setattr(module, "LARGEST_PRODUCT", 50_000)
+    vectors, queries = clustered(2000, 30), clustered(60, 30, seed=9)
+    vectors[100:140] = vectors[100]  # equal scores, for which room and order must be right
+    queries[7], queries[8] = 0, vectors[100]
+    index = build_index(vectors, metric=metric, method="approximate")
+    index.n_probes = n_probes
+    for k in (5, 50, 1500):  # 1500 are more than the lists hold
+        index.to("cpu")
+        expected = index.search(queries, k)
+        index.to(torch_device)
+        assert_same(index.search(queries, k), expected)
+
+
+def test_torch_builds_the_very_same_lists(torch_device: str) -> None:
+    vectors, queries = clustered(3000, 24), clustered(300, 24, seed=9)
+    vectors[5:9] = vectors[5]
+    one, other = (
+        build_index(vectors, method="approximate", queries=queries, recall=0.9, device=device)
+        for device in ("cpu", torch_device)
+    )
+    for field in ("start", "order"):
+        np.testing.assert_array_equal(getattr(one.lists, field), getattr(other.lists, field))
+    np.testing.assert_array_equal(one.centres, other.centres)
+    assert (one.n_probes, one.recall) == (other.n_probes, other.recall)
+    assert other.device == torch_device
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_a_gpu_without_memory_leaves_the_search_to_a_cpu(monkeypatch, approximate: bool) -> None:
+    torch = pytest.importorskip("torch")
+    method = "approximate" if approximate else "exact"
+    index = build_index(clustered(500, 8), method=method)
+    queries = clustered(20, 8, seed=1)
+    expected = index.search(queries, 5)
+
+    def fail(*args):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    index.to("cpu:0")
+    monkeypatch.setattr(VectorsOnDevice, "candidates", fail)
+    assert_same(index.search(queries, 5), expected)
+    assert index.device == "cpu"
+    monkeypatch.setattr(module, "WORTH_A_GPU", 1)
+    monkeypatch.setattr(module, "gpu_is_there", lambda: True)
+    monkeypatch.setattr(module, "copy_to", fail)
+    assert index.for_batch(20).device == "cpu"
+    assert_same(index.search(queries, 5), expected)
+
+
+def test_other_errors_of_torch_are_not_hidden(monkeypatch) -> None:
+    pytest.importorskip("torch")
+    index = build_index(clustered(500, 8), device="cpu:0")
+
+    def fail(*args):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(VectorsOnDevice, "candidates", fail)
+    with pytest.raises(RuntimeError, match="something else"):
+        index.search(clustered(20, 8), 5)
+
+
+def test_only_large_batches_look_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(module, "gpu_is_there", lambda: asked.append(1) or False)
+    index = build_index(clustered(500, 8))
+    index.for_batch(module.WORTH_A_GPU // 4000 - 1)
+    assert not asked
+    assert index.for_batch(module.WORTH_A_GPU // 4000 + 1).device == "cpu"
+    assert asked
 
 
 def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,3 +162,77 @@ def test_the_number_of_threads_changes_nothing(index):
         set_threads(None)
     assert np.array_equal(ids, one_ids)
     assert np.array_equal(scores, one_scores)
+
+
+def test_torch_finds_the_very_same(index, torch_device):
+    queries = made_up(50, seed=2)
+    queries[7] = 0
+    for k in (1, 7, 10, 25):
+        index.to("cpu")
+        expected = index.search(queries, k)
+        index.to(torch_device)
+        for one, other in zip(index.search(queries, k), expected, strict=True):
+            assert np.array_equal(one, other)
+
+
+def test_torch_builds_an_index_with_the_same_answers(monkeypatch, torch_device):
+    """The directions may differ in their last bits, as BLAS adds in other orders."""
+    monkeypatch.setattr(module, "SMALLEST", 1)
+    vectors, trials, queries = (made_up(n, seed=i) for i, n in enumerate((3000, 400, 100)))
+    one, other = (
+        build_label_index(vectors, trials, device=device) for device in ("cpu", torch_device)
+    )
+    assert isinstance(other, PCAIndex)
+    assert other.device == torch_device
+    assert one.n_candidates == other.n_candidates
+    assert np.mean(one.search(queries, 10)[0] == other.search(queries, 10)[0]) > 0.99
+
+
+def test_a_gpu_without_memory_leaves_the_building_to_a_cpu(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(module, "SMALLEST", 1)
+
+    def fail(*args):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(module, "multiply_transposed", fail)
+    index = build_label_index(made_up(3000), made_up(400, seed=1), device="cpu:0")
+    assert isinstance(index, PCAIndex)
+    assert index.device == "cpu"
+
+
+def test_ranks_are_those_of_the_projections(index, torch_device):
+    queries = made_up(30, seed=3)
+    wanted = np.random.default_rng(0).integers(3000, size=(30, 4)).astype(np.int32)
+    scores = np.empty((30, 3000), np.float32)
+    module.score_projected(index._projected, project(queries, index.basis), 0, 3000, scores)
+    own = np.take_along_axis(scores, wanted, axis=1)
+    expected = (scores[:, None, :] > own[:, :, None]).sum(axis=2)
+    assert np.array_equal(index.rank(queries, wanted), expected)
+    assert np.array_equal(index.to(torch_device).rank(queries, wanted), expected)
+
+
+def test_the_way_that_reads_the_least_is_taken(monkeypatch):
+    monkeypatch.setattr(module, "SMALLEST", 1)
+    kept = {}
+    for rank in (4, 60):
+        vectors, queries = (made_up(3000, 512, rank, seed=seed) for seed in (0, 1))
+        index = build_label_index(vectors, queries[:400])
+        assert index.recall >= 0.99
+        assert index.cost < 3000 * 512
+        kept[rank] = index.basis.shape[1]
+    assert kept[4] == 32
+    assert kept[60] > 32
+
+
+def test_few_queries_are_shared_by_threads_where_there_is_much_to_read(index, monkeypatch):
+    queries = made_up(2, seed=2)
+    expected = index.search(queries, 7)
+    monkeypatch.setattr(module, "WORTH_A_THREAD", 1)
+    set_threads(3)
+    try:
+        found = index.search(queries, 7)
+    finally:
+        set_threads(None)
+    assert np.array_equal(found[0], expected[0])
+    assert np.array_equal(found[1], expected[1])

@@ -127,6 +127,37 @@ def test_the_part_of_the_gradient_that_is_left_out_lies_along_the_weights():
     np.testing.assert_allclose(difference, along, rtol=1e-3, atol=1e-3 * ours.abs().max())
 
 
+def dense_steps(X_of, start, length, bias, targets, lr):
+    """Train the same layer densely: torch's own weight normalization and Adam."""
+    weight, length, bias = (
+        torch.nn.Parameter(part.detach().clone()) for part in (start, length, bias)
+    )
+    optimizer = torch.optim.Adam([weight, length, bias], lr)
+    for seed, target in enumerate(targets):
+        optimizer.zero_grad()
+        neurons = torch._weight_norm(weight.T, length.expand(weight.shape[1], 1), 0)
+        x = torch.from_numpy(X_of(seed).toarray())
+        (torch.nn.functional.linear(x, neurons, bias) - target).square().mean().backward()
+        optimizer.step()
+    return weight, length, bias
+
+
+def test_the_exact_layer_under_adam_is_weight_normalization_under_adam():
+    torch.manual_seed(0)
+    layer = SparseLinear(30, 4, exact=True)
+    start = [part.detach().clone() for part in (layer.weight, layer.length, layer.bias)]
+    targets = torch.randn(12, 20, 4)
+    optimizer = torch.optim.Adam(layer.parameters(), 0.003)
+    for seed, target in enumerate(targets):
+        optimizer.zero_grad()
+        (layer(cells_of(random_rows(seed=seed))) - target).square().mean().backward()
+        optimizer.step()
+    expected = dense_steps(lambda seed: random_rows(seed=seed), *start, targets, 0.003)
+    for found, wanted in zip((layer.weight, layer.length, layer.bias), expected, strict=True):
+        np.testing.assert_allclose(found.detach(), wanted.detach(), rtol=0, atol=1e-6)
+    assert not torch.equal(layer.weight[7], start[0][7]), "features without documents move, too"
+
+
 def literal_adam(weight, steps, betas=(0.9, 0.999), lr=0.1, eps=1e-8):
     """Adam for each row by itself; `steps` is a list of {row: gradient}."""
     weight = weight.copy()

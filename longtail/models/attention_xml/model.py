@@ -174,10 +174,11 @@ class AttentionXML(Neural):
     beam: int | None = setting(
         None, "how many are followed in prediction; none takes as many as in training", at_least(1)
     )
-    path_scores: Literal["product", "last"] = setting(
-        "product",
-        "the score of a label: the product of all probabilities on its path, or the last one, "
-        "which has been learned among wrong candidates too",
+    path_weight: float = setting(
+        1.0,
+        "how much the nodes above count in the score of a label: 1 is the paper's product of all "
+        "probabilities on its path, 0 the last one alone",
+        between(0, 1),
     )
     warm_start: bool = setting(
         True, "begin each level with the weights of the one above, but for the labels'"
@@ -635,7 +636,7 @@ class AttentionXML(Neural):
                     if name.startswith(prefix)
                 }
                 levels.append(from_arrays(shape, arrays))
-            trees.append(ProbabilisticLabelTree(tree, levels, self.path_scores))
+            trees.append(ProbabilisticLabelTree(tree, levels, self.path_weight))
         self.trees_ = trees
 
 

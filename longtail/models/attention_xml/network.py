@@ -25,6 +25,7 @@ product, as m_j·w_j = Σ_i α_ij·(h_i·w_j).
 
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -34,10 +35,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longtail.training.bilstm import BiLSTM
 from longtail.training.layers import read_once, take_rows
 
-# Numbers in the largest tensors of one piece: what a cache holds, or enough to keep a GPU busy.
-PIECE = {"cpu": 1 << 21, "cuda": 1 << 28}
+# Numbers in the largest tensors of one piece: what a cache holds, or a small share of a GPU, whose
+# pieces each cost the time to start them.
+CPU_PIECE, LEAST_PIECE, LARGEST_PIECE = 1 << 21, 1 << 26, 1 << 30
+GPU_SHARE = 64  # bytes of its memory for each of these numbers
 ALIGN = {"cpu": 1, "cuda": 64}  # tensor cores are slow with rows of other lengths
 
 WORD_SPREAD = 0.7  # of the first values of words, if nothing is known of them
@@ -49,61 +53,6 @@ NEVER = -1e4  # the match of padding: its softmax weight is 0, and 0 times this 
 
 
 # -- token encoders: (B, T, word_dim) → (B, T, width), behind a document's end anything -------
-
-
-class BiLSTM(nn.Module):
-    """Two LSTMs, one of which reads backwards, that begin with learned states.
-
-    Backwards means from a document's own end: its words are mirrored, padding stays behind. So
-    nothing depends on the batch, without packed sequences, which cost cuDNN a copy at every step.
-    """
-
-    def __init__(self, word_dim: int, hidden: int):
-        super().__init__()
-        self.width = 2 * hidden
-        self.onwards = nn.LSTM(word_dim, hidden, batch_first=True)
-        self.backwards = nn.LSTM(word_dim, hidden, batch_first=True)
-        self.start = nn.Parameter(torch.zeros(2, 2, 1, 1, hidden))  # h and c of both
-
-    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """Return both directions' states."""
-        places = torch.arange(words.shape[1], device=words.device)
-        ends = lengths[:, None]
-        mirrored = torch.where(places < ends, ends - 1 - places, places)  # (B, T)
-        starts = self.start.expand(-1, -1, -1, len(words), -1).contiguous()
-        inputs = words, starts[0], _take_places(words, mirrored), starts[1]
-        ahead, back = (self._read_on_gpu if words.is_cuda else self._read)(*inputs)
-        return torch.cat([ahead, _take_places(back, mirrored)], 2)  # (B, T, 2·hidden)
-
-    def _read(
-        self, words: Tensor, start: Tensor, turned: Tensor, end: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return self.onwards(words, (*start,))[0], self.backwards(turned, (*end,))[0]
-
-    def _read_on_gpu(
-        self, words: Tensor, start: Tensor, turned: Tensor, end: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Read in both directions at once: the steps of one are too small for a GPU."""
-        here, beside = torch.cuda.current_stream(words.device), _stream_beside(words.device)
-        beside.wait_stream(here)
-        with torch.cuda.stream(beside):
-            back: Tensor = self.backwards(turned, (*end,))[0]
-        ahead: Tensor = self.onwards(words, (*start,))[0]
-        here.wait_stream(beside)
-        for each, user in ((turned, beside), (end, beside), (back, here)):
-            each.record_stream(user)  # so that its memory is not given away too early
-        return ahead, back
-
-
-@cache
-def _stream_beside(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def _take_places(rows: Tensor, places: Tensor) -> Tensor:
-    """Return rows[i, places[i]] for every document i of rows (B, T, ·)."""
-    first = torch.arange(len(rows), device=rows.device)[:, None] * rows.shape[1]
-    return rows.flatten(0, 1).index_select(0, (first + places).flatten()).view(rows.shape)
 
 
 class Convolutions(nn.Module):
@@ -180,11 +129,13 @@ class Encoded(NamedTuple):
         tokens: (B, T, width) the encoder's outputs h_i.
         values: (B, T, N_fc) these after the first layer; (B, N_fc) without attention.
         padding: (B, T) where documents have ended; None if there is only one.
+        lengths: (B,) how many words they have.
     """
 
     tokens: Tensor
     values: Tensor
     padding: Tensor | None
+    lengths: Tensor
 
 
 class AttentionXMLNetwork(nn.Module):
@@ -238,18 +189,17 @@ class AttentionXMLNetwork(nn.Module):
         """Return what the encoder and the first layer make of word vectors (B, T, word_dim)."""
         device = words.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else words.dtype
-        with torch.autocast(device, enabled=False):  # recurrence adds errors up
-            words = F.dropout(words, word_dropout, self.training)
-            tokens = self.encoder(words, lengths)  # (B, T, width)
+        words = F.dropout(words, word_dropout, self.training)
+        tokens = self.encoder(words, lengths)  # (B, T, width)
         padding = find_padding(lengths, words) if len(words) > 1 else None
         if self.shape.attention:
             tokens = F.dropout(tokens, dropout, self.training).to(low)
-            return Encoded(tokens, self.layers[0](tokens), padding)
+            return Encoded(tokens, self.layers[0](tokens), padding, lengths)
         largest = pool(tokens, lengths, self.shape.pooling)  # (B, pooling·width)
         hidden = F.dropout(largest, dropout, self.training).to(low)  # before, maxima rise
         for layer in self.layers:
             hidden = F.relu(layer(hidden))
-        return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding)
+        return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding, lengths)
 
     def match(self, read: Encoded, rows: Tensor) -> Tensor:
         """Return h_i·w_j, (B, T, C), for rows (C, ·) or (B, C, ·) of labels."""
@@ -268,6 +218,8 @@ class AttentionXMLNetwork(nn.Module):
         with torch.autocast(rows.device.type, enabled=False):
             if self.output is None:
                 return self._compare(read.values, rows.to(low)).float()
+            if not torch.is_grad_enabled() and rows.ndim == 2 and can_fuse(read, self.shape):
+                return self._score_fused(read, rows)
             matches = self.match(read, rows)
             weights = matches.softmax(1)  # α (B, T, C)
             # Labels stay the last dimension: tensor cores want it even, and T is often odd.
@@ -279,6 +231,18 @@ class AttentionXMLNetwork(nn.Module):
             if self.shape.direct:
                 scores = scores + (weights * matches).sum(1, dtype=torch.float32)
             return scores
+
+    def _score_fused(self, read: Encoded, rows: Tensor) -> Tensor:
+        """Return the same scores, in fewer passes over what lies between."""
+        from longtail.models.attention_xml.kernels import attend
+
+        n_labels, aligned = len(rows), count_aligned(len(rows), rows.device.type)
+        rows = F.pad(rows, (0, 0, 0, aligned - n_labels)).to(read.tokens.dtype)
+        weights, direct = attend(read.tokens @ rows.T, read.lengths)
+        hidden = torch.bmm(read.values.transpose(1, 2), weights).relu_()  # (B, N_fc, C)
+        weight, bias = self.shared()
+        scores = (weight.to(hidden.dtype) @ hidden)[:, 0].float() + bias
+        return (scores + direct if self.shape.direct else scores)[:, :n_labels]
 
     @staticmethod
     def _compare(hidden: Tensor, rows: Tensor) -> Tensor:
@@ -317,7 +281,16 @@ def count_per_piece(device_type: str, n_documents: int, length: int, shape: Shap
     if shape.attention:
         per_label *= (1 + shape.direct) * length + sum(shape.head)
     align = ALIGN[device_type]
-    return max(1, PIECE[device_type] // per_label // align) * align
+    return max(1, _count_numbers(device_type) // per_label // align) * align
+
+
+@cache
+def _count_numbers(device_type: str) -> int:
+    """Return how many numbers a piece may have."""
+    if device_type == "cpu":
+        return CPU_PIECE
+    memory = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return min(max(memory // GPU_SHARE, LEAST_PIECE), LARGEST_PIECE)
 
 
 def count_aligned(n_nodes: int, device_type: str) -> int:
@@ -338,10 +311,37 @@ def bce_over_nodes(net: AttentionXMLNetwork, read: Encoded, relevant: Tensor) ->
 
     `relevant` is (B, count_aligned(n_nodes)), with zeros behind the last label.
     """
-    loss: Tensor = _OverNodes.apply(  # type: ignore[no-untyped-call]
-        net, read.padding, relevant, read.tokens, read.values, net.labels, *net.shared()
-    )
+    passed = net, read, relevant, read.tokens, read.values, net.labels, *net.shared()
+    over_nodes = _FusedOverNodes if can_fuse(read, net.shape) else _OverNodes
+    loss: Tensor = over_nodes.apply(*passed)  # type: ignore[no-untyped-call]
     return loss
+
+
+def can_fuse(read: Encoded, shape: Shape) -> bool:
+    """Whether the kernels of `kernels.py` are made for this."""
+    if not read.tokens.is_cuda or read.tokens.dtype != torch.bfloat16 or not shape.attention:
+        return False
+    return len(shape.head) == 1 and _are_kernels_there(read.tokens.device, shape.head[0])
+
+
+@cache
+def _are_kernels_there(device: torch.device, n_head: int) -> bool:
+    """Whether Triton's kernels work there; a trial shows what no version number does."""
+    if find_spec("triton") is None:
+        return False
+    try:
+        from longtail.models.attention_xml.kernels import LARGEST_HEAD, attend, judge, turn_back
+
+        matches = torch.ones(2, 3, 64, device=device, dtype=torch.bfloat16)
+        lengths = torch.tensor([3, 1], device=device, dtype=torch.int32)
+        weights, direct = attend(matches, lengths)
+        hidden = matches.new_ones(2, n_head, 64)
+        weight, bias = torch.ones(n_head, device=device), torch.ones(1, device=device)
+        loss, errors, _ = judge(hidden, weight, bias, direct, torch.ones_like(direct), 64)
+        turn_back(matches, weights, matches.clone(), errors, lengths)
+        return n_head <= LARGEST_HEAD and bool((loss + matches.sum()).isfinite())
+    except Exception:  # no compiler, no folder for what it compiles, a GPU it does not know
+        return False
 
 
 class _OverNodes(torch.autograd.Function):
@@ -351,7 +351,7 @@ class _OverNodes(torch.autograd.Function):
     def forward(
         ctx: Any,
         net: AttentionXMLNetwork,
-        padding: Tensor | None,
+        read: Encoded,
         relevant: Tensor,
         tokens: Tensor,
         values: Tensor,
@@ -359,7 +359,7 @@ class _OverNodes(torch.autograd.Function):
         *shared: Tensor,
     ) -> Tensor:
         tokens, values = tokens.detach().requires_grad_(), values.detach().requires_grad_()
-        read = Encoded(tokens, values, padding)
+        read = read._replace(tokens=tokens, values=values)
         size = piece_size(read, net.shape)
         wanted = [tokens, values, *shared] if net.shape.attention else [values]
         sums = [torch.zeros_like(each, dtype=torch.float32) for each in wanted]
@@ -388,6 +388,61 @@ class _OverNodes(torch.autograd.Function):
         d_tokens = sums.pop(0).to(ctx.types[0]) if ctx.attention else None
         d_values = sums.pop(0).to(ctx.types[1])
         return None, None, None, d_tokens, d_values, d_labels, *sums
+
+
+class _FusedOverNodes(torch.autograd.Function):
+    """The same, by kernels that never write what a few sums are made of."""
+
+    @staticmethod
+    @torch.autocast("cuda", enabled=False)  # type: ignore[untyped-decorator]
+    def forward(
+        ctx: Any,
+        net: AttentionXMLNetwork,
+        read: Encoded,
+        relevant: Tensor,
+        tokens: Tensor,
+        values: Tensor,
+        labels: Tensor,
+        *shared: Tensor,
+    ) -> Tensor:
+        from longtail.models.attention_xml.kernels import attend, judge, turn_back
+
+        weight, bias = shared
+        size, n_nodes = piece_size(read, net.shape), len(labels)
+        flat = tokens.flatten(0, 1)  # (B·T, width)
+        table = F.pad(labels, (0, 0, 0, relevant.shape[1] - n_nodes)).to(tokens.dtype)
+        d_table, loss = torch.empty_like(table, dtype=torch.float32), labels.new_zeros(())
+        d_tokens = torch.zeros_like(flat, dtype=torch.float32)
+        d_values = torch.zeros_like(values, dtype=torch.float32)
+        d_weight, d_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        for first in range(0, len(table), size):
+            rows, wanted = table[first : first + size], relevant[:, first : first + size]
+            matches = tokens @ rows.T  # (B, T, C)
+            weights, direct = attend(matches, read.lengths)
+            if not net.shape.direct:
+                direct.zero_()
+            hidden = torch.bmm(values.transpose(1, 2), weights)  # (B, N_fc, C)
+            part, errors, d_out = judge(hidden, weight, bias, direct, wanted, n_nodes - first)
+            d_values += torch.bmm(weights, hidden.transpose(1, 2))
+            d_matches = torch.bmm(values, hidden)
+            turn_back(
+                d_matches, weights, matches, errors if net.shape.direct else None, read.lengths
+            )
+            d_flat = d_matches.flatten(0, 1)
+            d_tokens += d_flat @ rows
+            d_table[first : first + size] = d_flat.T @ flat
+            d_weight += d_out
+            d_bias += errors.sum()
+            loss += part
+        d_tokens = d_tokens.view(tokens.shape)
+        ctx.save_for_backward(d_tokens, d_values, d_table[:n_nodes], d_weight, d_bias)
+        ctx.types = [tokens.dtype, values.dtype]
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
+        d_tokens, d_values, *rest = (each * incoming[0] for each in ctx.saved_tensors)
+        return None, None, None, d_tokens.to(ctx.types[0]), d_values.to(ctx.types[1]), *rest
 
 
 # -- to and from plain arrays -----------------------------------------------------------------

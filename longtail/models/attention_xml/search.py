@@ -40,9 +40,10 @@ class Beam(NamedTuple):
     nodes: Ints
     logs: Floats
 
-    def forgotten(self) -> "Beam":
-        """Return the same nodes, all with probability 1."""
-        return Beam(self.nodes, np.where(self.nodes >= 0, 0, -np.inf).astype(np.float32))
+    def weighed(self, weight: float) -> "Beam":
+        """Return the same nodes as they count for those below: with a weight in the exponent."""
+        logs = weight * np.where(self.nodes >= 0, self.logs, 0)
+        return Beam(self.nodes, logs.astype(np.float32))
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ class ProbabilisticLabelTree:
     Attributes:
         tree: its nodes.
         levels: a network for each level.
-        path_scores: "product" of the probabilities along the path (1), or the "last" alone.
+        path_weight: the exponent of the nodes above in the score of a node; 1 gives (1).
     """
 
     tree: LabelTree
     levels: Sequence[AttentionXMLNetwork]
-    path_scores: str = "product"
+    path_weight: float = 1.0
 
     def search(self, tokens: TokenRows, k: int, beam: int, device: torch.device) -> TopK:
         """Return the `k` best labels that a beam search finds; no row of tokens may be empty."""
@@ -67,8 +68,7 @@ class ProbabilisticLabelTree:
         for level, net in enumerate(self.levels):
             place(net, device)
             width = k if level + 1 == len(self.levels) else self._width(level + 1, k, beam)
-            if found is not None and self.path_scores == "last":
-                found = found.forgotten()
+            found = found and found.weighed(self.path_weight)
             found = rank_nodes(net, tokens, width, device, found, self.tree.children[level])
         if found is None:
             raise ValueError("a tree without levels")
@@ -92,16 +92,15 @@ class ProbabilisticLabelTree:
     def score(self, tokens: TokenRows, label: int, device: torch.device) -> NDArray[np.float64]:
         """Return the probability (n,) of one label in each document, found by a beam or not."""
         node = int(np.flatnonzero(self.tree.leaves == label)[0])
-        logs = np.zeros(tokens.n_documents)
+        logs, weight = np.zeros(tokens.n_documents), 1.0
         for level in range(self.tree.depth, 0, -1):
             net = self.levels[level - 1]
             place(net, device)
             for rows in _cut(tokens.lengths, 1, device):
                 scores = net.score(read_documents(net, tokens, rows, device), net.labels[[node]])
-                logs[rows] += F.logsigmoid(scores[:, 0]).double().cpu().numpy()
-            if self.path_scores == "last":
-                break
+                logs[rows] += weight * F.logsigmoid(scores[:, 0]).double().cpu().numpy()
             node = int(self.tree.parents(level)[node])
+            weight *= self.path_weight
         return np.exp(logs)
 
     def _width(self, level: int, k: int, beam: int) -> int:
@@ -142,7 +141,8 @@ def rank_nodes(
         most = above.nodes.shape[1] * int(np.diff(children).max())
         per_document = min(per_document, most) * net.labels.shape[1]
     for rows in _cut(tokens.lengths, per_document, device):
-        read = read_documents(net, tokens, rows, device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            read = read_documents(net, tokens, rows, device)
         if above is None or children is None:
             logs, nodes = F.logsigmoid(net.score_all(read)).topk(width)
         else:

@@ -143,7 +143,8 @@ class LevelTask:
         if "nodes" not in batch:
             width = count_aligned(net.shape.n_nodes, words.device.type)
             relevant = torch.zeros(n, width, device=words.device)
-            relevant[batch["documents"], batch["labels"]] = 1
+            places = batch["documents"] * width + batch["labels"]
+            relevant.view(-1).index_fill_(0, places, 1)  # `relevant[…] = 1` waits for a GPU
             return bce_over_nodes(net, read, relevant) / n
         rows = take_rows(net.labels, batch["nodes"])
         places = batch["node_places"]  # (B, C)
@@ -311,7 +312,7 @@ class TreeTrainer:
                 known = self._rank(net, tree, level, known)
                 held_out = held_out and self._rank(net, tree, level, held_out)
             levels.append(net.cpu().requires_grad_(False))
-        return ProbabilisticLabelTree(tree, levels, self.model.path_scores)
+        return ProbabilisticLabelTree(tree, levels, self.model.path_weight)
 
     def _begin(self, task: LevelTask, levels: list[AttentionXMLNetwork]) -> None:
         """Give a new network its first weights, those of the level above if there is one (2.5)."""
@@ -368,8 +369,7 @@ class TreeTrainer:
         starts = tree.children[level - 1]
         net.settle(self.device)
         above = rank_nodes(net, documents.tokens, width, self.device, documents.above, starts)
-        if self.model.path_scores == "last":
-            above = above.forgotten()
+        above = above.weighed(self.model.path_weight)
         return LevelDocuments(documents.tokens, documents.nodes, above)
 
 

@@ -32,7 +32,14 @@ from numpy.typing import NDArray
 from longtail.data import as_dataset
 from longtail.errors import TrainingError
 from longtail.evaluation.metrics import evaluate
-from longtail.labels.graph import LARGEST_CORPUS, build_graph, draw_directions, embed_labels
+from longtail.labels.graph import (
+    LARGEST_CORPUS,
+    build_graph,
+    draw_directions,
+    draw_orthogonal,
+    embed_labels,
+    mean_length,
+)
 from longtail.labels.hierarchy import check_hierarchy, link_labels
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.models.base import Documents
@@ -98,7 +105,9 @@ class DXML(NeuralRows):
             "dim": 100,
             "hidden": 256,
             "residual": False,
+            "hierarchical": True,
             "whiten": 0.0,
+            "unit_labels": False,
             "keep": 1.0,
             "dropout": 0.2,
             "idf": False,
@@ -133,8 +142,32 @@ class DXML(NeuralRows):
     window: int = setting(
         5, "labels before and after one in a walk that it is made similar to", between(1, 10_000)
     )
+    hierarchical: bool = setting(
+        False,
+        "learn vectors from the walks by hierarchical softmax, as DeepWalk does, in place of "
+        "negative sampling",
+    )
     whiten: float = setting(
-        1.0, "how far directions that many labels share are shortened, from 0 to 1", between(0, 1)
+        0.7,
+        "how far the cosines of different labels are shrunk: 0 leaves what the walks found, 1 "
+        "leaves nothing of it where there are more dimensions than labels",
+        between(0, 1),
+    )
+    own: float = setting(
+        0.0,
+        "share of a label's vector that is a random direction of its own, so that labels which "
+        "the graph puts into one place can be told apart",
+        between(0, 1),
+    )
+    label_vectors: Literal["graph", "orthogonal", "random"] = setting(
+        "graph",
+        "made of the graph, or drawn at random to see what the graph is worth: any directions, or "
+        "orthogonal ones as far as there are dimensions",
+    )
+    unit_labels: bool = setting(
+        True,
+        "scale the vectors of labels, and their mean over a document's labels, to length 1; false "
+        "takes both as they are (the paper's f_y)",
     )
     hidden: int = setting(512, "neurons of the network's first layer", at_least(1))
     linear: bool = setting(False, "leave the ReLU out (the paper's figure 2)")
@@ -167,6 +200,9 @@ class DXML(NeuralRows):
         at_least(1),
     )
     optimizer: Literal["adam", "sgd"] = setting("adam", "adam, or SGD with momentum")
+    sum_losses: bool = setting(
+        False, "add the losses of a batch, as equation (3) does, in place of taking their mean"
+    )
     momentum: float = setting(0.9, "of SGD", share())
     weight_decay: float = setting(0.0005, "of SGD", at_least(0))
     epochs: int = 12
@@ -227,7 +263,10 @@ class DXML(NeuralRows):
         self.voters_, self.rows_ = Voters(index, Y, neighbours, self.temperature), X
 
     def _embed_labels(self, Y: sp.csr_matrix, progress: Progress) -> Floats:
-        """Lines 1 and 2: return V, from co-occurrence or from the hierarchy."""
+        """Lines 1 and 2: return V, from co-occurrence, from the hierarchy, or at random."""
+        if self.label_vectors != "graph":
+            draw = draw_orthogonal if self.label_vectors == "orthogonal" else draw_directions
+            return draw(Y.shape[1], self.dim, self.seed)
         if self.hierarchy is None:
             graph = build_graph(thin_labels(Y, self.seed, progress), weighted=self.weighted)
         else:
@@ -239,7 +278,10 @@ class DXML(NeuralRows):
             n_walks=self._count_walks(n_connected),
             length=self.walk_length,
             window=self.window,
+            hierarchical=self.hierarchical,
             whiten=self.whiten,
+            own=self.own,
+            unit=self.unit_labels,
             seed=self.seed,
             progress=progress,
         )
@@ -312,7 +354,9 @@ class DXML(NeuralRows):
         held = own + weighed_bytes(X) + vectors
         if self.neighbours is None and not self.valid:
             held += own  # of the trial
-        searched = {"documents": 11 * n * self.dim, "rows": own, "label vectors": vectors}
+        # k-means on all documents compares copies of length 1.
+        copies = 11 if self.clusters is None else 15
+        searched = {"documents": copies * n * self.dim, "rows": own, "label vectors": vectors}
         train = self._train_needs(X, device_type, held)
         return Stage(graph), Stage(walked), Stage(whitened), train, Stage(searched)
 
@@ -358,7 +402,14 @@ class DXML(NeuralRows):
         """Return the number of neighbours that ranks the labels of the held-out ones best."""
         kept = np.setdiff1d(np.arange(X.shape[0]), held)
         places = embed_rows(embedder, view_rows(X), self.normalize)
-        index = cluster(places[kept], places[held], max(NUMBERS), seed=self.seed)
+        index = cluster(
+            places[kept],
+            places[held],
+            max(NUMBERS),
+            clusters=self.clusters,
+            searched=self.searched,
+            seed=self.seed,
+        )
         ids, cosines = index.search(places[held], max(NUMBERS))
         numbers = [n for n in NUMBERS if n <= ids.shape[1]]
         if not numbers:
@@ -406,10 +457,8 @@ class DXML(NeuralRows):
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
         """Take in new documents, after going on with training from the present weights if asked."""
-        useful = _useful(X, Y)
-        X, Y = X[useful], Y[useful]
         all_X, all_Y = sp.vstack([self.rows_, X], "csr"), self.voters_.join_labels(Y)
-        vectors = self._place_new_labels(all_Y)
+        vectors = self._place_new_labels(all_Y, self.rows_.shape[0])
         if train:
             embedder = self._train_further(all_X, all_Y, vectors, progress)
             index = self._cluster(embedder, all_X, self.voters_.n_neighbours, progress)
@@ -434,13 +483,27 @@ class DXML(NeuralRows):
             raise TrainingError(self.history_.problem)
         return embedder
 
-    def _place_new_labels(self, Y: sp.csr_matrix) -> Floats:
-        """Return V with new labels: a direction of their own, moved towards those beside them."""
-        V, Y = self.label_vectors_, thin_labels(Y, self.seed, SILENT)
-        beside = Y[:, len(V) :].T @ Y[:, : len(V)]  # (n_new, n_old) how often they are together
+    def _place_new_labels(self, Y: sp.csr_matrix, n_old: int) -> Floats:
+        """Return V with new labels: a direction of their own, moved towards those beside them.
+
+        A label is new if none of the first `n_old` documents carries it, though V may have a row
+        for it: its name was known in training.
+        """
+        V = self.label_vectors_
+        n_known, n_labels = len(V), Y.shape[1]
+        Y = thin_labels(Y, self.seed, SILENT)
+        seen = np.bincount(Y[:n_old].indices, minlength=n_labels) > 0
+        carried = np.bincount(Y.indices, minlength=n_labels) > 0
+        new = np.flatnonzero((carried & ~seen) | (np.arange(n_labels) >= n_known))
+        old = np.flatnonzero(seen)
+        beside = Y[:, new].T @ Y[:, old]  # (n_new, n_old) how often they are together
         totals = np.maximum(np.asarray(beside.sum(axis=1)), 1)
-        new = draw_directions(Y.shape[1] - len(V), V.shape[1], self.seed + len(V))
-        return np.concatenate([V, to_unit(np.asarray(new + beside @ V / totals, np.float32))])
+        usual = 1.0 if self.unit_labels else mean_length(V[old])
+        own = usual * draw_directions(len(new), V.shape[1], self.seed + n_known)
+        placed = to_unit(np.asarray(own + beside @ V[old] / totals, np.float32))
+        vectors = np.concatenate([V, np.empty((n_labels - n_known, V.shape[1]), np.float32)])
+        vectors[new] = usual * placed
+        return vectors
 
     # -- saving -----------------------------------------------------------------------------
 
@@ -506,6 +569,7 @@ def cluster(
         recall=RECALL,
         recall_at=n,
         n_lists=clusters,
+        sampled=clusters is None,
         seed=seed,
         progress=progress,
     )

@@ -27,7 +27,6 @@ from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import (
     NeuralRows,
     batch_bytes,
-    choose_batch_size,
     count_cells,
     require_torch,
     weighed_bytes,
@@ -65,6 +64,8 @@ FEW_FEATURES = 10_000  # a linear map has too little to choose from
 N_EXAMPLES = 2000  # documents by which the recall of the search is measured
 LARGEST_TABLE = 50_000  # labels whose similarities a GPU holds all at once
 MOST_SAMPLED = 10_000_000
+MOST_REGULARIZED = 8192
+LEAST_BATCH = 16  # documents, however many steps an epoch should have
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 
 
@@ -88,8 +89,15 @@ class GLaS(NeuralRows):
             "embedding": "relu",
             "loss": "margin",
             "batch_size": 4096,
+            "epoch_steps": 290,
             "strength": 10.0,
             "keep": 0.8,
+            "dropout": 0.0,
+            "lazy": False,
+            "epochs": 10,
+            "schedule": "constant",
+            "valid": 0.1,
+            "patience": 1,
         },
     }
 
@@ -123,6 +131,12 @@ class GLaS(NeuralRows):
         "at documents too, needs about a thousandth of what the others need",
         at_least(0),
     )
+    regularized: int | None = setting(
+        None,
+        "of how many documents' labels a step regularizes the inner products; none takes the "
+        "documents of the batch",
+        between(1, MOST_REGULARIZED),
+    )
     similarity: Similarity = setting(
         "arithmetic", "what inner product the regularizer glas wants of two labels"
     )
@@ -133,6 +147,17 @@ class GLaS(NeuralRows):
     )
     dropout: float = setting(
         0.3, "share of the ReLU layer's outputs that are dropped in training", share()
+    )
+    epoch_steps: int | None = setting(
+        None,
+        "least number of steps in an epoch: with fewer documents, batches are smaller than "
+        "batch_size, down to 16 documents",
+        at_least(1),
+    )
+    lazy: bool = setting(
+        True,
+        "Adam moves the features of a batch alone and leaves out what weight normalization adds "
+        "to the gradient of all others; false is exact, and slower the more features there are",
     )
     averaging: bool = setting(
         False, "end with the mean of the weights of the second half of training"
@@ -171,12 +196,12 @@ class GLaS(NeuralRows):
         from longtail.training.processes import choose_device
 
         device_type = choose_device(self.device).type
-        batch_size = self.batch_size or choose_batch_size(X.shape[0])
+        batch_size = self.choose_batch(X.shape[0])
         others = ({"dim": 128}, {"sampled": SAMPLED}, {"dim": 128, "sampled": SAMPLED})
         self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
         weights = self.weigh(X)
         pairs = thin_labels(Y, self.seed, progress) if self.regularizer == "glas" else Y
-        task = self._prepare(weigh_rows(X, weights, self.normalize), Y, pairs, device_type)
+        task = self.prepare(weigh_rows(X, weights, self.normalize), Y, pairs, device_type)
         plan = self.make_config(
             self.epochs or _choose_epochs(X.shape[0]),
             batch_size,
@@ -188,10 +213,12 @@ class GLaS(NeuralRows):
         examples = np.random.default_rng(self.seed).permutation(X.shape[0])[:N_EXAMPLES]
         queries = embed_rows(self.embedder_, view_rows(X[np.sort(examples)]), self.normalize)
         labels = net.all_labels().cpu().numpy()
-        self.index_ = build_label_index(labels, queries, seed=self.seed, progress=progress)
+        self.index_ = build_label_index(
+            labels, queries, seed=self.seed, device=device_type, progress=progress
+        ).to("cpu")  # which frees the GPU's memory until many documents are predicted
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
-    def _prepare(
+    def prepare(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, pairs: sp.csr_matrix, device_type: str
     ) -> "GLaSTask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
@@ -209,9 +236,18 @@ class GLaS(NeuralRows):
         with torch.random.fork_rng(devices=gpus), torch.device(device_type):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
-            network = GLaSNetwork(X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share)
+            network = GLaSNetwork(
+                X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share, lazy=self.lazy
+            )
         sampled = self._n_sampled(n_labels, device_type)
         return GLaSTask(self, network, X, Y, pairs, held_out, sampled, device_type)
+
+    def choose_batch(self, n_documents: int) -> int:
+        """Return how many documents a step takes, so that an epoch has enough steps."""
+        size = super().choose_batch(n_documents)
+        if self.epoch_steps is None:
+            return size
+        return min(size, max(LEAST_BATCH, -(-n_documents // self.epoch_steps)))
 
     def _map(self, n_features: int) -> Embedding:
         """Return which embedding map suits so many features."""
@@ -228,11 +264,12 @@ class GLaS(NeuralRows):
         from longtail.training.losses import PIECE
 
         (n, n_features), n_labels = X.shape, Y.shape[1]
-        batch_size = self.batch_size or choose_batch_size(n)
+        batch_size = self.choose_batch(n)
         n_cells = count_cells(X, batch_size)
         second = 0 if self._map(n_features) == "linear" else self.dim**2
         sampled = self._n_sampled(n_labels, device_type)
-        n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size)
+        block = self.regularized or 0
+        n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size + block)
         n_scores = batch_size * n_scored
         if sampled is None and self.loss in ("bce", "softmax"):
             n_scores = min(n_scores, max(PIECE[device_type], n_labels))
@@ -243,10 +280,11 @@ class GLaS(NeuralRows):
         train = train_stage(
             device_type,
             parameters=layers + labels,
-            gradients=4 * (min(n_cells, n_features) + n_scored) * self.dim + 4 * second,
+            gradients=self._gradient_bytes(n_cells, n_features, n_scored, n_labels) + 4 * second,
             optimizer=2 * (layers + labels) + 4 * n_features,
             activations=4 * (6 * batch_size * self.dim + 5 * n_scored * self.dim + 3 * n_scores)
             + batch_bytes(n_cells, n_features)
+            + 16 * block**2
             + table,
             averages=layers + labels if self.averaging else 0,
             best=layers + labels if self.valid else 0,
@@ -262,6 +300,12 @@ class GLaS(NeuralRows):
         }
         return Stage(counting), train, Stage(search)
 
+    def _gradient_bytes(self, n_cells: int, n_features: int, n_scored: int, n_labels: int) -> int:
+        """Return what the gradients of both ends take; dense ones also pass through a square."""
+        if self.lazy:
+            return 4 * (min(n_cells, n_features) + n_scored) * self.dim
+        return 4 * (3 * n_features + n_labels) * self.dim
+
     def _count_pairs(self, Y: sp.csr_matrix) -> int:
         """Return about how many pairs of labels go together, as far as these are counted."""
         if self.regularizer != "glas":
@@ -276,6 +320,8 @@ class GLaS(NeuralRows):
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Embed the documents, then search the labels with the largest inner products."""
         phi = embed_rows(self.embedder_, view_rows(X), self.normalize)
+        if self.device != "cpu":
+            self.index_.for_batch(len(phi))
         labels, products = self.index_.search(phi, k)
         margins = products.astype(np.float64) * self.scale_ + self.bias_
         with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0

@@ -120,11 +120,18 @@ class GLaSNetwork(nn.Module):
     """The embedding map φ, linear or with a ReLU layer, and the label embeddings V."""
 
     def __init__(
-        self, n_features: int, n_labels: int, dim: int, embedding: "Embedding", share: float
+        self,
+        n_features: int,
+        n_labels: int,
+        dim: int,
+        embedding: "Embedding",
+        share: float,
+        *,
+        lazy: bool = True,
     ):
         super().__init__()
-        self.embedding = embedding
-        self.first = SparseLinear(n_features, dim)
+        self.embedding, self.lazy = embedding, lazy
+        self.first = SparseLinear(n_features, dim, exact=not lazy)
         self.second = None if embedding == "linear" else NormalizedLinear(dim, dim)
         self.labels = nn.Parameter(LABEL_SPREAD * torch.randn(n_labels, dim))
         # A label that is neither near nor far should begin with its usual share of documents.
@@ -152,8 +159,9 @@ class GLaSNetwork(nn.Module):
         return F.normalize(self.labels, dim=1)
 
     def some_labels(self, which: Tensor) -> Tensor:
-        """Return the rows `which` of V, leaving all others alone."""
-        return F.normalize(take_rows(self.labels, which), dim=1)
+        """Return the rows `which` of V, leaving all others alone if the network is lazy."""
+        taken = take_rows(self.labels, which) if self.lazy else self.labels[which]
+        return F.normalize(taken, dim=1)
 
     def export(self, weights: NDArray[np.float32]) -> Embedder:
         """Return φ for prediction, with the lengths multiplied in; `weights` are the features'."""
@@ -194,17 +202,18 @@ class GLaSTask:
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the cells of the documents, their labels, and the labels sampled for them."""
+        model = self.model
         batch: dict[str, Any] = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
         documents, labels = pairs_of(self.pairs, rows)
         own = _draw_labels(self.pairs, rows, rng.random(len(rows)))  # y_1, …, y_B of line 12
         distinct = rng.permutation(np.unique(own[own >= 0]))
-        block = distinct[:BLOCK]
+        block = distinct[:BLOCK] if model.regularized is None else self._draw_block(own, rng)
         place = np.full(self.Y.shape[1], -1, np.int64)
         if self.together is not None and not self.has_table:
             batch["A"] = torch.from_numpy(_take_block(self.together, block, place))
         if self.sampled is not None:  # then a label is known by its place among the candidates
             more = rng.integers(len(place), size=self.sampled)
-            candidates = np.unique(np.concatenate([distinct, more]))
+            candidates = np.unique(np.concatenate([distinct, block, more]))
             place[candidates] = np.arange(len(candidates))
             batch["regularized"] = torch.from_numpy(block)
             own, block, labels = np.where(own >= 0, place[own], -1), place[block], place[labels]
@@ -214,6 +223,13 @@ class GLaSTask:
             batch[name] = torch.from_numpy(array)
         batch["labels"] = torch.from_numpy(labels)
         return batch
+
+    def _draw_block(self, own: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the distinct labels of the batch, and of as many other documents as it takes."""
+        n = max(0, (self.model.regularized or 0) - len(own))
+        others = rng.integers(self.n_documents, size=n)
+        drawn = np.concatenate([own, _draw_labels(self.pairs, others, rng.random(n))])
+        return np.asarray(rng.permutation(np.unique(drawn[drawn >= 0])), np.int64)
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Lines 13 to 18: dropout, the loss of the documents, the regularizer."""
@@ -284,6 +300,8 @@ class GLaSTask:
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
         net = self.net
+        if not net.lazy:
+            return [torch.optim.Adam(net.parameters(), learning_rate, fused=True)]
         if self.sampled is not None:
             read_once(net.labels)
         lazy: list[torch.optim.Optimizer] = [
@@ -295,12 +313,13 @@ class GLaSTask:
         rest = [p for p in net.parameters() if id(p) not in taken]
         return [*lazy, torch.optim.Adam(rest, learning_rate, fused=True)]
 
-    @torch.no_grad()
     def validate(self) -> dict[str, float] | None:
         """Return the metrics on the held-out documents."""
-        if self.held_out is None:
-            return None
-        X, Y = self.held_out
+        return None if self.held_out is None else self.measure(*self.held_out)
+
+    @torch.no_grad()
+    def measure(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, float]:
+        """Return the metrics on documents, by the weights as they are."""
         lengths = self.net.first.squares.clone()
         self.net.first.measure()  # the weights may be averages
         V, device = self.net.all_labels(), self.net.bias.device
