@@ -24,7 +24,7 @@ import longtail
 from bench.table import markdown
 from longtail.models.rank_ae.model import RankAE
 from longtail.models.rank_ae.reader import attend_row, weigh_cells
-from longtail.models.rank_ae.sequence import attend_words, cut_texts
+from longtail.models.rank_ae.sequence import attend_states, cut_texts, run_bilstm
 from longtail.runtime.rows import view_rows
 
 LOOKED_AT = 500  # documents
@@ -42,7 +42,8 @@ def measure_attention(model: RankAE, held: longtail.Dataset) -> dict[str, float]
         own = weigh_cells(model.reader_, rows, i, model._options)
         if model.bilstm_ is not None and model.features_ is not None:
             words = cut_texts(model.features_, [documents.texts[i]], model.max_length).tokens
-            A = attend_words(model.reader_, model.bilstm_, words, model._options)
+            states = run_bilstm(model.reader_, model.bilstm_, words)
+            A = attend_states(model.reader_, states, model._options)
             place = np.searchsorted(X[i].indices, words)
             shown = np.bincount(place, A.mean(axis=1), minlength=X[i].nnz)
         else:

@@ -535,6 +535,17 @@ def test_texts_and_models_without_attention_name_their_parts(tmp_path):
     assert "attention" not in page
 
 
+def test_a_folder_without_excitation_was_trained_as_printed(tmp_path):
+    """Folders of before there was a choice say nothing about it."""
+    model = RankAE(**{**SMALL, "epochs": 2}, excitation="weighted").fit(planted_dataset())
+    files = model.to_files()
+    del files.config["parameters"]["excitation"]
+    loaded = RankAE.from_files(files, tmp_path)
+    assert loaded.excitation == "weighted"
+    test = planted_dataset(seed=1)
+    assert np.array_equal(loaded.predict(test).scores, model.predict(test).scores)
+
+
 # -- a BiLSTM in front of the attention -----------------------------------------------------------
 
 
