@@ -363,7 +363,7 @@ def whiten_vectors(vectors: Floats, share: float) -> Floats:
     wanted = (1 - share) * squares + share * mean_square
     rows = rows @ directions
     rows *= lengths.mean() * np.sqrt(wanted / squares)
-    return rows.astype(np.float32)
+    return np.asarray(rows, np.float32)
 
 
 def draw_directions(n: int, dim: int, seed: int) -> Floats:

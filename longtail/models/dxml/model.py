@@ -453,6 +453,11 @@ class DXML(NeuralRows):
 
     # -- incremental learning -------------------------------------------------------------------
 
+    @property
+    def n_kept(self) -> int:
+        """How many documents vote."""
+        return int(self.rows_.shape[0])
+
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
