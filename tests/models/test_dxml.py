@@ -545,6 +545,10 @@ def test_memory_is_planned():
     assert sgd["gradients"] >= adam["gradients"]
     graph, *_ = model.needs_of(X, Y, "cpu")
     assert graph.ram["label graph"] > 24 * ((Y.T @ Y).nnz - 12)
+    drawn = model.with_parameters(label_vectors="random").needs_of(X, Y, "cpu")
+    assert not any("label graph" in stage.ram for stage in drawn)
+    *_, searched = model.with_parameters(clusters=4).needs_of(X, Y, "cpu")
+    assert searched.ram["documents"] == 15 * X.shape[0] * 10
 
 
 def test_a_damaged_model_is_refused(tmp_path):

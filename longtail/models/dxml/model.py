@@ -230,6 +230,8 @@ class DXML(NeuralRows):
 
     def extra_seconds(self, facts: Facts) -> float:
         """Walks through the graph of labels take their own time."""
+        if self.label_vectors != "graph":
+            return super().extra_seconds(facts)
         steps = self._count_walks(facts.n_labels) * facts.n_labels * self.walk_length
         walking = WALK_SECONDS * steps * (self.dim / 300) * (self.window / 5)
         return super().extra_seconds(facts) + walking
@@ -357,8 +359,10 @@ class DXML(NeuralRows):
         # k-means on all documents compares copies of length 1.
         copies = 11 if self.clusters is None else 15
         searched = {"documents": copies * n * self.dim, "rows": own, "label vectors": vectors}
-        train = self._train_needs(X, device_type, held)
-        return Stage(graph), Stage(walked), Stage(whitened), train, Stage(searched)
+        network = self._train_needs(X, device_type, held), Stage(searched)
+        if self.label_vectors != "graph":
+            return Stage({"label vectors": 2 * vectors, "rows": own}), *network
+        return Stage(graph), Stage(walked), Stage(whitened), *network
 
     def _train_needs(self, X: sp.csr_matrix, device_type: str, held: int) -> Stage:
         """Return what it takes to train the network."""
