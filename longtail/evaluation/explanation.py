@@ -31,12 +31,14 @@ class Term:
         weight: its share of all weights; below 0 if it speaks against the label.
         spans: its places in the text, as (start, end) in characters.
         loss: how much lower the label's score is without the word; None if it is not known.
+        parts: what the weight is made of, such as tf-idf and attention, where a model can tell.
     """
 
     name: str
     weight: float
     spans: tuple[Span, ...] = ()
     loss: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,7 @@ def _as_dicts(terms: Sequence[Term]) -> list[dict[str, Any]]:
     return [
         {"term": term.name, "weight": round(term.weight, 6), "spans": term.spans}
         | ({} if term.loss is None else {"loss": round(term.loss, 6)})
+        | ({"parts": {key: round(term.parts[key], 6) for key in term.parts}} if term.parts else {})
         for term in terms
     ]
 
@@ -199,6 +202,7 @@ def explain_terms(
     features: Tfidf | None,
     columns: NDArray[np.integer[Any]],
     weights: NDArray[np.floating[Any]],
+    parts: Mapping[str, NDArray[np.floating[Any]]] | None = None,
 ) -> Explanation:
     """Build the explanation of one row: its columns and how much each of them weighs."""
     total = float(np.abs(weights).sum()) or 1.0
@@ -211,6 +215,7 @@ def explain_terms(
             name=f"feature {column}" if names is None else names[column],
             weight=float(weights[i]) / total,
             spans=tuple(places.get(column, ())),
+            parts={name: float(values[i]) for name, values in (parts or {}).items()},
         )
         for i, column in enumerate(columns.tolist())
     ]
@@ -235,10 +240,13 @@ def _rule(color: str) -> str:
 
 
 def word_columns(terms: Sequence[Term]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return headings and rows: words, their weights, what the label loses without them."""
-    rows: list[tuple[str, ...]] = [(each.name, f"{each.weight:.3f}") for each in terms]
+    """Return headings and rows: words, their weights, their parts, what a label loses."""
+    rows: list[tuple[str, ...]] = [
+        (each.name, f"{each.weight:.3f}", *(f"{part:.3f}" for part in each.parts.values()))
+        for each in terms
+    ]
     if all(each.loss is None for each in terms):
-        return ["word", "weight"], rows
+        return ["word", "weight", *(terms[0].parts if terms else ())], rows
     losses = ["" if each.loss is None else f"{each.loss:.3f}" for each in terms]
     added = [(*row, loss) for row, loss in zip(rows, losses, strict=True)]
     return ["word", "looked at", "lost without it"], added

@@ -227,6 +227,10 @@ class Model(ABC):
         """Return how much each cell of the one row X weighs, in general or for one label."""
         raise NotImplementedError
 
+    def explain_parts(self, X: sp.csr_matrix) -> Mapping[str, NDArray[np.float32]]:
+        """Return what such weights are made of, for each cell; nothing, unless overridden."""
+        return {}
+
     def find_similar(self, X: sp.csr_matrix, label: int | None) -> Sequence[Neighbour]:
         """Return training documents near the one row X, where the model knows any."""
         return ()
@@ -562,7 +566,8 @@ class Model(ABC):
         if X.shape[0] != 1:
             raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
         weights = self.explain_row(X, None if label is None else self._find_label(label))
-        return explain_terms(text, label, self.features_, X.indices, weights)
+        parts = self.explain_parts(X)
+        return explain_terms(text, label, self.features_, X.indices, weights, parts)
 
     def _find_label(self, name: str) -> int:
         names = list(self.label_names_)

@@ -224,7 +224,9 @@ def test_pieces_give_the_loss_and_gradients_of_the_whole(parts, monkeypatch):
 
     whole = gradients(lambda read: bce(net.score(read, net.labels), relevant[:, :7]))
     monkeypatch.setitem(network.ALIGN, "cpu", 2)  # 7 labels fill up to 8
-    monkeypatch.setitem(network.PIECE, "cpu", 30)  # so that there are several pieces
+    monkeypatch.setattr(
+        network, "_count_numbers", lambda device: 30
+    )  # so that there are several pieces
     pieces = gradients(lambda read: bce_over_nodes(net, read, relevant))
     assert pieces[0] == pytest.approx(whole[0], rel=1e-5)
     for one, other in zip(whole[1], pieces[1], strict=True):

@@ -38,8 +38,10 @@ from torch.nn import functional as F
 from longtail.training.bilstm import BiLSTM
 from longtail.training.layers import read_once, take_rows
 
-# Numbers in the largest tensors of one piece: what a cache holds, or enough to keep a GPU busy.
-PIECE = {"cpu": 1 << 21, "cuda": 1 << 28}
+# Numbers in the largest tensors of one piece: what a cache holds, or a small share of a GPU, whose
+# pieces each cost the time to start them.
+CPU_PIECE, LEAST_PIECE, LARGEST_PIECE = 1 << 21, 1 << 26, 1 << 30
+GPU_SHARE = 64  # bytes of its memory for each of these numbers
 ALIGN = {"cpu": 1, "cuda": 64}  # tensor cores are slow with rows of other lengths
 
 WORD_SPREAD = 0.7  # of the first values of words, if nothing is known of them
@@ -279,7 +281,16 @@ def count_per_piece(device_type: str, n_documents: int, length: int, shape: Shap
     if shape.attention:
         per_label *= (1 + shape.direct) * length + sum(shape.head)
     align = ALIGN[device_type]
-    return max(1, PIECE[device_type] // per_label // align) * align
+    return max(1, _count_numbers(device_type) // per_label // align) * align
+
+
+@cache
+def _count_numbers(device_type: str) -> int:
+    """Return how many numbers a piece may have."""
+    if device_type == "cpu":
+        return CPU_PIECE
+    memory = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return min(max(memory // GPU_SHARE, LEAST_PIECE), LARGEST_PIECE)
 
 
 def count_aligned(n_nodes: int, device_type: str) -> int:
