@@ -78,6 +78,7 @@ Floats = NDArray[np.float32]
 
 FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
 FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
+GRAPH_SHARE = 0.5  # of a label's vector, if a document carried one label
 WALK_SECONDS = 4e-6  # of a step of a walk, at dim=300 and window=5
 HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
 NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # of neighbours, to choose from
@@ -147,16 +148,11 @@ class DXML(NeuralRows):
         "learn vectors from the walks by hierarchical softmax, as DeepWalk does, in place of "
         "negative sampling",
     )
-    whiten: float = setting(
-        0.7,
+    whiten: float | None = setting(
+        None,
         "how far the cosines of different labels are shrunk: 0 leaves what the walks found, 1 "
-        "leaves nothing of it where there are more dimensions than labels",
-        between(0, 1),
-    )
-    own: float = setting(
-        0.0,
-        "share of a label's vector that is a random direction of its own, so that labels which "
-        "the graph puts into one place can be told apart",
+        "leaves nothing of it unless there are more labels than dimensions; none leaves the less, "
+        "the more labels a document carries",
         between(0, 1),
     )
     label_vectors: Literal["graph", "orthogonal", "random"] = setting(
@@ -230,6 +226,8 @@ class DXML(NeuralRows):
 
     def extra_seconds(self, facts: Facts) -> float:
         """Walks through the graph of labels take their own time."""
+        if self.label_vectors != "graph":
+            return super().extra_seconds(facts)
         steps = self._count_walks(facts.n_labels) * facts.n_labels * self.walk_length
         walking = WALK_SECONDS * steps * (self.dim / 300) * (self.window / 5)
         return super().extra_seconds(facts) + walking
@@ -279,13 +277,22 @@ class DXML(NeuralRows):
             length=self.walk_length,
             window=self.window,
             hierarchical=self.hierarchical,
-            whiten=self.whiten,
-            own=self.own,
+            whiten=self._choose_whitening(Y),
             unit=self.unit_labels,
             seed=self.seed,
             progress=progress,
         )
         return vectors[: Y.shape[1]]  # a hierarchy may have more nodes than labels
+
+    def _choose_whitening(self, Y: sp.csr_matrix) -> float:
+        """Return how far to shrink the cosines of labels.
+
+        In the mean of n vectors what they have in common keeps its length, and of what is each
+        label's own 1/n is left, by squared length. So the graph gets 1/n of the share that it has
+        where documents carry one label.
+        """
+        n_carried = max(1.0, Y.nnz / Y.shape[0])
+        return self.whiten if self.whiten is not None else 1 - GRAPH_SHARE / n_carried
 
     def _count_walks(self, n_labels: int) -> int:
         """Return how many walks begin at each of so many labels."""
@@ -357,8 +364,10 @@ class DXML(NeuralRows):
         # k-means on all documents compares copies of length 1.
         copies = 11 if self.clusters is None else 15
         searched = {"documents": copies * n * self.dim, "rows": own, "label vectors": vectors}
-        train = self._train_needs(X, device_type, held)
-        return Stage(graph), Stage(walked), Stage(whitened), train, Stage(searched)
+        network = self._train_needs(X, device_type, held), Stage(searched)
+        if self.label_vectors != "graph":
+            return Stage({"label vectors": 2 * vectors, "rows": own}), *network
+        return Stage(graph), Stage(walked), Stage(whitened), *network
 
     def _train_needs(self, X: sp.csr_matrix, device_type: str, held: int) -> Stage:
         """Return what it takes to train the network."""
@@ -452,6 +461,11 @@ class DXML(NeuralRows):
         return embed_rows(embedder, view_rows(some), self.normalize)
 
     # -- incremental learning -------------------------------------------------------------------
+
+    @property
+    def n_kept(self) -> int:
+        """How many documents vote."""
+        return int(self.rows_.shape[0])
 
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
