@@ -96,7 +96,6 @@ class RankAE(NeuralRows):
             "start": "random",
             "output": "sigmoid",
             "pooling": "mean",
-            "excitation": "weighted",
             "spread": None,
             "idf": False,
             "normalize": False,
@@ -123,10 +122,10 @@ class RankAE(NeuralRows):
         "weigh the channels of each word by the excitation network; false is the paper's "
         "ablation without channel attention",
     )
-    excitation: Literal["weighted", "unit"] = setting(
-        "weighted",
-        "what the excitation network reads: weighted is a word's vector times its weight, as in "
-        "the paper; unit is the vector with a mean square of 1, whatever its weight",
+    gain: float = setting(
+        1.0,
+        "how large the excitation network begins; attention leaves one half the sooner, the larger",
+        above(0),
     )
     pooling: Literal["unit", "mean"] = setting(
         "unit",
@@ -414,7 +413,6 @@ class RankAE(NeuralRows):
             attention=self.attention,
             residual=self.residual,
             normalize=self.normalize,
-            unit_words=self.excitation == "unit",
             unit_pool=self.pooling == "unit",
         )
 
@@ -521,8 +519,6 @@ class RankAE(NeuralRows):
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
-        if "excitation" not in files.config["parameters"]:
-            self.excitation = "weighted"  # the only one there was at first
         self.reader_ = Reader(*(files.arrays[f"reader.{field}"] for field in Reader._fields))
         is_sequential = self.reader == "bilstm"
         self.bilstm_ = BiLSTM.from_files(files, self.reader_) if is_sequential else None

@@ -8,8 +8,8 @@
     y'          decode, then labels (n_labels, dim)    D: scores of all labels
     λ, m        balance, margin                        L_h + λ·L_ae (1), ranking loss (2) to (4)
 
-What the paper prints and what we do by default differ in five places, each of which is a parameter:
-`output`, `start`, `residual`, `pooling`, `excitation`.
+What the paper prints and what we do by default differ in four places, each of which is a parameter:
+`output`, `start`, `residual`, `pooling`.
 
 This module needs torch, a trained model does not: `reader.py` predicts with what it exports.
 """
@@ -56,11 +56,6 @@ def attend(words: Tensor, F1: Tensor, F2: Tensor) -> Tensor:
     network runs once for each distinct word of a batch, not once for each word of each document.
     """
     return F.linear(F.relu(F.linear(words, F1)), F2)
-
-
-def scale_to_unit(words: Tensor) -> Tensor:
-    """Return word vectors whose values have the mean square 1."""
-    return F.normalize(words, dim=-1).mul(words.shape[-1] ** 0.5)
 
 
 def ranking(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
@@ -238,7 +233,7 @@ class RankAENetwork(nn.Module):
         words = torch.randn(n_features, word_dim or C)
         words *= 1.0 if model.spread is None else model.spread
         self.words = read_once(nn.Parameter(words))
-        self.squeeze = nn.Parameter(torch.randn(narrow, C) / C**0.5)  # F1
+        self.squeeze = nn.Parameter(torch.randn(narrow, C) * model.gain / C**0.5)  # F1
         self.excite = nn.Parameter(torch.randn(C, narrow) / narrow**0.5)  # F2
         self.project = nn.Linear(C, h)
         self.encode_first = read_once(nn.Parameter(torch.empty(n_labels, h)))
@@ -301,20 +296,18 @@ class RankAENetwork(nn.Module):
         """F for the cells of rows."""
         v = cells.value[:, None]
         e = take_rows(self.words, cells.touched)  # (U, C), each word once
-        unit = self.model.excitation == "unit"
         tables = [e]
         if self.model.attention:
-            read = scale_to_unit(e) if unit else e
-            tables.append(attend(read, self.squeeze, self.excite))
+            tables.append(attend(e, self.squeeze, self.excite))
             if self.signed:
-                tables.append(attend(-read, self.squeeze, self.excite))
+                tables.append(attend(-e, self.squeeze, self.excite))
         table = torch.cat([each.float() for each in tables], 1)
         table = _Spread.apply(table, cells.order, cells.touched_start)  # type: ignore[no-untyped-call]
         spread = table.chunk(len(tables), 1)  # each (nnz, C)
         M = v * spread[0]  # V', the spatial attention
         if self.model.attention:
             excited = torch.where(v < 0, spread[2], spread[1]) if self.signed else spread[1]
-            M = M * torch.sigmoid(excited if unit else v.abs() * excited)  # V' ∘ A
+            M = M * torch.sigmoid(v.abs() * excited)  # V' ∘ A, the channel attention
         x: Tensor = _Pool.apply(M, cells.start)  # type: ignore[no-untyped-call]
         return self.finish(x, torch.diff(cells.start))
 
