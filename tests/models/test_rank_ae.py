@@ -676,8 +676,9 @@ def test_the_preset_is_the_paper():
 
 def test_the_paper_s_form_learns():
     test = planted_dataset(seed=1)
-    small = {"preset": "paper", "dim": 32, "word_dim": 32, "epochs": 60, "device": "cpu"}
-    model = RankAE.from_settings(small).fit(planted_dataset())
+    sizes = {"dim": 32, "word_dim": 32, "batch_size": 32, "learning_rate": 0.005}
+    model = RankAE.from_settings({"preset": "paper", **sizes, "device": "cpu"})
+    model.fit(planted_dataset())
     assert evaluate(model.predict(test), test)["P@1"] > 90
 
 

@@ -101,6 +101,11 @@ class RankAE(NeuralRows):
             "normalize": False,
             "keep": 1.0,
             "dropout": 0.0,
+            # On these the paper is silent, or tunes them; so did we, on held-out documents.
+            "margin": 0.05,
+            "learning_rate": 0.001,
+            "batch_size": 256,
+            "epochs": 100,
         },
     }
 
@@ -168,7 +173,7 @@ class RankAE(NeuralRows):
     spread: float | None = setting(
         0.01,
         "size of the first word vectors, also of those from `vectors`: the root of their mean "
-        "square; none leaves given ones as they are and takes 1 without any",
+        "square; none leaves given ones as they are and takes 0.1 without any",
         above(0),
     )
     input: Literal["auto", "words", "dense"] = setting(

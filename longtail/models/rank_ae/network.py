@@ -43,6 +43,7 @@ from longtail.training.layers import (
 if TYPE_CHECKING:
     from longtail.models.rank_ae.model import RankAE
 
+WORD_SPREAD = 0.1  # of the first word vectors, where nothing else says how large they are
 LAYER_SPREAD = 0.01  # of the layers with a residual connection
 
 
@@ -231,7 +232,7 @@ class RankAENetwork(nn.Module):
         self.model, self.signed = model, signed
         h, narrow = model.dim, max(1, C // model.reduction)
         words = torch.randn(n_features, word_dim or C)
-        words *= 1.0 if model.spread is None else model.spread
+        words *= WORD_SPREAD if model.spread is None else model.spread
         self.words = read_once(nn.Parameter(words))
         self.squeeze = nn.Parameter(torch.randn(narrow, C) * model.gain / C**0.5)  # F1
         self.excite = nn.Parameter(torch.randn(C, narrow) / narrow**0.5)  # F2
@@ -278,7 +279,7 @@ class RankAENetwork(nn.Module):
         given = torch.from_numpy(vectors)[known]
         size, spread = given.square().mean().sqrt(), self.model.spread
         if spread is None:
-            self.words.mul_(size)
+            self.words.mul_(size / WORD_SPREAD)
             self.words[known] = given
         else:
             self.words[known] = given * (spread / size)
