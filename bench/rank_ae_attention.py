@@ -1,7 +1,7 @@
 """How far Rank-AE's channel attention is from a constant, before and after training.
 
-    python -m bench.rank_ae_attention DATA/stackexchange --form excitation=weighted \
-        --form excitation=unit --documents 8000 --seeds 3 --out attention.jsonl
+    python -m bench.rank_ae_attention DATA/stackexchange --form gain=1 --form gain=100 \
+        --form attention=false --documents 4000 --out attention.jsonl
 
 For each form, `key=value,…`, a model is trained on four fifths of the training split and looked at
 on the others. Over the words of up to 500 documents it prints the mean of the attention a, its

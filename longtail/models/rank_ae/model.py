@@ -96,12 +96,16 @@ class RankAE(NeuralRows):
             "start": "random",
             "output": "sigmoid",
             "pooling": "mean",
-            "excitation": "weighted",
             "spread": None,
             "idf": False,
             "normalize": False,
             "keep": 1.0,
             "dropout": 0.0,
+            # On these the paper is silent, or tunes them; so did we, on held-out documents.
+            "margin": 0.05,
+            "learning_rate": 0.001,
+            "batch_size": 256,
+            "epochs": 100,
         },
     }
 
@@ -123,10 +127,10 @@ class RankAE(NeuralRows):
         "weigh the channels of each word by the excitation network; false is the paper's "
         "ablation without channel attention",
     )
-    excitation: Literal["weighted", "unit"] = setting(
-        "weighted",
-        "what the excitation network reads: weighted is a word's vector times its weight, as in "
-        "the paper; unit is the vector with a mean square of 1, whatever its weight",
+    gain: float = setting(
+        1.0,
+        "how large the excitation network begins; attention leaves one half the sooner, the larger",
+        above(0),
     )
     pooling: Literal["unit", "mean"] = setting(
         "unit",
@@ -169,7 +173,7 @@ class RankAE(NeuralRows):
     spread: float | None = setting(
         0.01,
         "size of the first word vectors, also of those from `vectors`: the root of their mean "
-        "square; none leaves given ones as they are and takes 1 without any",
+        "square; none leaves given ones as they are and takes 0.1 without any",
         above(0),
     )
     input: Literal["auto", "words", "dense"] = setting(
@@ -414,7 +418,6 @@ class RankAE(NeuralRows):
             attention=self.attention,
             residual=self.residual,
             normalize=self.normalize,
-            unit_words=self.excitation == "unit",
             unit_pool=self.pooling == "unit",
         )
 
@@ -521,8 +524,6 @@ class RankAE(NeuralRows):
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
-        if "excitation" not in files.config["parameters"]:
-            self.excitation = "weighted"  # the only one there was at first
         self.reader_ = Reader(*(files.arrays[f"reader.{field}"] for field in Reader._fields))
         is_sequential = self.reader == "bilstm"
         self.bilstm_ = BiLSTM.from_files(files, self.reader_) if is_sequential else None

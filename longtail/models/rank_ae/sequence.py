@@ -140,7 +140,7 @@ def attend_states(reader: Reader, states: Floats, options: Options) -> Floats:
     """Return A of equation (5), (T, C); all 1 without attention."""
     if not options.attention:
         return np.ones_like(states)
-    excited = excite(reader, states, np.float32(1), options.unit_words)
+    excited = excite(reader, states, np.float32(1))
     return np.float32(1) / (np.float32(1) + np.exp(-excited))
 
 
