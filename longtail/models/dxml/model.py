@@ -114,13 +114,13 @@ class DXML(NeuralRows):
             "dropout": 0.2,
             "idf": False,
             "temperature": 0.0,
-            "clusters": 4,
+            "clusters": 1,
             "searched": 1,
             "optimizer": "sgd",
             "learning_rate": 0.015,
             "schedule": "constant",
             "batch_size": 16,
-            "epochs": 40,
+            "epochs": 20,
         },
     }
 
