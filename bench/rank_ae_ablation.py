@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import longtail
-from bench.noise_study import read_runs
 from bench.plots import draw_bars
 from bench.table import markdown
 from longtail.models.rank_ae.model import RankAE
@@ -49,9 +48,15 @@ def measure(path: Path, variant: str, settings: dict[str, Any]) -> dict[str, Any
     }
 
 
+def read_runs(out: Path) -> list[dict[str, Any]]:
+    """Return the runs that are done, those of all shares."""
+    files = sorted(out.glob("runs*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
 def show(out: Path) -> None:
     """Write and print the table, and draw the figure, of what is done."""
-    done = read_runs(out / "runs.jsonl")
+    done = read_runs(out)
     names = list(dict.fromkeys(run["data"] for run in done))
     order = list(VARIANTS)
     done.sort(key=lambda run: (names.index(run["data"]), order.index(run["variant"])))
@@ -75,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         settings["device"] = args.device
     place, n_shares = map(int, args.share.split("/"))
     file = args.out / ("runs.jsonl" if n_shares == 1 else f"runs-{place}.jsonl")
-    known = {(run["data"], run["variant"]) for run in read_runs(file)}
+    known = {(run["data"], run["variant"]) for run in read_runs(args.out)}
     runs = [(path, variant) for path in args.data for variant in VARIANTS]
     for path, variant in runs[place - 1 :: n_shares]:
         if (path.name, variant) not in known:
