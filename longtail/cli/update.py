@@ -63,10 +63,10 @@ def update(
     frequencies = zip(before.padded(len(counts.label_counts)), counts.label_counts, strict=True)
     rows = zip(fitted.label_names_, frequencies, strict=True)
     new = [name for name, (earlier, now) in rows if now and not earlier]
-    n_added = counts.n_documents - before.n_documents
+    n_added = len(fitted.added_)
     echo(
         f"Added {n_added:,} document{'s' * (n_added > 1)}{_describe(new)}; "
-        f"the {fitted.name} model in {place} now has {counts.n_documents:,} documents "
+        f"the {fitted.name} model in {place} now has {fitted.n_kept:,} documents "
         f"and {len(fitted.label_names_):,} labels ({seconds:.1f} s)."
     )
 

@@ -255,7 +255,6 @@ def embed_labels(
     window: int,
     hierarchical: bool = False,
     whiten: float = 1.0,
-    own: float = 0.0,
     unit: bool = True,
     seed: int = 0,
     progress: Progress = SILENT,
@@ -270,7 +269,6 @@ def embed_labels(
         window: labels before and after one that count as its neighbours in a walk.
         hierarchical: train by hierarchical softmax, in place of negative sampling.
         whiten: how far the cosines of different labels are shrunk, from 0 to 1.
-        own: share of a label's cosine with itself that no other label has part in.
         unit: scale the vectors to length 1.
         seed: fixes walks and vectors.
         progress: shows how many walks have been read.
@@ -281,9 +279,6 @@ def embed_labels(
     if len(walks):
         found = learn_vectors(walks, dim, window, seed, progress, hierarchical=hierarchical)
         found = whiten_vectors(found, whiten)
-        if own:
-            found = to_unit(found) * np.float32((1 - own) ** 0.5)
-            found += draw_orthogonal(len(found), dim, seed) * np.float32(own**0.5)
         vectors[walks.begins] = to_unit(found) if unit else found
         usual = mean_length(vectors[walks.begins])
     # A label without edges is like no other: any direction of its own will do.
@@ -363,7 +358,7 @@ def whiten_vectors(vectors: Floats, share: float) -> Floats:
     wanted = (1 - share) * squares + share * mean_square
     rows = rows @ directions
     rows *= lengths.mean() * np.sqrt(wanted / squares)
-    return rows.astype(np.float32)
+    return np.asarray(rows, np.float32)
 
 
 def draw_directions(n: int, dim: int, seed: int) -> Floats:

@@ -106,7 +106,7 @@ class Model(ABC):
     n_features_: int = learned(default=0)  # columns of the rows; 0 if it reads no rows
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
-    added_: NDArray[np.int64] = learned()  # documents of the last update that were taken in
+    added_: NDArray[np.int64] = learned()  # those of the last update's documents it could use
     _made_of_texts: int = learned(default=0)  # bytes of the rows that training made of texts
 
     # -- what each model adds ---------------------------------------------------------------
@@ -244,7 +244,7 @@ class Model(ABC):
     ) -> None:
         """Take in more documents; Y has a column for each new label after those of the others.
 
-        Each document has a label and a feature.
+        Each document has a label and a feature; their numbers in what was given are `added_`.
         Whatever goes wrong must leave the model as it was.
         """
         raise NotImplementedError
@@ -445,14 +445,20 @@ class Model(ABC):
         taken = dataset.take(useful)
         _say_left_out(dataset, taken, self.label_names_, progress)
         aligned = _only_carried(taken, self.label_names_).align(self.label_names_)
+        self.added_ = useful
         self.update_rows(X[useful], aligned.Y, train, progress)
-        self.added_, self.label_names_ = useful, list(aligned.label_names)
+        self.label_names_ = list(aligned.label_names)
         old, new = self.training_counts_, TrainingCounts.of(aligned)
         self.training_counts_ = TrainingCounts(
-            old.n_documents + new.n_documents,
+            old.n_documents + dataset.n_documents,
             old.padded(len(new.label_counts)) + new.label_counts,
         )
         return self
+
+    @property
+    def n_kept(self) -> int:
+        """How many documents it has: those that it keeps, where it keeps any."""
+        return self.training_counts_.n_documents
 
     def check_updatable(self) -> None:
         """Raise ParameterError if this model cannot take in more documents."""

@@ -159,7 +159,6 @@ def test_labels_that_no_neighbour_carries_follow_by_frequency():
         {"whiten": 0.0},
         {"whiten": 0.0, "unit_labels": False},
         {"hierarchical": True},
-        {"own": 0.5},
         {"label_vectors": "random"},
         {"label_vectors": "orthogonal"},
         {"sum_losses": True, "learning_rate": 0.002},
@@ -411,7 +410,7 @@ def test_documents_without_labels_or_features_are_left_out():
     ]
     assert model.added_.tolist() == list(range(2, 10))
     assert len(model.voters_.index) == 308
-    assert model.training_counts_.n_documents == 308
+    assert (model.n_kept, model.training_counts_.n_documents) == (308, 310)
     assert model.training_counts_.label_counts[12] == 8
 
 
@@ -505,7 +504,7 @@ def test_a_failed_update_leaves_the_model_as_it_was(monkeypatch):
         ("dim", 0, "at least 1"),
         ("walks", 0, "from 1 to 1000000, or none"),
         ("walk_length", 1, "from 2 to 10000"),
-        ("whiten", 1.5, "from 0 to 1"),
+        ("whiten", 1.5, "from 0 to 1, or none"),
         ("neighbours", 0, "at least 1, or none"),
         ("temperature", -0.1, "at least 0"),
         ("clusters", 0, "at least 1, or none"),
@@ -545,6 +544,10 @@ def test_memory_is_planned():
     assert sgd["gradients"] >= adam["gradients"]
     graph, *_ = model.needs_of(X, Y, "cpu")
     assert graph.ram["label graph"] > 24 * ((Y.T @ Y).nnz - 12)
+    drawn = model.with_parameters(label_vectors="random").needs_of(X, Y, "cpu")
+    assert not any("label graph" in stage.ram for stage in drawn)
+    *_, searched = model.with_parameters(clusters=4).needs_of(X, Y, "cpu")
+    assert searched.ram["documents"] == 15 * X.shape[0] * 10
 
 
 def test_a_damaged_model_is_refused(tmp_path):

@@ -7,15 +7,16 @@ labels of the training documents that lie nearest to it.
 
 The symbols of the paper are listed in `network.py`, beside its equations.
 
-Departures: V is whitened and its rows have length 1. In a graph as dense as that of bibtex all
-labels are near each other, and so are their vectors; on held-out documents whitening is worth four
-points of P@1 there and six on delicious, seven on both with the network of figure 1. f_y has length
-1, as f_x has. What enters the ReLU is added to what W_2 returns (residual=False is figure 1):
-better on stackexchange and yso, worse on delicious. Neighbours count by exp(cosine/temperature).
-Adam is quicker than SGD and not worse. Input cells are dropped, as in GLaS. There are clusters only
-where looking at all documents is slow, and enough of them are searched to find 95 % of the
-neighbours (searched=1 is the paper's way). `preset=paper` has the paper's own values; it does not
-say the size of a batch or the number of epochs.
+Departures: in a graph as dense as that of bibtex all labels are near each other, and so are their
+vectors; V is therefore whitened, but not wholly, so that something of the graph stays (`whiten`).
+Rows of V and f_y have length 1, as f_x has (`unit_labels`). What enters the ReLU is added to what
+W_2 returns (residual=False is figure 1): better on stackexchange and yso, worse on delicious.
+Neighbours count by exp(cosine/temperature). Adam is quicker than SGD and not worse. Input cells are
+dropped, as in GLaS. There are clusters only where looking at all documents is slow, and enough of
+them are searched to find 95 % of the neighbours (searched=1 is the paper's way). k-means compares
+directions: f_x has length 1, so that only centres differ from those of equation (4), by their
+length. `preset=paper` has the paper's own values; where it gives none (size of a batch, number of
+epochs, clusters, share of dropout, window), those that were best on held-out documents.
 
 Documents keep their rows, which take less space than their vectors: so a model can take in new ones
 at once, and go on training with old and new ones when it should (`partial_fit`).
@@ -78,6 +79,7 @@ Floats = NDArray[np.float32]
 
 FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
 FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
+GRAPH_SHARE = 0.5  # of a label's vector, if a document carried one label
 WALK_SECONDS = 4e-6  # of a step of a walk, at dim=300 and window=5
 HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
 NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # of neighbours, to choose from
@@ -112,13 +114,13 @@ class DXML(NeuralRows):
             "dropout": 0.2,
             "idf": False,
             "temperature": 0.0,
-            "clusters": 4,
+            "clusters": 1,
             "searched": 1,
             "optimizer": "sgd",
             "learning_rate": 0.015,
             "schedule": "constant",
             "batch_size": 16,
-            "epochs": 40,
+            "epochs": 20,
         },
     }
 
@@ -147,16 +149,11 @@ class DXML(NeuralRows):
         "learn vectors from the walks by hierarchical softmax, as DeepWalk does, in place of "
         "negative sampling",
     )
-    whiten: float = setting(
-        0.7,
+    whiten: float | None = setting(
+        None,
         "how far the cosines of different labels are shrunk: 0 leaves what the walks found, 1 "
-        "leaves nothing of it where there are more dimensions than labels",
-        between(0, 1),
-    )
-    own: float = setting(
-        0.0,
-        "share of a label's vector that is a random direction of its own, so that labels which "
-        "the graph puts into one place can be told apart",
+        "leaves nothing of it unless there are more labels than dimensions; none leaves the less, "
+        "the more labels a document carries",
         between(0, 1),
     )
     label_vectors: Literal["graph", "orthogonal", "random"] = setting(
@@ -230,6 +227,8 @@ class DXML(NeuralRows):
 
     def extra_seconds(self, facts: Facts) -> float:
         """Walks through the graph of labels take their own time."""
+        if self.label_vectors != "graph":
+            return super().extra_seconds(facts)
         steps = self._count_walks(facts.n_labels) * facts.n_labels * self.walk_length
         walking = WALK_SECONDS * steps * (self.dim / 300) * (self.window / 5)
         return super().extra_seconds(facts) + walking
@@ -279,13 +278,22 @@ class DXML(NeuralRows):
             length=self.walk_length,
             window=self.window,
             hierarchical=self.hierarchical,
-            whiten=self.whiten,
-            own=self.own,
+            whiten=self._choose_whitening(Y),
             unit=self.unit_labels,
             seed=self.seed,
             progress=progress,
         )
         return vectors[: Y.shape[1]]  # a hierarchy may have more nodes than labels
+
+    def _choose_whitening(self, Y: sp.csr_matrix) -> float:
+        """Return how far to shrink the cosines of labels.
+
+        In the mean of n vectors what they have in common keeps its length, and of what is each
+        label's own 1/n is left, by squared length. So the graph gets 1/n of the share that it has
+        where documents carry one label.
+        """
+        n_carried = max(1.0, Y.nnz / Y.shape[0])
+        return self.whiten if self.whiten is not None else 1 - GRAPH_SHARE / n_carried
 
     def _count_walks(self, n_labels: int) -> int:
         """Return how many walks begin at each of so many labels."""
@@ -357,8 +365,10 @@ class DXML(NeuralRows):
         # k-means on all documents compares copies of length 1.
         copies = 11 if self.clusters is None else 15
         searched = {"documents": copies * n * self.dim, "rows": own, "label vectors": vectors}
-        train = self._train_needs(X, device_type, held)
-        return Stage(graph), Stage(walked), Stage(whitened), train, Stage(searched)
+        network = self._train_needs(X, device_type, held), Stage(searched)
+        if self.label_vectors != "graph":
+            return Stage({"label vectors": 2 * vectors, "rows": own}), *network
+        return Stage(graph), Stage(walked), Stage(whitened), *network
 
     def _train_needs(self, X: sp.csr_matrix, device_type: str, held: int) -> Stage:
         """Return what it takes to train the network."""
@@ -452,6 +462,11 @@ class DXML(NeuralRows):
         return embed_rows(embedder, view_rows(some), self.normalize)
 
     # -- incremental learning -------------------------------------------------------------------
+
+    @property
+    def n_kept(self) -> int:
+        """How many documents vote."""
+        return int(self.rows_.shape[0])
 
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress

@@ -364,6 +364,11 @@ class KNN(Model):
 
     # -- more documents -------------------------------------------------------------------------
 
+    @property
+    def n_kept(self) -> int:
+        """How many documents vote."""
+        return len(self.numbers_)
+
     def partial_fit(
         self,
         data: Documents,
@@ -386,7 +391,7 @@ class KNN(Model):
         """Place the new documents beside the others."""
         places = self.space_.join(self.voters_.index.vectors, self.space_.place(X))
         index = self.space_.build_index(places, max(NUMBERS), self.seed)
-        new = self.training_counts_.n_documents + np.arange(X.shape[0])
+        new = self.training_counts_.n_documents + self.added_
         self.voters_ = replace(self.voters_, index=index, Y=self.voters_.join_labels(Y))
         self.numbers_ = np.concatenate([self.numbers_, new])
 
