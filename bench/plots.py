@@ -8,6 +8,7 @@ from typing import Any
 from longtail.errors import MissingExtraError
 
 Points = tuple[Sequence[float], Sequence[float]]
+Bars = Mapping[str, Mapping[str, Sequence[float]]]
 
 COLOURS = ["#d95f02", "#7570b3", "#1b9e77", "#444444", "#e7298a", "#66a61e", "#e6ab02", "#8c6d31"]
 MARKERS = "osD^vPX*"
@@ -54,10 +55,8 @@ def draw_lines(
     _finish(figure, axes[0], path, len(names))
 
 
-def draw_bars(
-    panels: Mapping[str, Mapping[str, Sequence[float]]], groups: Sequence[str], path: Path
-) -> None:
-    """Draw panels of bars: {title: {name: a height for each group}}."""
+def draw_bars(panels: Bars, groups: Sequence[str], path: Path, spreads: Bars | None = None) -> None:
+    """Draw panels of bars: {title: {name: a height for each group}}; `spreads` is ± of each."""
     figure, axes = _figure(len(panels), min(3, len(panels)), 3.4 if len(panels) > 1 else 5.5)
     names = list(dict.fromkeys(name for bars in panels.values() for name in bars))
     for ax, (title, bars) in zip(axes, panels.items(), strict=True):
@@ -65,6 +64,8 @@ def draw_bars(
             at = names.index(name)
             x = [i + (at - (len(names) - 1) / 2) * 0.8 / len(names) for i in range(len(groups))]
             ax.bar(x, heights, 0.8 / len(names), color=COLOURS[at], label=name)
+            if spreads is not None:
+                ax.errorbar(x, heights, spreads[title][name], fmt="none", ecolor="#222222", lw=0.8)
         ax.set_xticks(range(len(groups)), groups)
         ax.set_title(title, fontsize=10)
     axes[0].set_ylabel("%")

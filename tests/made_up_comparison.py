@@ -14,9 +14,12 @@ from longtail.topk import TopK
 LINEAR = {"model": "linear"}
 
 
-def make_split(n=200, plant=planted_dataset):
+def make_split(n=200, plant=planted_dataset, *, clean=False):
     train, test = plant(n).split(0.25)
-    return TrainTestSplit(train, test, "made up")
+    if not clean:
+        return TrainTestSplit(train, test, "made up")
+    noisy, kept = train.split(0.2)
+    return TrainTestSplit(noisy, test, "made up", kept)
 
 
 def comparison_of(split, contenders, **more):
@@ -31,19 +34,25 @@ def open_folder(path, **more):
     return folder
 
 
-def made_up_run(name, split, wrong, seed=0):
+def made_up_run(name, split, wrong, seed=0, noise=None):
     """Return a run that gives `wrong` of the documents a wrong first label, and true ones else."""
-    rng = np.random.default_rng(seed)
-    labels = np.array([rng.permutation(split.train.n_labels)[:6] for _ in range(len(split.test))])
-    for i in np.flatnonzero(rng.random(len(labels)) >= wrong):
-        true = split.test.Y[i].indices[0]
-        labels[i] = [true, *[label for label in labels[i] if label != true]][:6]
+    top = made_up_top(split.test, wrong, seed)
+    clean_top = None if split.clean is None else made_up_top(split.clean, wrong, seed)
     measured = {"train_seconds": 1.0, "train_cpu_seconds": 1.0, "train_peak_mb": 1.0}
     measured |= {"model_mb": 1.0, "documents_per_second": 10.0}
     measured |= {"single_p50_ms": 1.0, "single_p99_ms": 2.0}
+    contender = Contender(name, OURS, "x", LINEAR)
+    return Run(contender, "1.0", seed, measured, top, noise, clean_top)
+
+
+def made_up_top(data, wrong, seed):
+    rng = np.random.default_rng(seed)
+    labels = np.array([rng.permutation(data.n_labels)[:6] for _ in range(len(data))])
+    for i in np.flatnonzero(rng.random(len(labels)) >= wrong):
+        true = data.Y[i].indices[0]
+        labels[i] = [true, *[label for label in labels[i] if label != true]][:6]
     scores = np.tile(np.linspace(0.9, 0.1, 6, dtype=np.float32), (len(labels), 1))
-    top = TopK(labels.astype(np.int32), scores)
-    return Run(Contender(name, OURS, "x", LINEAR), "1.0", seed, measured, top)
+    return TopK(labels.astype(np.int32), scores)
 
 
 def results_of(*runs, split):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Device = Literal["auto", "cpu", "cuda"]
 
+MOST_SEEDS = 1000
+
 
 def compare(
     data: Annotated[
@@ -40,10 +42,32 @@ def compare(
             "0.2 if there is no test split.",
         ),
     ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The first seed, or the only one; 0 if not given."),
+    ] = None,
     seeds: Annotated[
         str,
-        typer.Option("--seeds", "--seed", metavar="N,N,…", help="Train once with each of them."),
-    ] = "0",
+        typer.Option(
+            metavar="N",
+            help="How many seeds, counted up from --seed, or a list (3,5,8): every method is "
+            "trained with each, and shown as mean ± standard deviation.",
+        ),
+    ] = "1",
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=RATES",
+            help="Also train with spoiled labels: missing=0.2,0.4,0.6 removes 20, 40 and 60 % "
+            "of them; may be repeated.",
+        ),
+    ] = None,
+    noise_invalid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATES", help="The same, with a wrong label in place of each removed one."
+        ),
+    ] = None,
     peers: Annotated[
         bool, typer.Option("--peers", help="Also run omikuji, napkinxc and libpecos, if installed.")
     ] = False,
@@ -78,6 +102,9 @@ def compare(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", help="Run so many methods at once, which share the threads.")
+    ] = 1,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the trained models in REPORT/models.")
     ] = False,
@@ -94,14 +121,17 @@ def compare(
     test split. REPORT gets report.html (one page that works offline), table.md, results.json and
     the predictions of every method. A method that fails is reported, and the others go on.
     --resume continues after an interruption; it also accepts more models.
+    With --noise, a fifth of the training documents stays clean and is not trained on; the labels of
+    the others are spoiled at each rate, and the report shows what that costs each method.
     """
+    from longtail.compare.noise import parse_noise
     from longtail.compare.recipe import compare, open_folder, prepare
 
     comparison = prepare(
         data,
         models,
         valid=valid,
-        seeds=_parse_seeds(seeds),
+        seeds=_parse_seeds(seeds, seed),
         peers=peers,
         peers_from=peers_from,
         settings=parse_pairs(settings or []),
@@ -110,12 +140,14 @@ def compare(
         device=device,
         propensity=propensity,
         threads=threads,
+        jobs=jobs,
         keep_models=keep_models,
+        noises=parse_noise(noise or [], noise_invalid),
     )
     for each in comparison.missing:
         echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
     folder = open_folder(out, comparison, resume=resume, overwrite=overwrite)
-    bars = ComparisonBars(comparison.n_runs) if is_terminal(sys.stderr) else None
+    bars = ComparisonBars(len(comparison.entries)) if is_terminal(sys.stderr) else None
     with if_interrupted(lambda: _say_what_is_kept(folder)), bars or Lines() as progress:
         results = compare(
             comparison,
@@ -146,17 +178,26 @@ class ComparisonBars(Bars):
         self._task = None
 
 
-def _parse_seeds(text: str) -> list[int]:
+def _parse_seeds(text: str, first: int | None) -> list[int]:
+    """Return the seeds of a list, or as many as `text` says, counted up from `first`."""
     try:
-        seeds = [int(seed) for seed in text.split(",")]
+        numbers = [int(number) for number in text.split(",")]
     except ValueError:
-        seeds = []
-    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**32 for seed in seeds):
+        numbers = []
+    if len(numbers) > 1 and first is not None:
+        raise ParameterError("--seed is the first of a number of seeds; leave it out beside a list")
+    if len(numbers) == 1 and 1 <= numbers[0] <= MOST_SEEDS:
+        begin = 0 if first is None else first
+        numbers = list(range(begin, begin + numbers[0]))
+    elif len(numbers) < 2 or len(set(numbers)) < len(numbers):
         raise ParameterError(
-            "--seeds must be different whole numbers from 0 on, such as 1,2,3. "
-            f"Got '{text}' instead."
+            f"--seeds must be how many there are, from 1 to {MOST_SEEDS}, or a list of different "
+            f"ones, such as 3,5,8. Got '{text}' instead."
         )
-    return seeds
+    for number in numbers:
+        if not 0 <= number < 2**32:
+            raise ParameterError(f"A seed must be from 0 to {2**32 - 1}. Got {number} instead.")
+    return numbers
 
 
 def _say_what_is_kept(folder: "ReportFolder") -> str:

@@ -24,7 +24,7 @@ def explain(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, or - for stdin.")],
     label: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What speaks for and against this label."),
+        typer.Option(metavar="NAME", help="What matters for this label."),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the marked text as HTML.")
@@ -38,7 +38,8 @@ def explain(
 ) -> None:
     """Show which words of a text matter to a model; darker words have a larger weight.
 
-    With --label: orange words speak for the label, blue words against it. knn also shows the
+    With --label: orange words speak for the label, blue words against it. attention-xml shows where
+    it looked for the label, and how much lower its score is without each word. knn also shows the
     nearest training documents, or with --label the nearest that have the label. fusion shows what
     each member predicts.
     """

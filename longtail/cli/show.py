@@ -84,17 +84,50 @@ def probability_blocks(report: Mapping[str, float], *, calibrated: bool) -> list
 
 def comparison_tables(results: Mapping[str, Any]) -> list[Table]:
     """Show the accuracy of each method of a comparison, and its costs."""
-    from longtail.compare.table import COSTS, finished
+    from longtail.compare.table import COSTS, finished, has_seeds
 
-    metrics = [f"{metric}@{k}" for metric in ("P", "PSP") for k in CUTS]
+    P, PSP = ([f"{metric}@{k}" for k in CUTS] for metric in ("P", "PSP"))
+    if has_seeds(results):  # a table each, as all of them would not fit into 80 columns
+        title = "In percent, mean ± standard deviation over the seeds"
+        reached = [_seed_table(results, P, title), _seed_table(results, PSP)]
+    else:
+        reached = [_table("In percent", "", *P, *PSP, right_from=1)]
+        for method in finished(results):
+            values = (method["metrics"][each]["value"] for each in (*P, *PSP))
+            reached[0].add_row(method["name"], *(f"{value:.2f}" for value in values))
     costs = [each for each in COSTS if each.key != "train_cpu_seconds" and "p99" not in each.key]
-    reached = _table("In percent", "", *metrics, right_from=1)
     spent = _table("Time and memory", "", *(each.heading for each in costs), right_from=1)
     for method in finished(results):
-        name, measured = method["name"], method["measured"]
-        reached.add_row(name, *(f"{method['metrics'][each]['value']:.2f}" for each in metrics))
-        spent.add_row(name, *(f"{measured[each.key]:,.{each.digits}f}" for each in costs))
-    return [reached, spent]
+        measured = method["measured"]
+        spent.add_row(method["name"], *(f"{measured[each.key]:,.{each.digits}f}" for each in costs))
+    return [*reached, spent, *(_noise_tables(results["noise"]) if "noise" in results else ())]
+
+
+def _noise_tables(noise: Mapping[str, Any]) -> Iterable[Table]:
+    """Show what wrong labels in training cost each method, a table for each kind of them."""
+    from longtail.compare.noise import KINDS
+    from longtail.compare.table import noise_rows
+
+    for kind in noise["kinds"]:
+        headings, rows = noise_rows(noise, kind)
+        title = f"Training with {KINDS[kind]}, in percent; clean: on documents kept clean"
+        table = _table(title, "", *headings[1:], right_from=2)
+        for name, metric, *cells in rows:
+            table.add_row(name if metric == rows[0][1] else "", metric, *cells)
+        yield table
+
+
+def _seed_table(
+    results: Mapping[str, Any], metrics: Sequence[str], title: str | None = None
+) -> Table:
+    """Show means and deviations over seeds, and how many seeds there were."""
+    from longtail.compare.table import finished, spell_metric
+
+    table = _table(title, "", "seeds", *metrics, right_from=1)
+    for method in finished(results):
+        values = (spell_metric(method["metrics"][each], repeated=True) for each in metrics)
+        table.add_row(method["name"], str(len(method["seeds"])), *values)
+    return table
 
 
 def description_blocks(found: "Description") -> list[Table | str]:
@@ -171,12 +204,16 @@ def _wrap(text: str, heading: str) -> list[str]:
     return wrapper.wrap(flatten(text)) or [heading]
 
 
-def term_table(terms: "Iterable[Term]", label: str | None) -> Table:
-    """Show words with their weights."""
-    weight = "weight" if label is None else f"for {label}"
-    table = _table(None, "word", weight, right_from=1)
-    for term in terms:
-        table.add_row(term.name, f"{term.weight:.3f}")
+def term_table(terms: "Sequence[Term]", label: str | None) -> Table:
+    """Show words with their weights, and what the label loses without them, if that is known."""
+    from longtail.evaluation.explanation import word_columns
+
+    headings, rows = word_columns(terms)
+    if label is not None:
+        headings[1] = f"{headings[1]} for {label}".removeprefix("weight ")
+    table = _table(None, *headings, right_from=1)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -12,7 +12,7 @@ import typer
 from longtail.cli.exits import if_interrupted
 from longtail.cli.progress import show_progress
 from longtail.cli.settings import gather_settings
-from longtail.errors import TrainingError
+from longtail.errors import ParameterError, TrainingError
 from longtail.models.registry import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def train(
         typer.Option(help="Where to train a model that torch trains; a GPU if there is one."),
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Same seed, same model.")] = None,
+    seeds: Annotated[str | None, typer.Option(hidden=True)] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with training that was stopped.")
     ] = False,
@@ -87,6 +88,11 @@ def train(
     from longtail.recipe import train as train_model
     from longtail.runtime.parallel import set_threads
 
+    if seeds is not None:
+        raise ParameterError(
+            "train makes one model, with --seed N; to measure one over several seeds, use "
+            f"longtail compare DATA --models {model or DEFAULT_MODEL} --seeds {seeds} --out REPORT"
+        )
     options = {"budget": budget, "device": device, "seed": seed}
     name, chosen = gather_settings(model, config, settings or [], options)
     optional = {"valid": valid, "checkpoint_every": checkpoint_every}

@@ -54,16 +54,20 @@ def update(
         fitted.check_updatable()
         check_writable(place, overwrite=out is None)
         documents = load(data).train
-        began, n_labels = time.perf_counter(), len(fitted.label_names_)
+        began, before = time.perf_counter(), fitted.training_counts_
         with show_progress() as progress:
             fitted.partial_fit(documents, train=train, progress=progress)
         fitted.save(place, overwrite=out is None)
-    new = _describe(fitted.label_names_[n_labels:])
     counts, seconds = fitted.training_counts_, time.perf_counter() - began
+    # A label whose name was known, but that no document had carried, is new as well.
+    frequencies = zip(before.padded(len(counts.label_counts)), counts.label_counts, strict=True)
+    rows = zip(fitted.label_names_, frequencies, strict=True)
+    new = [name for name, (earlier, now) in rows if now and not earlier]
+    n_added = len(fitted.added_)
     echo(
-        f"Added {len(documents):,} documents{new}; the {fitted.name} model in {place} "
-        f"now has {counts.n_documents:,} documents and {len(fitted.label_names_):,} labels "
-        f"({seconds:.1f} s)."
+        f"Added {n_added:,} document{'s' * (n_added > 1)}{_describe(new)}; "
+        f"the {fitted.name} model in {place} now has {fitted.n_kept:,} documents "
+        f"and {len(fitted.label_names_):,} labels ({seconds:.1f} s)."
     )
 
 

@@ -1,14 +1,17 @@
 """Paired bootstrap: confidence intervals and p-values, with the same samples for every method.
 
 A metric over n documents is 100 · Σ reached / Σ possible. A sample draws n of the documents with
-replacement and computes the metric again. The middle 95 % of the samples are the interval of a
-metric, and of the difference of two methods on the same samples. The p-value of a difference is the
-share of samples that lie at least as far from the difference as 0 does (two-sided). The p-values
-are corrected for the number of pairs by Holm's method: the i-th smallest of m is multiplied by
-m − i + 1, and none is smaller than an earlier one.
+replacement and computes the metric again. If a method was trained with s > 1 seeds, the sample also
+draws s − 1 of them with replacement and takes their mean: with s of them, its variance would be too
+small for a mean of s seeds (Rao and Wu 1988).
 
-Only test documents are sampled. The interval does not show what another training set or another
-seed would change.
+The middle 95 % of the samples are the interval of a metric, and of the difference of two methods on
+the same samples. The p-value of a difference is the share of samples that lie at least as far from
+the difference as 0 does (two-sided). The p-values are corrected for the number of pairs by Holm's
+method: the i-th smallest of m is multiplied by m − i + 1, and none is smaller than an earlier one.
+
+Only test documents and seeds are sampled. The interval does not show what other training documents
+would change, nor, with a single seed, what another one would.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,18 +106,40 @@ def choose_n_draws(n_documents: int, n_methods: int) -> int:
 
 
 def draw_metrics(
-    methods: Sequence[Mapping[str, PerDocument]], n_draws: int, seed: int = 0
+    methods: Sequence[Sequence[Mapping[str, PerDocument]]], n_draws: int, seed: int = 0
 ) -> dict[str, Draws]:
-    """Return the draws of every metric; all methods were measured on the same documents."""
-    names = list(methods[0])
-    reached = np.stack([each[name].reached for name in names for each in methods], axis=1)
-    possible = np.stack([methods[0][name].possible for name in names], axis=1)
+    """Return the draws of every metric; a method is what each of its seeds reached.
+
+    All were measured on the same documents.
+    """
+    runs = [run for seeds in methods for run in seeds]
+    names = list(runs[0])
+    reached = np.stack([run[name].reached for name in names for run in runs], axis=1)
+    possible = np.stack([runs[0][name].possible for name in names], axis=1)
     sums = [(w @ reached, w @ possible) for w in _weights(len(reached), n_draws, seed)]
     drawn_reached = np.concatenate([top for top, _ in sums]).reshape(n_draws, len(names), -1)
     drawn_possible = np.concatenate([bottom for _, bottom in sums])[:, :, None]
-    drawn = 100 * drawn_reached / np.where(drawn_possible > 0, drawn_possible, 1)
-    values = [[each[name].percent() for each in methods] for name in names]
-    return {name: Draws(np.array(values[i]), drawn[:, i]) for i, name in enumerate(names)}
+    by_run = 100 * drawn_reached / np.where(drawn_possible > 0, drawn_possible, 1)
+    drawn = _draw_seeds(by_run, [len(seeds) for seeds in methods], seed)
+    return {
+        name: Draws(np.array([_mean(seeds, name) for seeds in methods]), drawn[:, i])
+        for i, name in enumerate(names)
+    }
+
+
+def _mean(seeds: Sequence[Mapping[str, PerDocument]], metric: str) -> float:
+    return float(np.mean([run[metric].percent() for run in seeds]))
+
+
+def _draw_seeds(by_run: Floats, n_seeds: Sequence[int], seed: int) -> Floats:
+    """Turn (draws, metrics, runs) into (draws, metrics, methods): means of seeds, drawn anew."""
+    rng = np.random.default_rng([seed, 1])
+    drawn = []
+    for n, end in zip(n_seeds, np.cumsum(n_seeds), strict=True):
+        size = max(n - 1, 1)
+        weights = rng.multinomial(size, np.full(n, 1 / n), len(by_run)) / size
+        drawn.append(np.einsum("dmr,dr->dm", by_run[:, :, end - n : end], weights))
+    return np.stack(drawn, axis=2)
 
 
 def _weights(n_documents: int, n_draws: int, seed: int) -> Iterator[Floats]:
@@ -139,13 +164,3 @@ def correct(ps: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, ps[i] * (len(ps) - place)))
         corrected[i] = largest
     return corrected.tolist()
-
-
-def mean_of_seeds(seeds: Sequence[Mapping[str, PerDocument]]) -> dict[str, PerDocument]:
-    """Return for each document the mean of what several trainings reached on it."""
-    return {
-        name: PerDocument(
-            np.mean([each[name].reached for each in seeds], axis=0), seeds[0][name].possible
-        )
-        for name in seeds[0]
-    }

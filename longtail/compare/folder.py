@@ -3,6 +3,7 @@
 REPORT/
     comparison.json         identifies the data
     runs/NAME/seed-0/       job.json, run.json, top.npz, output.txt
+    runs/NAME/missing=0.2-seed-0/   the same, of a run with --noise
     models/NAME/seed-0/     the trained models, with --keep-models
     results.json  table.md  report.html
     scratch/                only while it runs
@@ -79,9 +80,9 @@ class ReportFolder:
                 "continued; choose another --out, or add --overwrite to start again"
             )
 
-    def run_folder(self, name: str, seed: int) -> Path:
+    def run_folder(self, name: str, seed: int, noise: str = "") -> Path:
         """Return the folder of one run."""
-        return self.path / "runs" / as_file_name(name) / f"seed-{seed}"
+        return self.path / "runs" / as_file_name(name) / f"{noise}{'-' * bool(noise)}seed-{seed}"
 
     def begin(self, job: Job, contents: dict[str, Any]) -> None:
         """Record what a run will do; the files of an earlier attempt at the same run stay."""

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,7 @@ class Job:
         k: how many labels it predicts for each document.
         threads: how many it may use.
         timeout: seconds after which it is stopped; None for never.
+        place: which of the jobs that run at the same time it is; it chooses the cores.
         drop_empty: whether training documents without features are left out.
     """
 
@@ -60,13 +61,14 @@ class Job:
     k: int
     threads: int
     timeout: float | None
+    place: int = 0
     drop_empty: bool = False
 
     def command(self) -> list[str]:
         """Return the command line of the process."""
         setting = json.dumps(self.contender.setting | {"seed": self.seed})
         command = [str(self.python), "-m", self.contender.module, str(self.given), str(self.out)]
-        command += [str(self.threads), setting, "-k", str(self.k)]
+        command += [str(self.threads), setting, "-k", str(self.k), "--place", str(self.place)]
         return [*command, "--drop-empty"] if self.drop_empty else command
 
 
@@ -80,8 +82,13 @@ def check_platform() -> None:
         )
 
 
-def run(job: Job, progress: Progress, prefix: str, library: Path) -> dict[str, Any]:
+def run(
+    job: Job, progress: Progress, prefix: str, library: Path, patience: float = POLL_SECONDS
+) -> Generator[None, None, dict[str, Any]]:
     """Run a job to its end and return what it measured; `prefix` precedes its stages.
+
+    It yields after each event and each `patience` seconds without one, so that others can run
+    beside it. To close it ends the job.
 
     Raises:
         RunFailed: it failed, was killed, or reached the timeout.
@@ -91,10 +98,11 @@ def run(job: Job, progress: Progress, prefix: str, library: Path) -> dict[str, A
         (job.out / name).unlink(missing_ok=True)
     began = time.monotonic()
     with _started(job, library) as (process, events):
-        for event in _listen(process, events):
+        for event in _listen(process, events, patience):
             _show(event, progress, prefix)
             if job.timeout is not None and time.monotonic() - began > job.timeout:
                 raise RunFailed(f"stopped after {job.timeout:.0f} s")
+            yield
         code = process.wait()
     # some libraries crash when the interpreter ends, with all work done
     with suppress(FileNotFoundError):
@@ -144,11 +152,13 @@ def write_library(folder: Path) -> None:
     )
 
 
-def _listen(process: subprocess.Popen[bytes], events: int) -> Iterator[dict[str, Any]]:
+def _listen(
+    process: subprocess.Popen[bytes], events: int, patience: float
+) -> Iterator[dict[str, Any]]:
     """Yield the events that the process reports, and {} while it is silent, until it ends."""
     waiting = b""
     while True:
-        ready, _, _ = select.select([events], [], [], POLL_SECONDS)
+        ready, _, _ = select.select([events], [], [], patience)
         block = os.read(events, 1 << 16) if ready else b""
         if ready and not block:
             return

@@ -9,6 +9,7 @@ from typing import Any
 from longtail.compare.contenders import find_entrants, parse_models, text_settings
 from longtail.compare.folder import RESULTS, ReportFolder, write_whole
 from longtail.compare.machine import describe
+from longtail.compare.noise import Noise, keep_clean
 from longtail.compare.process import check_platform
 from longtail.compare.report import write_report
 from longtail.compare.results import assemble
@@ -36,7 +37,9 @@ def prepare(
     device: str | None = None,
     propensity: str = "default",
     threads: int | None = None,
+    jobs: int = 1,
     keep_models: bool = False,
+    noises: Sequence[Noise] = (),
 ) -> Comparison:
     """Check everything, read the data and find the methods; nothing is trained or written.
 
@@ -52,33 +55,40 @@ def prepare(
         timeout: stop a method that takes longer, in seconds.
         device: where torch trains.
         propensity: the constants of the PS metrics.
-        threads: how many each method may use; None for all cores.
+        threads: how many all methods that run at once may use together; None for all cores.
+        jobs: how many methods run at once.
         keep_models: whether to keep the trained models.
+        noises: how training labels are spoiled; every method is also trained with each of them.
     """
     check_platform()
-    _check(valid, timeout, propensity)
+    _check(valid, timeout, propensity, jobs)
     pairs = settings or {}
     contenders = parse_models(models, pairs, {"device": device, "budget": budget})
     entrants, missing = find_entrants(contenders, peers=peers, environments=peers_from)
     set_threads(threads)
+    split = read_split(data, valid)
     return Comparison(
-        split=read_split(data, valid),
+        split=keep_clean(split, noises, seeds, data) if noises else split,
         entrants=entrants,
         seeds=seeds,
         threads=n_threads(),
+        jobs=jobs,
         timeout=timeout,
         tfidf=text_settings(pairs),
         keep_models=keep_models,
         missing=missing,
         propensity=propensity,
+        noises=noises,
     )
 
 
-def _check(valid: float | None, timeout: float | None, propensity: str) -> None:
+def _check(valid: float | None, timeout: float | None, propensity: str, jobs: int) -> None:
     if valid is not None and not 0 < valid < 1:
         raise ParameterError(f"--valid must be above 0 and below 1. Got {valid:g} instead.")
     if timeout is not None and timeout <= 0:
         raise ParameterError(f"--timeout must be above 0. Got {timeout:g} instead.")
+    if jobs < 1:
+        raise ParameterError(f"--jobs must be at least 1. Got {jobs} instead.")
     if propensity not in PROPENSITIES:
         raise ParameterError(
             f"--propensity must be one of {', '.join(PROPENSITIES)}. "
@@ -117,10 +127,7 @@ def compare(
         after_run: is called after each run.
     """
     began, started = time.perf_counter(), datetime.now(UTC)
-    runs = []
-    for run in run_all(comparison, folder, progress):
-        runs.append(run)
-        after_run()
+    runs = run_all(comparison, folder, progress, after_run)
     progress.stage("comparing", 0)
     results = assemble(runs, comparison.split, comparison.propensity)
     results |= {
@@ -131,7 +138,8 @@ def compare(
         "depth": comparison.depth,
         "data": {"name": data.resolve().name, **comparison.split.describe()},
         "files": checksum_files(data),
-        "machine": describe(comparison.threads),
+        "machine": describe(comparison.threads_each),
+        "jobs": comparison.jobs,
         "missing": [each._asdict() for each in comparison.missing],
     }
     write_whole(folder.path / RESULTS, as_json(results, indent=1))

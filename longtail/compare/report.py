@@ -9,7 +9,20 @@ from typing import Any
 
 from markupsafe import Markup
 
-from longtail.compare.table import COSTS, METRICS, SHOWN, finished, join, summarize
+from longtail.compare.noise import KINDS
+from longtail.compare.table import (
+    COSTS,
+    METRICS,
+    SHOWN,
+    explain_noise,
+    finished,
+    half_interval,
+    has_seeds,
+    join,
+    noise_failures,
+    noise_rows,
+    summarize,
+)
 from longtail.pages.content import Cell, Figure, Table
 from longtail.pages.render import render
 from longtail.pages.svg import Interval, Series, bars, color, intervals, lines, scatter
@@ -48,6 +61,7 @@ def _failures(results: Results) -> list[str]:
             seeds = f" (seed {join([str(seed) for seed in method['failed_seeds']])})"
             which = seeds if method["seeds"] else ""
             found.append(f"{method['name']}{which} failed: {method['error']}")
+    found += noise_failures(results["noise"]) if "noise" in results else []
     if missing := [each["package"] for each in results["missing"]]:
         found.append(
             f"Not installed and left out: {join(missing)} (pip install {' '.join(missing)})"
@@ -87,10 +101,11 @@ def _accuracy(results: Results) -> Section | None:
         for metric in PLOTTED
     ]
     return {
+        "repeated": has_seeds(results),
         "table": _accuracy_table(results, SHOWN),
         "figures": figures,
         "all_metrics": _accuracy_table(results, METRICS),
-        "seeds": _seed_table(methods) if len(results["seeds"]) > 1 else None,
+        "seeds": _seed_table(methods) if has_seeds(results) else None,
     }
 
 
@@ -98,14 +113,16 @@ def _accuracy_table(results: Results, metrics: Sequence[str]) -> Table:
     methods = finished(results)
     best = {m: max(methods, key=lambda each: each["metrics"][m]["value"])["name"] for m in metrics}
     close = {m: _not_significantly_below(results, m, best[m]) for m in metrics}
+    repeated = has_seeds(results)
 
     def cells(method: Method) -> list[Cell]:
-        name = method["name"]
-        return [
-            _metric_cell(method["metrics"][m], name == best[m], name in close[m]) for m in metrics
+        name, n_seeds = method["name"], len(method["seeds"])
+        return [_number_cell(n_seeds, 0)] * repeated + [
+            _metric_cell(method["metrics"][m], repeated, name == best[m], name in close[m])
+            for m in metrics
         ]
 
-    return _method_table(metrics, methods, cells)
+    return _method_table([*["seeds"] * repeated, *metrics], methods, cells)
 
 
 def _not_significantly_below(results: Results, metric: str, best: str) -> set[str]:
@@ -117,17 +134,25 @@ def _not_significantly_below(results: Results, metric: str, best: str) -> set[st
     }
 
 
-def _metric_cell(spread: Mapping[str, float], is_best: bool, is_close: bool) -> Cell:
-    half = (spread["high"] - spread["low"]) / 2
-    note = f"±{half:.2f}{' ≈' * is_close}"
-    return Cell(f"{spread['value']:.2f}", spread["value"], note=note, css="best" if is_best else "")
+def _metric_cell(metric: Mapping[str, Any], repeated: bool, is_best: bool, is_close: bool) -> Cell:
+    """Show a value ± its deviation over seeds, or half of its interval if there is one seed."""
+    spread = metric["sd"] if repeated else half_interval(metric)
+    return Cell(
+        f"{metric['value']:.2f}",
+        metric["value"],
+        note=("" if spread is None else f"±{spread:.2f}") + " ≈" * is_close,
+        tip=f"95 % confidence interval {metric['low']:.2f} to {metric['high']:.2f}",
+        css="best" if is_best else "",
+    )
+
+
+def _interval(method: Method, metric: str, number: int, x: float = 0.0) -> Interval:
+    found = method["metrics"][metric]
+    return Interval(method["name"], found["value"], found["low"], found["high"], x, number)
 
 
 def _plot_intervals(methods: Sequence[Method], metric: str) -> Markup:
-    rows = [
-        Interval(method["name"], **method["metrics"][metric], number=i)
-        for i, method in enumerate(methods)
-    ]
+    rows = [_interval(method, metric, i) for i, method in enumerate(methods)]
     return intervals(rows, x_label=metric)
 
 
@@ -181,6 +206,48 @@ def _difference_cell(each: Mapping[str, Any] | None) -> Cell:
 
 def _signed(value: float) -> str:
     return "0.00" if abs(value) < 0.005 else f"{value:+.2f}".replace("-", "−")
+
+
+# ------------------------------------------------------------------------------------------ noise
+
+
+def _noise(results: Results) -> Section | None:
+    """Show what wrong labels in training cost each method."""
+    noise = results.get("noise")
+    if noise is None or not noise["points"]:
+        return None
+    figures = [
+        Figure(_plot_noise(results, kind, metric), f"{metric} with {KINDS[kind]}")
+        for metric in ("P@1", "P@3", "P@5")
+        for kind in noise["kinds"]  # side by side
+    ]
+    tables = [(KINDS[kind].capitalize(), _noise_table(noise, kind)) for kind in noise["kinds"]]
+    return {
+        "explained": explain_noise(noise),
+        "repeated": any(len(point["seeds"]) > 1 for point in noise["points"]),
+        "figures": figures,
+        "tables": tables,
+    }
+
+
+def _plot_noise(results: Results, kind: str, metric: str) -> Markup:
+    series = []
+    for i, method in enumerate(results["methods"]):
+        points = [
+            (100 * point["rate"], point["test"][metric])
+            for point in results["noise"]["points"]
+            if (point["kind"], point["name"]) == (kind, method["name"])
+        ]
+        if points:
+            x, y = [rate for rate, _ in points], [found["value"] for _, found in points]
+            spread = [found["sd"] or 0.0 for _, found in points]
+            series.append(Series(method["name"], x, y, i, spread))
+    return lines(series, x_label="spoiled labels, %", y_label=metric)
+
+
+def _noise_table(noise: Mapping[str, Any], kind: str) -> Table:
+    headings, rows = noise_rows(noise, kind)
+    return _text_table(headings, rows)
 
 
 # ------------------------------------------------------------------------------------------ bands
@@ -255,8 +322,7 @@ def _cost_notes(methods: Sequence[Method]) -> list[str]:
 
 def _plot_cost(methods: Sequence[Method], metric: str, key: str, x_label: str) -> Figure:
     points = [
-        Interval(method["name"], **method["metrics"][metric], x=method["measured"][key], number=i)
-        for i, method in enumerate(methods)
+        _interval(method, metric, i, x=method["measured"][key]) for i, method in enumerate(methods)
     ]
     svg = scatter(points, x_label=x_label, y_label=metric, log_x=True)
     return Figure(svg, f"{metric} against {x_label.split(',')[0]}; up and left is better")
@@ -402,6 +468,7 @@ def _spell(setting: Mapping[str, Any]) -> str:
 SECTIONS: dict[str, Callable[[Results], Any]] = {
     "accuracy": _accuracy,
     "differences": _differences,
+    "noise": _noise,
     "bands": _bands,
     "costs": _costs,
     "curves": _curves,

@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.compare.bootstrap import (
     LEVEL,
     Draws,
     choose_n_draws,
     draw_metrics,
-    mean_of_seeds,
 )
 from longtail.compare.disagreement import (
     count_agreement,
     find_disagreements,
     show_document,
 )
+from longtail.compare.noise import KINDS, Noise
 from longtail.compare.run import Failure, Run
 from longtail.compare.split import TrainTestSplit
 from longtail.evaluation.calibration import Reliability, predict_unseen, reliability
@@ -52,15 +53,20 @@ LONGEST_CURVE = 200  # points of a training curve that are kept
 
 @dataclass(frozen=True)
 class Finished:
-    """The successful runs of a method, and their mean metrics on each document."""
+    """The successful runs of a method, and what each reaches on each document."""
 
     runs: Sequence[Run]
-    values: Mapping[str, PerDocument]
+    values: Sequence[Mapping[str, PerDocument]]
 
     @property
     def top(self) -> TopK:
         """The predictions of its first seed."""
         return self.runs[0].top
+
+    def mean(self, metric: str) -> NDArray[np.float64]:
+        """Return what the runs reach on each document, on average."""
+        reached: NDArray[np.float64] = np.mean([each[metric].reached for each in self.values], 0)
+        return reached
 
 
 def assemble(
@@ -70,8 +76,9 @@ def assemble(
     counts = TrainingCounts.of(split.train)
     finished: dict[str, Finished] = {}
     methods = []
-    for name in dict.fromkeys(run.contender.name for run in runs):
-        own = [run for run in runs if run.contender.name == name]
+    correct = [run for run in runs if run.noise is None]
+    for name in dict.fromkeys(run.contender.name for run in correct):
+        own = [run for run in correct if run.contender.name == name]
         done = [run for run in own if isinstance(run, Run)]
         method = _describe(own)
         if done:
@@ -79,10 +86,12 @@ def assemble(
                 evaluate_documents(run.top, split.test.Y, train=counts, propensity=propensity)
                 for run in done
             ]
-            finished[name] = Finished(done, mean_of_seeds(each))
+            finished[name] = Finished(done, each)
             method |= _measure(done, each, split, counts)
         methods.append(method)
     results = {"format": FORMAT, "methods": methods, "propensity": propensity}
+    if split.clean is not None:
+        results["noise"] = measure_noise(runs, split, propensity)
     return results | _compare(methods, finished, split) if finished else results
 
 
@@ -169,10 +178,12 @@ def _compare(
         if method["name"] in finished:
             number = names.index(method["name"])
             method["metrics"] = {
-                name: asdict(drawn.spread(number)) for name, drawn in draws.items()
+                name: asdict(drawn.spread(number))
+                | {"sd": spread_of_seeds(method["by_seed"], name)}
+                for name, drawn in draws.items()
             }
     tops = [each.top for each in finished.values()]
-    reached = [each.values["nDCG@5"].reached for each in finished.values()]
+    reached = [each.mean("nDCG@5") for each in finished.values()]
     rows = find_disagreements(tops, reached)
     return {
         "bootstrap": {"draws": n_draws, "seed": 0, "level": 1 - LEVEL},
@@ -181,6 +192,12 @@ def _compare(
         "agreement": count_agreement(tops, split.test),
         "disagreements": [show_document(row, tops, split.test) for row in rows],
     }
+
+
+def spread_of_seeds(by_seed: Sequence[Mapping[str, float]], metric: str) -> float | None:
+    """Return the sample standard deviation (n − 1) of a metric over seeds, None of a single one."""
+    values = [one[metric] for one in by_seed]
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def _differences(draws: Draws, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -193,3 +210,71 @@ def _differences(draws: Draws, names: Sequence[str]) -> list[dict[str, Any]]:
         }
         for each in draws.differences()
     ]
+
+
+# ------------------------------------------------------------------------------------------ noise
+
+
+def measure_noise(
+    runs: Sequence[Run | Failure], split: TrainTestSplit, propensity: str
+) -> dict[str, Any]:
+    """Return what each method reaches with each noise, as mean and deviation over seeds.
+
+    A run without noise is at the rate 0 of every kind. "test" are the metrics on the test
+    documents, "clean" those on the clean training documents.
+    """
+    counts = TrainingCounts.of(split.train)
+    kinds = [kind for kind in KINDS if any(run.noise and run.noise.kind == kind for run in runs)]
+    by_point: dict[Any, list[dict[str, Any]]] = {}
+    for run in runs:
+        if isinstance(run, Run):
+            one = _measure_noise_run(run, split, counts, propensity)
+            for noise in [Noise(kind, 0.0) for kind in kinds] if run.noise is None else [run.noise]:
+                by_point.setdefault((*noise, run.contender.name), []).append(one)
+    return {
+        "n_spoiled": len(split.train),
+        "n_clean": 0 if split.clean is None else len(split.clean),
+        "kinds": kinds,
+        "points": [
+            {"kind": kind, "rate": rate, "name": name, **_summarize_noise(seeds)}
+            for (kind, rate, name), seeds in by_point.items()
+        ],
+        "failures": [
+            {
+                "name": run.contender.name,
+                "noise": str(run.noise),
+                "seed": run.seed,
+                "error": run.error,
+            }
+            for run in runs
+            if isinstance(run, Failure) and run.noise is not None
+        ],
+    }
+
+
+def _measure_noise_run(
+    run: Run, split: TrainTestSplit, counts: TrainingCounts, propensity: str
+) -> dict[str, Any]:
+    """Return the seed of a run and its metrics on the test documents and on the clean ones."""
+    parts = {"test": (run.top, split.test), "clean": (run.clean_top, split.clean)}
+    found: dict[str, Any] = {"seed": run.seed}
+    for part, (top, data) in parts.items():
+        if top is not None and data is not None:
+            each = evaluate_documents(top, data.Y, train=counts, propensity=propensity)
+            found[part] = {metric: values.percent() for metric, values in each.items()}
+    return found
+
+
+def _summarize_noise(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return mean and deviation of every metric over seeds."""
+    found: dict[str, Any] = {"seeds": [one["seed"] for one in seeds]}
+    for part in ("test", "clean"):
+        values = [one[part] for one in seeds]
+        found[part] = {
+            metric: {
+                "value": float(np.mean([one[metric] for one in values])),
+                "sd": spread_of_seeds(values, metric),
+            }
+            for metric in values[0]
+        }
+    return found

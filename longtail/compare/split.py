@@ -29,11 +29,18 @@ class TrainTestSplit:
         train: what methods learn from.
         test: what they are measured on; no method gets its labels.
         origin: where the test split comes from, in words.
+        clean: with --noise, training documents that nobody is trained on; else None.
     """
 
     train: Dataset
     test: Dataset
     origin: str
+    clean: Dataset | None = None
+
+    @property
+    def to_label(self) -> Dataset:
+        """What methods label: the test split, and below it the clean documents if there are any."""
+        return self.test if self.clean is None else _join(self.test, self.clean)
 
     @property
     def document_type(self) -> str:
@@ -48,7 +55,8 @@ class TrainTestSplit:
 
     def describe(self) -> dict[str, Any]:
         """Return counts and checksums, ready for JSON."""
-        train, test = self.train, self.test
+        train, test, clean = self.train, self.test, self.clean
+        sums = {"train": checksum(train), "test": checksum(test)}
         return {
             "document_type": self.document_type,
             "origin": self.origin,
@@ -58,7 +66,7 @@ class TrainTestSplit:
             "n_features": None if train.X is None else int(train.X.shape[1]),
             "n_test_without_labels": int((np.diff(test.Y.indptr) == 0).sum()),
             "labels_per_document": train.Y.nnz / train.n_documents,
-            "sha256": {"train": checksum(train), "test": checksum(test)},
+            "sha256": sums if clean is None else sums | {"clean": checksum(clean)},
         }
 
 
@@ -119,25 +127,27 @@ def write_given(
 ) -> RowsMade:
     """Write the files that methods read; `with_rows` adds the rows for peers."""
     folder.mkdir(parents=True)
-    sp.save_npz(folder / "train_Y.npz", split.train.Y, compressed=False)
-    (folder / "label_names.json").write_text(json.dumps(list(split.train.label_names)))
-    if split.train.texts is None or split.test.texts is None:
-        sp.save_npz(folder / "train_X.npz", _rows_of(split.train), compressed=False)
-        sp.save_npz(folder / "test_X.npz", _rows_of(split.test), compressed=False)
+    train, test = split.train, split.to_label
+    sp.save_npz(folder / "train_Y.npz", train.Y, compressed=False)
+    (folder / "label_names.json").write_text(json.dumps(list(train.label_names)))
+    if train.texts is None or test.texts is None:
+        sp.save_npz(folder / "train_X.npz", _rows_of(train), compressed=False)
+        sp.save_npz(folder / "test_X.npz", _rows_of(test), compressed=False)
     else:
-        (folder / "train_texts.json").write_text(json.dumps(list(split.train.texts)))
-        (folder / "test_texts.json").write_text(json.dumps(list(split.test.texts)))
+        (folder / "train_texts.json").write_text(json.dumps(list(train.texts)))
+        (folder / "test_texts.json").write_text(json.dumps(list(test.texts)))
     return _write_rows(split, folder / "rows", tfidf) if with_rows else RowsMade()
 
 
 def _write_rows(split: TrainTestSplit, folder: Path, tfidf: Mapping[str, str]) -> RowsMade:
     """Write rows of unit length for the peers: PECOS expects that, the others do it themselves."""
     folder.mkdir()
-    if split.train.texts is None or split.test.texts is None:
-        train, test, made = _rows_of(split.train), _rows_of(split.test), RowsMade()
+    learned, labelled = split.train, split.to_label
+    if learned.texts is None or labelled.texts is None:
+        train, test, made = _rows_of(learned), _rows_of(labelled), RowsMade()
     else:
         features = Tfidf(**parse_settings(Tfidf, tfidf))
-        train, test, made = _time_rows(features, list(split.train.texts), list(split.test.texts))
+        train, test, made = _time_rows(features, list(learned.texts), list(labelled.texts))
     sp.save_npz(folder / "train_X.npz", as_plain_rows(train), compressed=False)
     sp.save_npz(folder / "test_X.npz", as_plain_rows(test), compressed=False)
     sp.save_npz(folder / "train_Y.npz", split.train.Y, compressed=False)
@@ -158,6 +168,15 @@ def _time_rows(
     single_ms = 1e3 * (time.perf_counter() - made) / len(singles)
     each = (made - learned) / len(test)
     return train_X, test_X, RowsMade(0, learned - start, each, single_ms)
+
+
+def _join(one: Dataset, other: Dataset) -> Dataset:
+    """Return the documents of both, which have the same labels."""
+    Y = sp.vstack([one.Y, other.Y], format="csr")
+    if one.texts is None or other.texts is None:
+        rows = sp.vstack([_rows_of(one), _rows_of(other)], format="csr")
+        return Dataset(Y, one.label_names, X=rows)
+    return Dataset(Y, one.label_names, texts=[*one.texts, *other.texts])
 
 
 def _rows_of(documents: Dataset) -> sp.csr_matrix:

@@ -24,6 +24,7 @@ class Dataset:
         texts: one string for each document.
         exclude: (n, n_labels) CSR matrix of the pairs that must never be predicted (the XC
             repository's `filter_labels_test.txt`), or None.
+        feature_names: what each column of X counts, such as a word; None if nobody knows.
     """
 
     Y: sp.csr_matrix
@@ -31,6 +32,7 @@ class Dataset:
     X: sp.csr_matrix | None = None
     texts: Sequence[str] | None = None
     exclude: sp.csr_matrix | None = None
+    feature_names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Check that all agree in length."""
@@ -48,6 +50,17 @@ class Dataset:
             raise DataError(
                 f"exclude has the shape {self.exclude.shape}, but Y has {self.Y.shape}; "
                 "both must be the same"
+            )
+        self._check_feature_names()
+
+    def _check_feature_names(self) -> None:
+        if self.feature_names is None:
+            return
+        if self.X is None:
+            raise DataError("feature names are those of the columns of X, but there are only texts")
+        if len(self.feature_names) != self.X.shape[1]:
+            raise DataError(
+                f"{len(self.feature_names)} feature names for {self.X.shape[1]} columns of X"
             )
 
     def __len__(self) -> int:

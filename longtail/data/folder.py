@@ -11,8 +11,9 @@ A folder is looked at in this order:
    read at all. Files named valid, validation, val or dev are left alone: load them by themselves.
 
 Every file may be gzipped and then ends in `.gz`. Names of labels are taken from the same folder
-(see labels.py), and `filter_labels_train.txt` and `filter_labels_test.txt` give the pairs of
-document and label that must never be predicted.
+(see labels.py). There, `feature_names.txt` names the columns of feature rows, one a line, and
+`filter_labels_train.txt` and `filter_labels_test.txt` give the pairs of document and label that
+must never be predicted.
 """
 
 import re
@@ -48,6 +49,7 @@ _ROLES = {
     "test": ("test", "tst"),
     "other": ("valid", "validation", "val", "dev"),
 }
+FEATURE_NAMES = "feature_names.txt"
 _BESIDE = re.compile(
     r"(label_names\.(txt|tsv)|lbl\.json|filter_labels_\w+\.txt|feature_names\.txt)(\.gz)?"
 )
@@ -266,8 +268,30 @@ def _row_splits(folder: Path, splits: list[Rows]) -> Splits:
     n_labels = max(Y.shape[1] for _, Y in splits)
     named = find_label_names(folder)
     names = named.of_columns(n_labels) if named else NumberedNames(n_labels)
-    datasets = [Dataset(_widen(Y, n_labels), names, X=_widen(X, n_features)) for X, Y in splits]
+    words = _read_feature_names(folder, n_features)
+    datasets = [
+        Dataset(_widen(Y, n_labels), names, X=_widen(X, n_features), feature_names=words)
+        for X, Y in splits
+    ]
     return Splits(datasets[0], datasets[1] if len(datasets) > 1 else None)
+
+
+def _read_feature_names(folder: Path, n_features: int) -> list[str] | None:
+    """Return the names of the columns of feature rows, where the folder has them."""
+    path = _find(folder, FEATURE_NAMES)
+    if path is None:
+        return None
+    with Source(path) as source:
+        names = [line.strip() for _, lines in source.lines() for line in lines]
+    while len(names) > n_features and not names[-1]:
+        names.pop()
+    if len(names) != n_features:
+        raise DataError(
+            f"{len(names)} names, but the data has {n_features} features; "
+            "the file must have one line for each feature id",
+            path=path,
+        )
+    return names
 
 
 def _widen(matrix: sp.csr_matrix, n_columns: int) -> sp.csr_matrix:

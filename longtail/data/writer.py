@@ -9,9 +9,10 @@
 | x.txt                       | fastText                  | sparse rows, `N D L` header   |
 
 Each but Parquet also with `.gz`. A file holds one split, so data with a test split needs a folder.
-A folder also keeps the names and order of all labels (`label_names.txt`) and the pairs that must
-not be predicted (`filter_labels_train.txt`, `filter_labels_test.txt`). Everything is written under
-a temporary name first, and nothing that exists is ever replaced.
+A folder also keeps the names and order of all labels (`label_names.txt`), the names of features
+(`feature_names.txt`) and the pairs that must not be predicted (`filter_labels_train.txt`,
+`filter_labels_test.txt`). Everything is written under a temporary name first, and nothing that
+exists is ever replaced.
 
 What is written reads back as the same documents. A document that a format cannot hold, such as a
 text with a line break in fastText, is named in an error, and nothing is written.
@@ -37,7 +38,7 @@ import scipy.sparse as sp
 from longtail.data.coerce import as_dataset
 from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import FASTTEXT_MARK, Format, recognize
-from longtail.data.folder import load
+from longtail.data.folder import FEATURE_NAMES, load
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames, find_fault
 from longtail.data.parquet import VALUE_BYTES
 from longtail.data.source import Source, is_bomb
@@ -185,7 +186,11 @@ def _write_folder(
     names = splits.train.label_names
     # Rows whose labels have no names need no file of them, and an empty file cannot be read.
     if len(names) and (splits.train.X is None or names != NumberedNames(len(names))):
-        _write_names(names, folder / "label_names.txt")
+        for i, name in enumerate(names):
+            _check_name(i, name)
+        _write_lines(names, folder / "label_names.txt", "label")
+    if splits.train.feature_names is not None:
+        _write_lines(splits.train.feature_names, folder / FEATURE_NAMES, "feature")
     for role, data in (("train", splits.train), ("test", splits.test)):
         if data is None:
             continue
@@ -197,14 +202,13 @@ def _write_folder(
                 file.writelines(f"{document} {label}\n" for document, label in columns)
 
 
-def _write_names(names: Sequence[str], path: Path) -> None:
+def _write_lines(names: Sequence[str], path: Path, what: str) -> None:
     with _open_text(path) as file:
         for i, name in enumerate(names):
-            _check_name(i, name)
             # A reader drops a byte order mark, as it drops blanks.
             is_marked = i == 0 and name.startswith("\ufeff")
             if "\n" in name or "\r" in name or name != name.strip() or is_marked:
-                raise DataError(f"label {i}, {name!r:.40}, does not fit on a line")
+                raise DataError(f"{what} {i}, {name!r:.40}, does not fit on a line")
             file.write(f"{name}\n")
 
 

@@ -30,11 +30,15 @@ class Term:
         name: the word; "feature 17" where the model was trained on rows.
         weight: its share of all weights; below 0 if it speaks against the label.
         spans: its places in the text, as (start, end) in characters.
+        loss: how much lower the label's score is without the word; None if it is not known.
+        parts: what the weight is made of, such as tf-idf and attention, where a model can tell.
     """
 
     name: str
     weight: float
     spans: tuple[Span, ...] = ()
+    loss: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class Explanation:
         neighbours: for a model that searches training documents, the nearest first.
         votes: for a fusion, what each member predicts for each label.
         member_terms: for a fusion, the terms of each member that can explain itself.
+        is_attention: whether weights say where the model looked, and not what speaks for a label.
     """
 
     text: str | None
@@ -103,6 +108,16 @@ class Explanation:
     neighbours: Sequence[Neighbour] = ()
     votes: Sequence[Vote] = ()
     member_terms: Mapping[str, Sequence[Term]] = field(default_factory=dict)
+    is_attention: bool = False
+
+    @property
+    def heading(self) -> str:
+        """What the weights say."""
+        if self.label is None:
+            return "What the model looks at"
+        if self.is_attention:
+            return f"Where the model looked for {self.label}"
+        return f"What speaks for and against {self.label}"
 
     def shades(self) -> list[tuple[str, float]]:
         """Divide the text into pieces with shades from −1 to 1; 1 is the heaviest word."""
@@ -152,7 +167,7 @@ class Explanation:
         return render(
             "explanation.html",
             rules="".join(_rule(color) for color in sorted({color for _, color in colors})),
-            label=self.label,
+            heading=self.heading,
             predictions=predictions,
             pieces=[(piece, f"c-{color}" if color else "") for piece, color in colors],
             votes=_vote_table(self.votes),
@@ -174,7 +189,10 @@ def group_votes(votes: Sequence[Vote]) -> tuple[list[str], dict[str, list[str]]]
 
 def _as_dicts(terms: Sequence[Term]) -> list[dict[str, Any]]:
     return [
-        {"term": term.name, "weight": round(term.weight, 6), "spans": term.spans} for term in terms
+        {"term": term.name, "weight": round(term.weight, 6), "spans": term.spans}
+        | ({} if term.loss is None else {"loss": round(term.loss, 6)})
+        | ({"parts": {key: round(term.parts[key], 6) for key in term.parts}} if term.parts else {})
+        for term in terms
     ]
 
 
@@ -184,6 +202,7 @@ def explain_terms(
     features: Tfidf | None,
     columns: NDArray[np.integer[Any]],
     weights: NDArray[np.floating[Any]],
+    parts: Mapping[str, NDArray[np.floating[Any]]] | None = None,
 ) -> Explanation:
     """Build the explanation of one row: its columns and how much each of them weighs."""
     total = float(np.abs(weights).sum()) or 1.0
@@ -196,6 +215,7 @@ def explain_terms(
             name=f"feature {column}" if names is None else names[column],
             weight=float(weights[i]) / total,
             spans=tuple(places.get(column, ())),
+            parts={name: float(values[i]) for name, values in (parts or {}).items()},
         )
         for i, column in enumerate(columns.tolist())
     ]
@@ -219,9 +239,21 @@ def _rule(color: str) -> str:
     return f".c-{color} {{ background: #{color}; }}\n" if color else ""
 
 
+def word_columns(terms: Sequence[Term]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return headings and rows: words, their weights, their parts, what a label loses."""
+    rows: list[tuple[str, ...]] = [
+        (each.name, f"{each.weight:.3f}", *(f"{part:.3f}" for part in each.parts.values()))
+        for each in terms
+    ]
+    if all(each.loss is None for each in terms):
+        return ["word", "weight", *(terms[0].parts if terms else ())], rows
+    losses = ["" if each.loss is None else f"{each.loss:.3f}" for each in terms]
+    added = [(*row, loss) for row, loss in zip(rows, losses, strict=True)]
+    return ["word", "looked at", "lost without it"], added
+
+
 def _word_table(terms: Sequence[Term]) -> Table | None:
-    rows = [(term.name, f"{term.weight:.3f}") for term in terms]
-    return _table(["word", "weight"], rows)
+    return _table(*word_columns(terms))
 
 
 def _vote_table(votes: Sequence[Vote]) -> Table | None:

@@ -32,6 +32,7 @@ Floats = NDArray[np.float32]
 END = -1  # fills the rows of walks that could not go on
 NEGATIVE = 5  # random labels that each pair is contrasted with
 SMALLEST = 1e-6  # spread, as a share of the largest; less is rounding
+TINY = 1e-12  # length of a vector; less is none
 LARGEST_CORPUS = 1 << 25  # steps of walks that are in memory at once
 
 
@@ -252,11 +253,13 @@ def embed_labels(
     n_walks: int,
     length: int,
     window: int,
+    hierarchical: bool = False,
     whiten: float = 1.0,
+    unit: bool = True,
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Floats:
-    """Return a unit vector (dim) for each label of the graph.
+    """Return a vector (dim) for each label of the graph.
 
     Args:
         graph: which labels are neighbours.
@@ -264,22 +267,35 @@ def embed_labels(
         n_walks: walks from each label.
         length: labels in a walk.
         window: labels before and after one that count as its neighbours in a walk.
-        whiten: how far directions that many labels share are shortened, from 0 to 1.
+        hierarchical: train by hierarchical softmax, in place of negative sampling.
+        whiten: how far the cosines of different labels are shrunk, from 0 to 1.
+        unit: scale the vectors to length 1.
         seed: fixes walks and vectors.
         progress: shows how many walks have been read.
     """
     walks = Walks(graph, n_walks, length, seed)
     vectors = np.empty((graph.n_labels, dim), np.float32)
+    usual = 1.0
     if len(walks):
-        found = learn_vectors(walks, dim, window, seed, progress)
-        vectors[walks.begins] = to_unit(whiten_vectors(found, whiten))
+        found = learn_vectors(walks, dim, window, seed, progress, hierarchical=hierarchical)
+        found = whiten_vectors(found, whiten)
+        vectors[walks.begins] = to_unit(found) if unit else found
+        usual = mean_length(vectors[walks.begins])
     # A label without edges is like no other: any direction of its own will do.
     alone = np.flatnonzero(graph.degrees == 0)
-    vectors[alone] = draw_directions(len(alone), dim, seed)
+    vectors[alone] = usual * draw_orthogonal(len(alone), dim, seed)
     return vectors
 
 
-def learn_vectors(walks: Walks, dim: int, window: int, seed: int, progress: Progress) -> Floats:
+def learn_vectors(
+    walks: Walks,
+    dim: int,
+    window: int,
+    seed: int,
+    progress: Progress,
+    *,
+    hierarchical: bool = False,
+) -> Floats:
     """Return the skip-gram vectors (n, dim) of the labels that the walks begin from."""
     try:
         from gensim.models import Word2Vec
@@ -296,7 +312,8 @@ def learn_vectors(walks: Walks, dim: int, window: int, seed: int, progress: Prog
             vector_size=dim,
             window=window,
             sg=1,
-            negative=NEGATIVE,
+            hs=int(hierarchical),
+            negative=0 if hierarchical else NEGATIVE,
             min_count=1,
             workers=1,
             seed=seed,
@@ -320,19 +337,46 @@ def _only_errors(logger_name: str) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def whiten_vectors(vectors: Floats, power: float) -> Floats:
-    """Divide the vectors' spread in each principal direction by itself to the `power`.
+def whiten_vectors(vectors: Floats, share: float) -> Floats:
+    """Shrink the cosines of different labels towards 0, by a `share` from 0 to 1.
 
     Skip-gram vectors of a small, dense graph share a few long directions, which hide what tells
-    labels apart. With a power of 1 all directions are equally long, with 0 nothing changes.
+    labels apart. So their mean is taken away, and of each principal direction the spread becomes
+    (1 - share) of itself and `share` of what is the mean over all directions. With no more labels
+    than dimensions, a cosine becomes (1 - share) of what the graph says, and that of a label with
+    itself stays 1. A share of 0 changes nothing.
     """
+    if share == 0 or len(vectors) < 2:
+        return vectors
     rows = vectors.astype(np.float64)
-    squares, directions = np.linalg.eigh(rows.T @ rows / len(rows))
+    rows -= rows.mean(axis=0)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows /= np.maximum(lengths, TINY)
+    squares, directions = np.linalg.eigh(rows.T @ rows)
     squares = np.maximum(squares, squares.max() * SMALLEST)
-    return np.asarray(rows @ directions * squares ** (-power / 2), np.float32)
+    mean_square = squares.sum() / min(len(rows) - 1, rows.shape[1])
+    wanted = (1 - share) * squares + share * mean_square
+    rows = rows @ directions
+    rows *= lengths.mean() * np.sqrt(wanted / squares)
+    return np.asarray(rows, np.float32)
 
 
 def draw_directions(n: int, dim: int, seed: int) -> Floats:
     """Return n random unit vectors."""
     rng = np.random.default_rng([seed, dim])
     return to_unit(rng.standard_normal((n, dim), dtype=np.float32))
+
+
+def draw_orthogonal(n: int, dim: int, seed: int) -> Floats:
+    """Return n random unit vectors, of which each `dim` in a row are orthogonal."""
+    rng = np.random.default_rng([seed, dim])
+    drawn = np.empty((n, dim), np.float32)
+    for first in range(0, n, dim):
+        basis, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
+        drawn[first : first + dim] = basis[: n - first]
+    return drawn
+
+
+def mean_length(vectors: Floats) -> float:
+    """Return how long the vectors are on average; 1 if there are none."""
+    return float(np.linalg.norm(vectors, axis=1).mean()) if len(vectors) else 1.0

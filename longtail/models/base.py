@@ -31,6 +31,7 @@ from longtail.runtime.schema import (
     size,
 )
 from longtail.runtime.settings import (
+    check_names,
     check_settings,
     configurable,
     learned,
@@ -49,6 +50,7 @@ DocumentType = Literal["texts", "rows"]
 BATCH = 4096  # documents predicted between two moves of a progress bar
 WORTH_SAYING = 1 << 28  # bytes of memory
 LONG = 60.0  # seconds of training
+SHOWN = 3  # labels that are named
 DEFAULT_K = 5  # labels for each document, if neither their number nor a threshold is given
 
 
@@ -104,6 +106,7 @@ class Model(ABC):
     n_features_: int = learned(default=0)  # columns of the rows; 0 if it reads no rows
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
+    added_: NDArray[np.int64] = learned()  # those of the last update's documents it could use
     _made_of_texts: int = learned(default=0)  # bytes of the rows that training made of texts
 
     # -- what each model adds ---------------------------------------------------------------
@@ -224,6 +227,10 @@ class Model(ABC):
         """Return how much each cell of the one row X weighs, in general or for one label."""
         raise NotImplementedError
 
+    def explain_parts(self, X: sp.csr_matrix) -> Mapping[str, NDArray[np.float32]]:
+        """Return what such weights are made of, for each cell; nothing, unless overridden."""
+        return {}
+
     def find_similar(self, X: sp.csr_matrix, label: int | None) -> Sequence[Neighbour]:
         """Return training documents near the one row X, where the model knows any."""
         return ()
@@ -237,6 +244,7 @@ class Model(ABC):
     ) -> None:
         """Take in more documents; Y has a column for each new label after those of the others.
 
+        Each document has a label and a feature; their numbers in what was given are `added_`.
         Whatever goes wrong must leave the model as it was.
         """
         raise NotImplementedError
@@ -251,25 +259,34 @@ class Model(ABC):
         parameter x of the features that raw texts become.
         """
         named = dict(settings)
-        parameters = dict(cls._preset(named.pop("preset"))) if "preset" in named else {}
+        preset = named.pop("preset", None)
         text = {key: named.pop(key) for key in list(named) if key.startswith("tfidf.")}
-        parameters.update(parse_settings(cls, named, also=("preset", "tfidf.")))
+        parameters = parse_settings(cls, named, also=("preset", "tfidf."))
         if text:
             bare = {key.removeprefix("tfidf."): value for key, value in text.items()}
             parameters["tfidf"] = Tfidf(**parse_settings(Tfidf, bare))
-        model = cls(**parameters)
-        model.check_parameters()
-        return model
+        return cls._build(parameters) if preset is None else cls.preset(str(preset), **parameters)
 
     @classmethod
-    def _preset(cls, name: str) -> Mapping[str, Any]:
+    def preset(cls, name: str, /, **parameters: Any) -> Self:
+        """Build the model that one of `presets` names, and check it.
+
+        Parameters given here override those of the preset: `GLaS.preset("paper", dim=512)`.
+        """
         if name not in cls.presets:
             known = ", ".join(cls.presets) or "none"
             raise ParameterError(
                 f"{cls.__name__} has no preset '{name}'{suggest(name, cls.presets)} "
                 f"(known: {known})"
             )
-        return cls.presets[name]
+        check_names(cls, parameters)
+        return cls._build({**cls.presets[name], **parameters})
+
+    @classmethod
+    def _build(cls, parameters: Mapping[str, Any]) -> Self:
+        model = cls(**parameters)
+        model.check_parameters()
+        return model
 
     @classmethod
     def has_parameter(cls, name: str) -> bool:
@@ -400,6 +417,9 @@ class Model(ABC):
     ) -> Self:
         """Take in more documents, with labels known or new, where the model can.
 
+        Documents without a label, or without any feature that the model knows, are left out: they
+        could vote for nothing. So are new labels that only such documents carry.
+
         Args:
             data: documents of the type that the model was trained on.
             labels: their labels, as `fit` takes them.
@@ -415,15 +435,30 @@ class Model(ABC):
                 f"none of the {dataset.n_documents} documents carries a label; "
                 "there is nothing to add"
             )
-        aligned = _only_carried(dataset, self.label_names_).align(self.label_names_)
-        self.update_rows(X, aligned.Y, train, progress)
+        _check_names(dataset, self.label_names_)
+        useful = np.flatnonzero((np.diff(dataset.Y.indptr) > 0) & (np.diff(X.indptr) > 0))
+        if not len(useful):
+            raise DataError(
+                f"none of the {dataset.n_documents} documents has both a label and a feature that "
+                "the model knows; there is nothing to add"
+            )
+        taken = dataset.take(useful)
+        _say_left_out(dataset, taken, self.label_names_, progress)
+        aligned = _only_carried(taken, self.label_names_).align(self.label_names_)
+        self.added_ = useful
+        self.update_rows(X[useful], aligned.Y, train, progress)
         self.label_names_ = list(aligned.label_names)
         old, new = self.training_counts_, TrainingCounts.of(aligned)
         self.training_counts_ = TrainingCounts(
-            old.n_documents + new.n_documents,
+            old.n_documents + dataset.n_documents,
             old.padded(len(new.label_counts)) + new.label_counts,
         )
         return self
+
+    @property
+    def n_kept(self) -> int:
+        """How many documents it has: those that it keeps, where it keeps any."""
+        return self.training_counts_.n_documents
 
     def check_updatable(self) -> None:
         """Raise ParameterError if this model cannot take in more documents."""
@@ -531,7 +566,8 @@ class Model(ABC):
         if X.shape[0] != 1:
             raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
         weights = self.explain_row(X, None if label is None else self._find_label(label))
-        return explain_terms(text, label, self.features_, X.indices, weights)
+        parts = self.explain_parts(X)
+        return explain_terms(text, label, self.features_, X.indices, weights, parts)
 
     def _find_label(self, name: str) -> int:
         names = list(self.label_names_)
@@ -708,15 +744,20 @@ def find_threshold(threshold: float | str, calibration: Calibration | None) -> f
     return calibration.find_threshold(threshold)
 
 
-def _only_carried(dataset: Dataset, known: Sequence[str]) -> Dataset:
-    """Return the documents without labels that are neither known nor carried by any of them."""
-    names, known_names = dataset.label_names, set(known)
+def _check_names(dataset: Dataset, known: Sequence[str]) -> None:
+    """Raise DataError if the labels are numbers, and those that the model knows are names."""
+    names = dataset.label_names
     numbered = all(name == str(i) for i, name in enumerate(names))
-    if numbered and known_names.isdisjoint(names):
+    if numbered and set(known).isdisjoint(names):
         raise DataError(
             f"the labels of the new documents are numbers, 0 to {len(names) - 1}, but those of the "
             f"model have names, such as '{known[0]}'; give the new ones names as well"
         )
+
+
+def _only_carried(dataset: Dataset, known: Sequence[str]) -> Dataset:
+    """Return the documents without labels that are neither known nor carried by any of them."""
+    names, known_names = dataset.label_names, set(known)
     counts = TrainingCounts.of(dataset).label_counts
     kept = [i for i, name in enumerate(names) if counts[i] or name in known_names]
     return replace(
@@ -729,3 +770,23 @@ def _excluded(data: Documents, label_names: Sequence[str]) -> sp.csr_matrix | No
     if not isinstance(data, Dataset) or data.exclude is None or data.exclude.nnz == 0:
         return None
     return data.align(label_names).exclude
+
+
+def _say_left_out(given: Dataset, taken: Dataset, known: Sequence[str], progress: Progress) -> None:
+    """Say how many documents cannot vote, and which new labels nobody can vote for."""
+    if len(taken) == len(given):
+        return
+    n_left = len(given) - len(taken)
+    progress.say(
+        f"Note: {n_left:,} of {len(given):,} documents were left out, "
+        "as they have no label or no feature that the model knows"
+    )
+    before, after = (TrainingCounts.of(each).label_counts for each in (given, taken))
+    lost = [given.label_names[i] for i in np.flatnonzero((before > 0) & (after == 0)).tolist()]
+    new = sorted(set(lost).difference(known))
+    if new:
+        names = ", ".join(new[:SHOWN]) + (", …" if len(new) > SHOWN else "")
+        progress.say(
+            f"Note: {len(new):,} new label{'s' * (len(new) > 1)} ({names}) cannot be predicted "
+            "and were not added: only documents that were left out carry them"
+        )

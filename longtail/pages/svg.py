@@ -39,13 +39,15 @@ PALETTE = (
 class Series:
     """A line of a plot, or one color of its bars: a value y for each x.
 
-    `number` says which color and marker it has, here as in `Interval`.
+    `number` says which color and marker it has, here as in `Interval`. `spread`, if there is one,
+    says how far a thin line goes up and down from each point.
     """
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
     number: int = 0
+    spread: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def lines(
     """Draw one line a series, with a legend; `diagonal` adds y = x, both from 0 to 1."""
     bottom = HEIGHT - BOTTOM
     x = Scale.covering((v for each in series for v in each.x), LEFT, WIDTH - RIGHT, log=log_x)
-    y = Scale.covering((v for each in series for v in each.y), bottom, TOP)
+    y = Scale.covering((v for each in series for v in _reach(each)), bottom, TOP)
     if diagonal:
         x, y = Scale(0, 1, LEFT, WIDTH - RIGHT), Scale(0, 1, bottom, TOP)
     elements = [_axes(x, y, x_label, y_label, bottom)]
@@ -288,6 +290,14 @@ def _line(
     )
 
 
+def _reach(each: Series) -> list[float]:
+    """Return the values of a series, and the ends of what spreads from them."""
+    if not each.spread:
+        return list(each.y)
+    pairs = zip(each.y, each.spread, strict=True)
+    return [end for value, spread in pairs for end in (value - spread, value + spread)]
+
+
 def _polyline(each: Series, x: Scale, y: Scale) -> str:
     points = [
         (x(a), y(b))
@@ -299,6 +309,10 @@ def _polyline(each: Series, x: Scale, y: Scale) -> str:
     return (
         f'<polyline points="{path}" fill="none" stroke="{color(each.number)}" stroke-width="1.8" '
         'stroke-linejoin="round"/>'
+        + "".join(
+            _line(x(a), y(b - spread), x(a), y(b + spread), color(each.number), width=1.6)
+            for a, b, spread in zip(each.x, each.y, each.spread, strict=bool(each.spread))
+        )
         + "".join(_marker(each.number, a, b, each.name) for a, b in shown)
     )
 

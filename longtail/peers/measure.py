@@ -80,7 +80,7 @@ class Method(ABC):
 def run(method_class: type[Method]) -> None:
     """Measure one method as the command line says."""
     args = _arguments()
-    _pin(args.threads)
+    _pin(args.threads, args.place)
     _end_with_parent()
     args.out.mkdir(parents=True, exist_ok=True)
     try:
@@ -117,14 +117,24 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("threads", type=int)
     parser.add_argument("setting")
     parser.add_argument("--drop-empty", action="store_true")
+    parser.add_argument("--place", type=int, default=0, help="among those that run at once")
     parser.add_argument("-k", type=int, default=5, help="labels predicted for each document")
     return parser.parse_args()
 
 
-def _pin(threads: int) -> None:
-    """Restrict the process to as many cores as threads, however many its library starts."""
+def _pin(threads: int, place: int) -> None:
+    """Restrict the process to as many cores as threads, however many its library starts.
+
+    Those that run at once have different cores, as long as there are enough.
+    """
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        os.sched_setaffinity(0, choose_cores(sorted(os.sched_getaffinity(0)), threads, place))
+
+
+def choose_cores(cores: list[int], threads: int, place: int) -> list[int]:
+    """Return the `threads` cores of one of several processes, from the first again after all."""
+    begin = place * threads % len(cores)
+    return (cores + cores)[begin : begin + min(threads, len(cores))]
 
 
 # -------------------------------------------------------------------------------------- progress

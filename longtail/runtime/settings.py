@@ -15,7 +15,7 @@ stay as declared. Attributes that are no parameters, such as what a model learns
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -231,13 +231,18 @@ def parse_settings(
 
     `also` are names that the caller knows beside the parameters, for the suggestion of an error.
     """
-    known, parsed = settings_of(cls), {}
-    for name, value in values.items():
+    check_names(cls, values, also)
+    known = settings_of(cls)
+    return {name: known[name].parse(cls.__name__, value) for name, value in values.items()}
+
+
+def check_names(cls: type, names: Iterable[str], also: Sequence[str] = ()) -> None:
+    """Raise ParameterError for the first name that is no parameter of the class."""
+    known = settings_of(cls)
+    for name in names:
         if name not in known:
             hint = suggest(name, [*known, *also])
             raise ParameterError(f"{cls.__name__} has no parameter '{name}'{hint}")
-        parsed[name] = known[name].parse(cls.__name__, value)
-    return parsed
 
 
 _NOT = object()  # what cannot be parsed

@@ -386,6 +386,7 @@ def build_index(
     recall: float = 0.99,
     recall_at: int = 10,
     n_lists: int | None = None,
+    sampled: bool = True,
     device: str = "cpu",
     seed: int = 0,
     progress: Progress = SILENT,
@@ -401,6 +402,7 @@ def build_index(
         recall: share of the `recall_at` nearest that an approximate search has to find.
         recall_at: how many of the nearest the recall is about.
         n_lists: how many lists to make; about 2√n by default.
+        sampled: whether k-means learns the lists from a sample, or else from all vectors.
         device: "cpu", or "cuda" to build the index and to search there.
         seed: fixes the lists and the examples.
         progress: shows the rounds of k-means and the measuring of the recall.
@@ -428,7 +430,9 @@ def build_index(
     rng = np.random.default_rng(seed)
     wanted = n_lists or round(2 * len(checked) ** 0.5)
     trials = _trials(checked, queries, rng)
-    division = divide(checked, min(wanted, len(checked) // 2), rng, progress, device)
+    division = divide(
+        checked, min(wanted, len(checked) // 2), rng, progress, device, sampled=sampled
+    )
     index = Index(checked, metric, **division._asdict(), recall_at=recall_at, device=device)
     progress.stage("recall of the index", 1)
     _choose_probes(index, to_unit(trials) if metric == "cosine" else trials, recall)

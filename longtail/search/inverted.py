@@ -49,13 +49,15 @@ def divide(
     rng: np.random.Generator,
     progress: Progress,
     device: str = "cpu",
+    *,
+    sampled: bool = True,
 ) -> Division:
-    """Divide the vectors into lists by spherical k-means on a sample of them.
+    """Divide the vectors into lists by spherical k-means on a sample of them, or on all.
 
     On a GPU the lists are the same: products with quantized centres are whole numbers.
     """
     n = len(vectors)
-    sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists, rng))
+    sample = to_unit(some_rows(vectors, VECTORS_A_LIST * n_lists if sampled else n, rng))
     centres = some_rows(sample, n_lists, rng)
     progress.stage("lists of the index", ROUNDS * len(sample) + n)
     for _ in range(ROUNDS):

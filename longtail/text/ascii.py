@@ -4,7 +4,10 @@ Most English texts are ASCII, and their words are found without Python's strings
 characters a second become a hundred and more. The words are exactly those of `WordReader.find`.
 """
 
+import re
+import unicodedata
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,10 +16,34 @@ from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.text.words import word_pattern
 
 Bytes = NDArray[np.uint8]
 
 TASK_BYTES = 1 << 20  # of text, for a task
+
+
+def simplify(text: object) -> str | None:
+    """Return an ASCII text with the same words; None if that is not known to exist."""
+    if not isinstance(text, str):
+        return None
+    if text.isascii():
+        return text
+    without = find_separators().sub(" ", text)
+    return without if without.isascii() else None
+
+
+@cache
+def find_separators() -> re.Pattern[str]:
+    """Return a pattern of the commonest characters that only stand between words."""
+    word = word_pattern(single_characters=True)
+    found = "".join(
+        chr(code)
+        for code in range(0x80, 0x2100)
+        if word.findall(f"a{chr(code)}b") == ["a", "b"]
+        if unicodedata.category(chr(code))[0] in "PSZ" and chr(code).lower() == chr(code)
+    )
+    return re.compile(f"[{re.escape(found)}]")
 
 
 class AsciiWords(NamedTuple):

@@ -130,6 +130,16 @@ class Tfidf:
         starts, ids = self._reader.look_up(texts, self._ids, UNKNOWN)
         return self._weigh(self._count(_Terms(ids, starts)))
 
+    def read_words(self, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return where the words of each text begin (n + 1,), and the ids of those that are known.
+
+        They stand in the order of the text, a word as often as it occurs; pairs are left out.
+        """
+        self._check_fitted()
+        starts, ids = self._reader.look_up(texts, self._ids, UNKNOWN)
+        known = _Terms(ids, starts).where(ids != UNKNOWN)
+        return known.starts, known.ids
+
     def locate(self, text: str) -> dict[int, list[tuple[int, int]]]:
         """Return where each known term stands in `text`: {term: [(start, end), …]}."""
         self._check_fitted()

@@ -21,7 +21,7 @@ from longtail.errors import LongtailError, NotFittedError, ParameterError
 from longtail.runtime.compiled import njit
 from longtail.runtime.schema import Schema, Texts, Value, whole
 from longtail.runtime.store import Files
-from longtail.text.ascii import AsciiWords
+from longtail.text.ascii import AsciiWords, simplify
 from longtail.text.words import WordReader, no_words_error, word_pattern
 
 PADDING, UNKNOWN = 0, 1
@@ -142,14 +142,15 @@ class Tokens:
 
     def _encode_many(self, texts: list[str]) -> TokenRows:
         """Return the same rows; compiled code reads those that are ASCII."""
-        is_plain = np.array([isinstance(text, str) and text.isascii() for text in texts])
+        simple = [simplify(text) for text in texts]
+        is_plain = np.array([text is not None for text in simple])
         plain, other = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
         start, ids = self._reader.look_up([texts[i] for i in other], self._ids, UNKNOWN)
         if not len(plain):
             return TokenRows(start, ids)
         if self._ascii is None:
             self._ascii = AsciiWords.of(self.words_)
-        chosen = [texts[i] for i in plain]
+        chosen = [text for text in simple if text is not None]
         counts, more = self._ascii.look_up(chosen, self.max_length, UNKNOWN)
         together = np.concatenate(([0], np.cumsum(counts)))
         rows = TokenRows(

@@ -16,7 +16,12 @@ FEW = 0.05  # the share of words with a vector below which a file is hardly the 
 DOUBT = "is it the right language, and in lower case?"
 
 
-def read_term_vectors(path: str | Path, terms: Sequence[str], dim: int | None = None) -> Floats:
+def read_term_vectors(
+    path: str | Path,
+    terms: Sequence[str],
+    dim: int | None = None,
+    progress: Progress = SILENT,
+) -> Floats:
     """Return a vector (n_terms, dim) for each term, zeros for those that the file does not know.
 
     The vector of a pair such as "red wine" is the mean of its words' vectors, where both have one.
@@ -25,8 +30,11 @@ def read_term_vectors(path: str | Path, terms: Sequence[str], dim: int | None = 
         path: the file.
         terms: words, and pairs of words with a space in between.
         dim: how long the vectors have to be; None takes what the file holds.
+        progress: is told which share of the words has a vector.
     """
-    known = _read_known(path, {word for term in terms for word in term.split(" ")}, dim)
+    words = {word for term in terms for word in term.split(" ")}
+    known = _read_known(path, words, dim)
+    progress.say(_say_share(path, len(known), len(words)))
     found = np.zeros((len(terms), len(next(iter(known.values())))), np.float32)
     for row, term in enumerate(terms):
         parts = [known.get(word) for word in term.split(" ")]
@@ -62,7 +70,7 @@ def _read_known(path: str | Path, wanted: set[str], dim: int | None) -> dict[str
     known = read_vectors(path, wanted, dim)
     if not known:
         raise DataError(
-            f"none of the {len(wanted):,} words of the texts has a vector here; {DOUBT}",
+            f"none of the {len(wanted):,} words of the documents has a vector here; {DOUBT}",
             path=path,
         )
     return known

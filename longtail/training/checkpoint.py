@@ -1,7 +1,8 @@
 """Checkpoints: all that a training run needs to go on as if it had never stopped.
 
 Each is a folder `step-00001200`, written by store.py whole or not at all, and checked byte by byte
-before it is used; two are kept, so that damage to the newest costs minutes and not the run.
+before it is used. There are never more than two: an older one stays, so that damage to the newest
+costs minutes and not the run, until a third is to be written.
 Nothing is pickled: nested state is flattened to arrays and JSON.
 """
 
@@ -25,23 +26,30 @@ KEPT = 2
 _NAME = re.compile(r"step-(\d{8,})")
 
 
-def write_checkpoint(
-    run_dir: Path, step: int, state: Mapping[str, Any], fingerprint: Mapping[str, Any]
-) -> None:
-    """Save `state` (nested dicts, lists and tensors) as of `step`, and drop all but the newest.
+def pack_state(state: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> Files:
+    """Return what a checkpoint holds of `state` (nested dicts, lists and tensors).
 
-    One of this step or a later one is what a resumed run could not read, and goes first.
+    Arrays of a GPU are copied, those of a CPU are the state's own.
     """
     files = Files()
     packed = _pack(state, "state", files.arrays)
     files.config = {"model": "checkpoint", "fingerprint": fingerprint, "state": packed}
+    return files
+
+
+def write_checkpoint(run_dir: Path, step: int, files: Files) -> None:
+    """Write what `pack_state` has returned, beside the checkpoint before.
+
+    One of this step or a later one is what a resumed run could not read, and goes first.
+    """
     folder = run_dir / f"step-{step:08d}"
+    earlier = [each for each in find_checkpoints(run_dir) if each.name < folder.name]
     for unread in find_checkpoints(run_dir):
         if unread.name >= folder.name:
             shutil.rmtree(unread)
-    write_folder(folder, files)
-    for old in find_checkpoints(run_dir)[KEPT:]:
+    for old in earlier[KEPT - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
+    write_folder(folder, files)
 
 
 def read_checkpoint(

@@ -7,9 +7,11 @@ never stopped, and the thread that prepares batches may run ahead of the step th
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from longtail.training.checkpoint import (
     as_fingerprint,
     make_run_dir,
     optimizer_state,
+    pack_state,
     read_checkpoint,
     remove_checkpoints,
     restore_optimizer,
@@ -137,6 +140,8 @@ class _Run:
         self.best: dict[str, Tensor] = {}
         self.clock = Clock()
         self.warned = False  # that the last checkpoint could not be written
+        self.writer = ThreadPoolExecutor(1)
+        self.writing: Future[None] | None = None  # the checkpoint that is not yet on the disk
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -175,7 +180,8 @@ class _Run:
                     self.save()
                     due = time.monotonic() + checkpoint_seconds
         if steps and self._catch_up():
-            self.save()
+            self.save(last=True)
+        self._finish_writing()
 
     def _take_step(self, share: Share) -> None:
         for group, top_rate in zip(self.groups, self.top_rates, strict=True):
@@ -326,15 +332,33 @@ class _Run:
 
     # -- checkpoints ------------------------------------------------------------------------
 
-    def save(self) -> None:
+    def save(self, *, last: bool = False) -> None:
         """Write a checkpoint of the run as it stands, if it has a folder for it.
 
-        If that fails, as on a full disk, training goes on and the checkpoints before stay.
+        If that fails, as on a full disk, training goes on and the checkpoints before stay. What
+        lies on a GPU is written while training goes on; the last one is written at once, and holds
+        nothing but the weights to keep.
         """
         if self.run_dir is None or not self.processes.is_main:
             return
+        self._finish_writing()
+        self.clock.measure(self.history)
+        files = pack_state(self._last_state() if last else self._state(), self.fingerprint)
+        job = partial(write_checkpoint, self.run_dir, self.step, files)
+        if self.processes.device.type == "cuda" and not last:
+            self.writing = self.writer.submit(job)
+        else:
+            self._attempt(job)
+
+    def _finish_writing(self) -> None:
+        """Wait for the checkpoint that is being written, if there is one."""
+        if self.writing is not None:
+            self._attempt(self.writing.result)
+        self.writing = None
+
+    def _attempt(self, write: Callable[[], None]) -> None:
         try:
-            self._write_checkpoint(self.run_dir)
+            write()
         except (LongtailError, OSError) as error:
             if not self.warned:
                 self.progress.say(f"Warning: training goes on without a checkpoint: {error}")
@@ -342,9 +366,9 @@ class _Run:
         else:
             self.warned = False
 
-    def _write_checkpoint(self, run_dir: Path) -> None:
-        self.clock.measure(self.history)
-        state = {
+    def _state(self) -> dict[str, Any]:
+        """Return all that the steps to come depend on."""
+        return {
             "step": self.step,
             "unimproved": self.unimproved,
             "n_averaged": self.mean.n_added,
@@ -354,12 +378,19 @@ class _Run:
             "best": self.best,
             "optimizers": [optimizer_state(optimizer) for optimizer in self.optimizers],
         }
-        write_checkpoint(run_dir, self.step, state, self.fingerprint)
+
+    def _last_state(self) -> dict[str, Any]:
+        """Return the weights to keep in place of all that led to them."""
+        with self.mean.in_place():
+            weights = self.best or dict(self.module.state_dict())
+        nothing = {"n_averaged": 0, "average": [], "best": {}, "optimizers": []}
+        return {**self._state(), "weights": weights, **nothing}
 
     def restore(self) -> bool:
         """Take up the newest whole checkpoint; return whether there is one."""
         if self.run_dir is None:
             raise ParameterError("there is nothing to resume: training had no folder to save to")
+        self._finish_writing()
         state = read_checkpoint(self.run_dir, self.fingerprint, self.progress)
         if state is None:
             return False
@@ -368,8 +399,8 @@ class _Run:
         self.history = History(**state["history"])
         self.module.load_state_dict(state["weights"])
         self.mean.restore(state["n_averaged"], state["average"])
-        for optimizer, memory in zip(self.optimizers, state["optimizers"], strict=True):
-            restore_optimizer(optimizer, memory)
+        for optimizer, memory in zip(self.optimizers, state["optimizers"], strict=False):
+            restore_optimizer(optimizer, memory)  # none where nothing is left to do
         return True
 
 
@@ -382,7 +413,7 @@ def limit_gradients(parameters: Iterable[torch.nn.Parameter], limit: float | Non
             gradients.append(parameter.grad.values())
         elif parameter.grad is not None:
             gradients.append(parameter.grad)
-    norm = torch.nn.utils.get_total_norm(gradients).float()
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
     if limit is not None:
         scale = (limit / (norm + 1e-6)).clamp(max=1)
         torch._foreach_mul_(gradients, scale)

@@ -39,7 +39,13 @@ def test_every_part_of_table_4(data, tmp_path, capsys):
 
 
 def test_components_differ_by_one_thing_each():
-    defaults = {"encoder": "bilstm", "attention": True, "direct": True, "averaging": True}
+    defaults = {
+        "encoder": "bilstm",
+        "pooling": 1,
+        "attention": True,
+        "direct": True,
+        "averaging": True,
+    }
     variants = [defaults | change for change in attention_study.COMPONENTS.values()]
     for before, after in pairwise(variants):
         assert sum(before[name] != after[name] for name in after) == 1
@@ -51,7 +57,27 @@ def test_trees_are_the_first_of_one_ensemble(data, tmp_path):
     known, measured = attention_study.load_splits(data, test=True)
     assert (len(known), len(measured)) == (120, 40)
     alone, _ = attention_study.fit({**SMALL, "device": "cpu"}, known)
-    assert attention_study.precision(alone, measured)["P@5"] == rows[0]["P@5"]
+    assert attention_study.measure(alone, measured)["P@5"] == rows[0]["P@5"]
+    assert rows[1]["GB"] >= rows[0]["GB"] >= 0
+
+
+def test_a_tree_against_none_over_seeds(data, tmp_path, capsys):
+    more = ("--set", "branching=4", "--set", "candidates=2", "--levels", "0,1", "--seeds", "2")
+    rows = run("levels", data, tmp_path, *GIVEN, *more)
+    assert [row["levels"] for row in rows] == [0, 1]
+    flat, tree = rows
+    assert flat["nodes"] == "12"
+    assert flat["P@5"] == flat["P@5 (0.0)"]
+    assert tree["P@5"] == tree["P@5 (0.25)"]  # the default
+    assert flat["followed"] == [100.0, 100.0]
+    assert all(0 < share < 100 for share in tree["followed"])
+    assert len(tree["P@1"]) == 2
+    assert " ± " in capsys.readouterr().out
+
+
+def test_at_most_so_many_documents(data):
+    known, measured = attention_study.load_splits(data, test=False, most=50)
+    assert (len(known), len(measured)) == (50, 24)
 
 
 def test_figure_2_compares_models_and_settings(data, tmp_path):

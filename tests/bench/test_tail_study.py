@@ -1,13 +1,13 @@
-import json
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from planted import planted_dataset
 
-from bench.tail_study import HEADINGS, draw, group_documents, main
+from bench.tail_study import GROUPS, HEADINGS, draw, group_documents, main
+from bench.trials import read_runs
 from longtail import Dataset
 from longtail.data import Splits, write_dataset
+from longtail.errors import ParameterError
 from longtail.runtime.parallel import set_threads
 
 
@@ -44,29 +44,59 @@ def test_the_tail_can_be_given_by_a_number_of_documents(parts) -> None:
     assert group_documents(*parts, at_most=25)["only tail"].tolist() == [1, 2, 3, 6]
 
 
-def test_every_model_gets_a_row_for_each_group(tmp_path, capsys) -> None:
-    parts = Splits(planted_dataset(), planted_dataset(n=80, seed=1))
-    write_dataset(parts, tmp_path / "data")
-    command = [str(tmp_path / "data"), "--models", "linear", "--at-most", "50", "--threads", "1"]
-    main([*command, "--set", "linear.trees=1", "--json", str(tmp_path / "rows.json")])
-    rows = json.loads((tmp_path / "rows.json").read_text())
-    assert [row["documents"] for row in rows] == ["all", "no head", "only tail"]
-    assert rows[0]["how many"] == "80"
-    assert float(rows[0]["P@1"]) > 95
-    assert all(list(row) == HEADINGS for row in rows)
-    assert "| only tail " in capsys.readouterr().out
+@pytest.fixture
+def data(tmp_path):
+    write_dataset(Splits(planted_dataset(), planted_dataset(n=80, seed=1)), tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_every_model_gets_a_row_for_each_group(data, tmp_path, capsys) -> None:
+    command = [str(data), "--at-most", "50", "--threads", "1", "--seeds", "2"]
+    models = ["linear", "linear:trees=1,max_leaf=50"]
+    main([*command, "--models", *models, "--out", str(tmp_path / "runs.jsonl")])
+    runs = read_runs(tmp_path / "runs.jsonl")
+    assert [run["group"] for run in runs] == [*GROUPS] * 4
+    assert [run["seed"] for run in runs] == [0] * 6 + [1] * 6
+    assert runs[0]["n"] == 80
+    assert runs[0]["P@1"] > 95
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| data")]
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines]
+    assert rows[0] == HEADINGS
+    assert [row[3] for row in rows[1:]] == models * 3
+    assert all(row[4] == "2" and "±" in row[5] for row in rows[1:])
+
+
+def test_what_is_there_is_not_trained_again(data, tmp_path, monkeypatch, capsys) -> None:
+    command = [str(data), "--models", "linear", "--out", str(tmp_path / "runs.jsonl")]
+    main(command)
+    first = capsys.readouterr().out
+    monkeypatch.setattr("bench.tail_study.load", None)
+    main(command)
+    assert first.endswith(capsys.readouterr().out)
+
+
+def test_a_model_that_does_not_exist_is_named_before_any_trains(data, tmp_path) -> None:
+    command = [str(data), "--models", "linear", "linaer", "--out", str(tmp_path / "runs.jsonl")]
+    with pytest.raises(ParameterError, match="linaer"):
+        main(command)
+    assert not (tmp_path / "runs.jsonl").exists()
 
 
 def test_data_without_a_test_part(tmp_path) -> None:
     write_dataset(planted_dataset(), tmp_path / "data.txt")
     with pytest.raises(SystemExit, match="has no test split"):
-        main([str(tmp_path / "data.txt")])
+        main([str(tmp_path / "data.txt"), "--out", str(tmp_path / "runs.jsonl")])
 
 
 def test_the_figure_has_a_panel_for_each_group(tmp_path) -> None:
     pytest.importorskip("matplotlib")
-    row = ["50.0", "40.0", "30.0", "20.0", "1"]
-    draw([["all", "9", "mnn", *row], ["only tail", "2", "mnn", *row]], tmp_path / "tail.svg")
+    shared = {"data": "yso", "model": "mnn", "P@1": 50, "P@3": 40, "P@5": 30, "recall@5": 20}
+    runs = [
+        {**shared, "seed": seed, "group": group, "n": n}
+        for seed in (0, 1)
+        for group, n in (("all", 9), ("only tail", 2))
+    ]
+    draw(runs, tmp_path / "tail.svg")
     text = (tmp_path / "tail.svg").read_text()
-    assert "all (9 documents)" in text
-    assert "only tail (2 documents)" in text
+    assert "yso: all (9 documents)" in text
+    assert "yso: only tail (2 documents)" in text

@@ -74,6 +74,95 @@ def test_rows_with_seeds_and_settings(tmp_path):
     assert read_results(out)["data"]["n_test"] == 50
 
 
+def test_a_number_of_seeds_counts_up_and_gives_mean_and_deviation(data, tmp_path):
+    out = tmp_path / "report"
+    models = "linear:preset=fast,linear"
+    arguments = ["compare", data, "--models", models, "--seed", "7", "--seeds", "2", "--out", out]
+    shown = succeed(*arguments)
+    assert "1/4 linear:preset=fast (seed 7): trained in" in shown.stderr
+    results = read_results(out)
+    assert results["seeds"] == [7, 8]
+    for method in results["methods"]:
+        values = [one["P@3"] for one in method["by_seed"]]
+        assert method["metrics"]["P@3"]["sd"] == pytest.approx(np.std(values, ddof=1))
+        assert method["metrics"]["P@3"]["value"] == pytest.approx(np.mean(values))
+    cell = f"{np.mean(values):.2f} ±{np.std(values, ddof=1):.2f}"
+    assert "mean ± standard deviation over the seeds" in shown.stdout
+    for text in (shown.stdout, (out / "table.md").read_text()):
+        assert cell in text
+        assert "seeds" in text
+    page = (out / "report.html").read_text()
+    assert "± is their standard deviation (n − 1)" in page
+    assert "± is half of the 95 % confidence interval" not in page
+
+
+def test_runs_at_once_find_what_runs_in_turn_find(data, tmp_path):
+    models = ["compare", data, "--models", "linear,linear:trees=1", "--seeds", "2"]
+    succeed(*models, "--threads", "1", "--out", tmp_path / "in turn")
+    succeed(*models, "--threads", "2", "--jobs", "2", "--out", tmp_path / "at once")
+    one, other = (read_results(tmp_path / name) for name in ("in turn", "at once"))
+    assert (one["jobs"], other["jobs"]) == (1, 2)
+    assert (one["machine"]["threads"], other["machine"]["threads"]) == (1, 1)
+    for a, b in zip(one["methods"], other["methods"], strict=True):
+        assert (a["name"], a["by_seed"]) == (b["name"], b["by_seed"])
+    assert one["differences"] == other["differences"]
+    assert "2 methods at once" in (tmp_path / "at once" / "report.html").read_text()
+
+
+def test_one_seed_has_no_deviation(data, tmp_path):
+    out = tmp_path / "report"
+    succeed("compare", data, "--models", "linear", "--seed", "5", "--out", out)
+    results = read_results(out)
+    assert results["seeds"] == [5]
+    assert results["methods"][0]["metrics"]["P@1"]["sd"] is None
+    assert "± half of the 95 % confidence interval" in (out / "table.md").read_text()
+
+
+def test_wrong_labels_in_training(data, tmp_path):
+    out = tmp_path / "report"
+    command = ["compare", data, "--models", "linear", "--noise", "missing=0.6", "--out", out]
+    shown = succeed(*command, "--noise-invalid", "0,0.6")
+    assert "2/3 linear (missing=0.6): trained in" in shown.stderr
+    assert "3/3 linear (invalid=0.6): trained in" in shown.stderr
+    assert "Training with missing and invalid labels, in percent" in shown.stdout
+    results = read_results(out)
+    assert (results["data"]["n_train"], results["noise"]["n_clean"]) == (96, 24)
+    assert len(results["methods"]) == 1
+    points = results["noise"]["points"]
+    assert [(point["kind"], point["rate"]) for point in points] == [
+        ("missing", 0),
+        ("invalid", 0),
+        ("missing", 0.6),
+        ("invalid", 0.6),
+    ]
+    accuracy = {(p["kind"], p["rate"]): p["test"]["P@3"]["value"] for p in points}
+    assert accuracy["missing", 0] == results["methods"][0]["metrics"]["P@3"]["value"]
+    assert accuracy["missing", 0] > accuracy["invalid", 0.6]
+    assert all(point["clean"]["P@1"]["sd"] is None for point in points)
+    assert "Wrong labels in training" in (out / "report.html").read_text()
+    assert "Missing and invalid labels:" in (out / "table.md").read_text()
+    with np.load(out / "runs" / "linear" / "missing=0.6-seed-0" / "top.npz") as top:
+        assert len(top["labels"]) == 40 + 24
+    again = succeed(*command[:-2], "--noise", "missing=0.3", "--out", out, "--resume")
+    assert "linear: already finished" in again.stderr
+    assert "linear (missing=0.3): trained in" in again.stderr
+    assert "linear (missing=0.6): already finished" in again.stderr
+    plain = fail("compare", data, "--models", "linear", "--out", out, "--resume")
+    assert "holds a comparison on other documents" in plain
+
+
+def test_data_that_cannot_be_spoiled(tmp_path):
+    few = tmp_path / "few.jsonl"
+    few.write_text('{"text": "a b", "labels": ["x"]}\n' * 4)
+    command = ["compare", few, "--models", "linear", "--valid", "0.5", "--out", tmp_path / "report"]
+    error = fail(*command, "--noise", "missing=0.99")
+    assert "--noise missing=0.99 leaves no label on any of the 1 documents (seed 0)" in error
+    assert "needs at least two labels" in fail(*command, "--noise-invalid", "0.5")
+    command[command.index("0.5")] = "0.75"
+    assert "1 training document cannot be divided" in fail(*command, "--noise", "missing=0.5")
+    assert not (tmp_path / "report").exists()
+
+
 def test_a_method_that_cannot_do_it_is_a_line(tmp_path):
     pytest.importorskip("torch")
     data = write_sparse(tmp_path / "rows.txt", 60, seed=0)
@@ -96,9 +185,20 @@ def test_no_method_at_all(tmp_path):
     ("options", "message"),
     [
         (["--models", "linaer"], "there is no model 'linaer'; did you mean 'linear'?"),
-        (["--models", "linear", "--seeds", "1,x"], "--seeds must be different whole numbers"),
-        (["--models", "linear", "--seeds", "1,1"], "--seeds must be different whole numbers"),
+        (["--models", "linear", "--seeds", "1,x"], "or a list of different ones, such as 3,5,8"),
+        (["--models", "linear", "--seeds", "1,1"], "--seeds must be how many there are, from 1"),
+        (["--models", "linear", "--seeds", "0"], "--seeds must be how many there are, from 1 to"),
+        (["--models", "linear", "--seeds", "2,3", "--seed", "1"], "leave it out beside a list"),
+        (["--models", "linear", "--seed", "-1"], "A seed must be from 0 to 4294967295. Got -1"),
         (["--models", "linear", "--valid", "1"], "--valid must be above 0 and below 1. Got 1"),
+        (["--models", "linear", "--jobs", "0"], "--jobs must be at least 1. Got 0 instead."),
+        (["--models", "linear", "--noise", "0.2"], "--noise must be missing or invalid with rates"),
+        (["--models", "linear", "--noise", "mising=0.2"], "did you mean 'missing'?"),
+        (["--models", "linear", "--noise", "missing=20"], "must be from 0 to below 1, such as 0.2"),
+        (["--models", "linear", "--noise", "missing=x"], "below 1, such as 0.2. Got 'x' instead."),
+        (["--models", "linear", "--noise", "missing=0.2,0.2"], "--noise names missing=0.2 twice"),
+        (["--models", "linear", "--noise", "missing=0"], "--noise needs a rate above 0"),
+        (["--models", "linear", "--noise-invalid", "1"], "from 0 to below 1"),
         (["--models", "linear", "--timeout", "0"], "--timeout must be above 0. Got 0 instead."),
         (["--models", "linear", "--propensity", "amazn"], "did you mean 'amazon'?"),
         (["--models", "linear", "--set", "glas.dim=3"], "--set needs MODEL.key=value"),
@@ -109,6 +209,13 @@ def test_no_method_at_all(tmp_path):
 def test_wrong_options_are_told_before_any_work(data, tmp_path, options, message):
     assert message in fail("compare", data, "--out", tmp_path / "report", *options)
     assert not (tmp_path / "report").exists()
+
+
+def test_train_with_several_seeds_points_to_compare(data, tmp_path):
+    error = fail("train", data, "--out", tmp_path / "model", "--model", "linear", "--seeds", "5")
+    assert "train makes one model, with --seed N" in error
+    assert "longtail compare DATA --models linear --seeds 5 --out REPORT" in error
+    assert not (tmp_path / "model").exists()
 
 
 def test_unreadable_data(tmp_path):

@@ -11,7 +11,7 @@ from longtail.models import Linear
 
 pytest.importorskip("torch")
 
-from longtail.models import RankAE
+from longtail.models import AttentionXML, RankAE
 
 
 def call(*args, **options):
@@ -39,6 +39,17 @@ def test_for_one_label(model):
     result = call(model, "word0 word1 word50", "--label", "label 0")
     assert result.exit_code == 0, result.stderr
     assert "for label 0" in result.stdout
+
+
+def test_attention_speaks_of_looking_and_losing(tmp_path):
+    sizes = {"hidden": 8, "head": 8, "word_dim": 8, "epochs": 1, "device": "cpu"}
+    AttentionXML(**sizes).fit(planted_texts(60)).save(tmp_path / "model")
+    page = tmp_path / "page.html"
+    result = call(tmp_path / "model", "word0 word1", "--label", "label 0", "--html", page)
+    assert result.exit_code == 0, result.stderr
+    assert "looked at for label 0" in result.stdout
+    assert "lost without it" in result.stdout
+    assert "against" not in result.stdout + page.read_text()
 
 
 def test_a_page_and_the_data(model, tmp_path):

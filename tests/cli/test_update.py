@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from typer.testing import CliRunner
 
 pytest.importorskip("torch")
@@ -70,6 +71,30 @@ def test_new_labels_are_predicted_afterwards(model, tmp_path, options):
     assert updated.training_counts_.n_documents == 150
     assert "mead" in best(updated, "hops malt wind flour")
     assert best(updated, "rook pawn mate")[0] == "chess"
+
+
+def test_documents_without_known_words_are_not_counted(model, tmp_path):
+    data = write_texts(tmp_path / "new.jsonl", ["mead"], n=3)
+    with data.open("a") as file:
+        file.write(json.dumps({"text": "zymurgy", "labels": ["cider"]}) + "\n")
+    code, output = run("update", model, data)
+    assert code == 0, output
+    assert "Added 3 documents with 1 new label (mead); the dxml model in" in output
+    assert "now has 123 documents and 5 labels" in output
+    assert "1 of 4 documents were left out" in output
+    assert "1 new label (cider) cannot be predicted" in output
+
+
+def test_a_label_known_by_name_but_never_seen_is_new(tmp_path):
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix((rng.random((60, 8)) < 0.4).astype(np.float32))
+    Y = sp.csr_matrix((rng.random((60, 4)) < [0.5, 0.5, 0.5, 0]).astype(np.float32))
+    settings = DXML.from_settings(dict(pair.split("=") for pair in SMALL))
+    settings.fit(X, Y).save(tmp_path / "model")
+    (tmp_path / "rows.txt").write_text("2 8 4\n3 1:1.0 3:2.0\n0,3 2:1.0\n")
+    code, output = run("update", tmp_path / "model", tmp_path / "rows.txt")
+    assert code == 0, output
+    assert "Added 2 documents with 1 new label (3)" in output
 
 
 def test_another_folder_leaves_the_first_as_it_is(model, tmp_path):

@@ -26,7 +26,6 @@ from longtail.compare.bootstrap import (
     choose_n_draws,
     correct,
     draw_metrics,
-    mean_of_seeds,
 )
 from longtail.compare.contenders import (
     Home,
@@ -46,7 +45,7 @@ from longtail.compare.folder import ReportFolder, as_file_name, read_top, write_
 from longtail.compare.machine import describe
 from longtail.compare.process import Job, describe_failure, run
 from longtail.compare.recipe import prepare
-from longtail.compare.run import Failure, Run, run_all
+from longtail.compare.run import Failure, Run, run_all, run_together
 from longtail.compare.split import TrainTestSplit, checksum, read_split, write_given
 from longtail.compare.table import escape, join, markdown, summarize, write_table
 from longtail.data import Dataset
@@ -54,6 +53,7 @@ from longtail.errors import DataError, LongtailError, MissingExtraError, Paramet
 from longtail.evaluation.metrics import PerDocument, evaluate
 from longtail.models import get_model_class
 from longtail.peers import OURS, PEERS, Contender
+from longtail.peers.measure import choose_cores
 from longtail.progress import SILENT
 from longtail.topk import TopK
 
@@ -217,7 +217,7 @@ def per_document(values):
 def test_an_interval_holds_what_theory_says():
     rng = np.random.default_rng(3)
     hits = per_document(rng.random(1000) < 0.4)
-    spread = draw_metrics([hits], 4000)["P@1"].spread(0)
+    spread = draw_metrics([[hits]], 4000)["P@1"].spread(0)
     value = hits["P@1"].percent()
     half = 1.96 * np.sqrt(value * (100 - value) / 1000)
     assert spread.value == value
@@ -230,7 +230,7 @@ def test_paired_differences_tell_a_lead_from_chance():
     base = rng.random(500) < 0.5
     better = base | (rng.random(500) < 0.1)  # never worse on any document
     shuffled = rng.permutation(base)
-    draws = draw_metrics([per_document(each) for each in (base, better, base, shuffled)], 2000)
+    draws = draw_metrics([[per_document(each)] for each in (base, better, base, shuffled)], 2000)
     found = {(d.one, d.other): d for d in draws["P@1"].differences()}
     assert found[0, 1].is_significant
     assert found[0, 1].value < 0
@@ -244,7 +244,7 @@ def test_false_alarms_are_rare():
     rng = np.random.default_rng(0)
     alarms = 0
     for _ in range(60):
-        methods = [per_document(rng.random(200) < 0.5) for _ in range(4)]
+        methods = [[per_document(rng.random(200) < 0.5)] for _ in range(4)]
         found = draw_metrics(methods, 500)["P@1"].differences()
         alarms += any(each.is_significant for each in found)
     assert alarms <= 9  # 5 % of 60 are 3
@@ -252,7 +252,7 @@ def test_false_alarms_are_rare():
 
 def test_draws_fit_the_ratio_of_sums():
     reached, possible = np.array([1.0, 0.0, 3.0]), np.array([2.0, 0.0, 4.0])
-    draws = draw_metrics([{"PSP@1": PerDocument(reached, possible)}], 50)["PSP@1"]
+    draws = draw_metrics([[{"PSP@1": PerDocument(reached, possible)}]], 50)["PSP@1"]
     assert draws.values[0] == pytest.approx(100 * 4 / 6)
     assert draws.drawn.shape == (50, 1)
     assert (draws.drawn <= 75 + 1e-9).all()
@@ -264,9 +264,32 @@ def test_number_of_draws_lets_the_correction_leave_a_chance():
     assert choose_n_draws(10**7, 20) / 190 > 1 / 0.05
 
 
-def test_seeds_are_averaged_document_by_document():
-    merged = mean_of_seeds([per_document([1, 0, 1]), per_document([0, 0, 1])])
-    assert merged["P@1"].reached.tolist() == [0.5, 0, 1]
+def test_the_value_of_several_seeds_is_their_mean():
+    seeds = [per_document([1, 0, 1]), per_document([0, 0, 1])]
+    draws = draw_metrics([seeds, seeds[:1]], 10)["P@1"]
+    assert draws.values == pytest.approx([50, 200 / 3])
+
+
+def test_an_interval_covers_the_seeds_as_theory_says():
+    """Seeds that lie far apart, all documents of one alike: only the seeds are uncertain."""
+    levels = [0.3, 0.4, 0.5, 0.6]
+    seeds = [per_document(np.full(50, level)) for level in levels]
+    drawn = draw_metrics([seeds, seeds[:1]], 10_000)["P@1"].drawn
+    assert drawn[:, 0].mean() == pytest.approx(45, abs=0.2)
+    error = 100 * np.std(levels, ddof=1) / np.sqrt(len(levels))
+    assert drawn[:, 0].std() == pytest.approx(error, rel=0.03)
+    assert drawn[:, 1].std() == pytest.approx(0)
+
+
+def test_a_lead_that_the_seeds_do_not_bear_out_may_be_chance():
+    rng = np.random.default_rng(1)
+    documents = rng.random(4000)
+    one = [per_document(documents < level) for level in (0.50, 0.58, 0.54)]
+    other = [per_document(documents < level) for level in (0.50, 0.56, 0.53)]
+    (alone,) = draw_metrics([one[2:], other[2:]], 2000)["P@1"].differences()
+    (together,) = draw_metrics([one, other], 2000)["P@1"].differences()
+    assert alone.is_significant
+    assert not together.is_significant
 
 
 # ----------------------------------------------------------------------------------- disagreement
@@ -441,6 +464,69 @@ def test_models_are_kept_if_asked_for(tmp_path, unruly):
     assert (tmp_path / "out" / "models" / "work" / "seed-0" / "weights").exists()
 
 
+def test_runs_at_once_are_in_order_and_share_the_threads(tmp_path, unruly):
+    ways = ["work", "raise", "memory", "work2"]
+    split = make_split(40)
+    options = {"seeds": [3, 4], "threads": 2, "jobs": 2}
+    comparison = comparison_of(split, [unruly(way) for way in ways], **options)
+    said, n_finished = Said(), []
+    folder = open_folder(tmp_path / "out")
+    found = run_all(comparison, folder, said, lambda: n_finished.append(1))
+    assert [(run.contender.name, run.seed) for run in found] == [
+        (way, seed) for seed in (3, 4) for way in ways
+    ]
+    assert [isinstance(run, Run) for run in found] == [True, False, False, True] * 2
+    assert len(n_finished) == 8
+    assert said.stages == ["2 methods at once"]
+    assert not folder.scratch.exists()
+    job = json.loads((tmp_path / "out" / "runs" / "work" / "seed-3" / "job.json").read_text())
+    assert job["threads"] == 1
+
+
+def test_no_more_run_at_once_than_allowed_and_each_has_a_place():
+    begun, running, most = [], set(), []
+
+    def attempt(number, place):
+        assert place not in running
+        running.add(place)
+        begun.append((number, place))
+        for _ in range(3 - number):  # the later, the shorter
+            most.append(len(running))
+            yield
+        running.remove(place)
+        return f"result {number}"
+
+    assert run_together(attempt, 3, 2, lambda: None) == ["result 0", "result 1", "result 2"]
+    assert begun == [(0, 0), (1, 1), (2, 1)]
+    assert max(most) == 2
+    assert run_together(attempt, 0, 2, lambda: None) == []
+    assert run_together(attempt, 2, 10**12, lambda: None) == ["result 0", "result 1"]
+
+
+def test_an_interruption_ends_all_that_run_at_once():
+    ended = []
+
+    def attempt(number, place):
+        try:
+            yield
+            if number == 1:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            ended.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_together(attempt, 5, 3, lambda: None)
+    assert sorted(ended) == [0, 1, 2]
+
+
+def test_those_that_run_at_once_have_cores_of_their_own():
+    cores = [0, 1, 2, 3, 8]
+    assert [choose_cores(cores, 2, place) for place in range(3)] == [[0, 1], [2, 3], [8, 0]]
+    assert choose_cores(cores, 9, 1) == [8, 0, 1, 2, 3]
+    assert choose_cores([5], 1, 7) == [5]
+
+
 def test_nothing_goes_on_after_a_run_was_left(tmp_path, unruly):
     job = Job(unruly("hang"), Path(sys.executable), tmp_path / "g", tmp_path / "o", 0, 5, 1, None)
     write_given(make_split(40), tmp_path / "g", with_rows=False, tfidf={})
@@ -451,7 +537,12 @@ def test_nothing_goes_on_after_a_run_was_left(tmp_path, unruly):
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(job, Impatient(), "", tmp_path)
+        list(run(job, Impatient(), "", tmp_path))
+    assert not _is_running("unruly")
+    running = run(job, SILENT, "", tmp_path)
+    next(running)
+    assert _is_running("unruly")
+    running.close()  # because another one that runs at the same time was interrupted
     assert not _is_running("unruly")
 
 
@@ -538,6 +629,7 @@ def test_results_agree_with_the_metrics_and_name_the_best():
     results = results_of(good, bad, failed, split=split)
     method = results["methods"][0]
     expected = evaluate(good.top, split.test, train=split.train)
+    assert all(spread["sd"] is None for spread in method["metrics"].values())
     assert {name: spread["value"] for name, spread in method["metrics"].items()} == pytest.approx(
         {name: value for name, value in expected.items() if name != "n_documents"}
     )
@@ -560,6 +652,9 @@ def test_seeds_of_one_method_are_one_row():
     assert [one["seed"] for one in method["by_seed"]] == [1, 2]
     mean = np.mean([one["P@1"] for one in method["by_seed"]])
     assert method["metrics"]["P@1"]["value"] == pytest.approx(mean)
+    first, second = (one["P@1"] for one in method["by_seed"])
+    assert method["metrics"]["P@1"]["sd"] == pytest.approx(abs(first - second) / 2**0.5)
+    assert f"{mean:.2f} ±{abs(first - second) / 2**0.5:.2f}" in write_table(results)
     assert summarize(results, "P@1") == []
 
 

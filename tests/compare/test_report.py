@@ -9,6 +9,7 @@ import pytest
 from made_up_comparison import LINEAR, made_up_run, make_split, results_of
 
 from longtail.compare.machine import describe
+from longtail.compare.noise import Noise
 from longtail.compare.report import write_report
 from longtail.compare.run import Failure
 from longtail.compare.split import TrainTestSplit
@@ -35,6 +36,7 @@ def whole_results(split, *runs):
         "seconds": 1.0,
         "seeds": [0, 1],
         "depth": 6,
+        "jobs": 1,
         "files": {HOSTILE: "00"},
         "machine": describe(2),
         "missing": [{"package": "omikuji", "command": "pip install omikuji"}],
@@ -109,6 +111,32 @@ def test_the_page_has_all_its_parts(page):
     assert "failed: " in page
 
 
+def test_a_page_with_wrong_labels_has_their_curves():
+    split = make_split(400, clean=True)
+    noises = [None, Noise("missing", 0.4), Noise("invalid", 0.4)]
+    runs = [
+        made_up_run(name, split, wrong * (1 + i), seed, noise)
+        for i, noise in enumerate(noises)
+        for name, wrong in (("a", 0.1), (HOSTILE, 0.2))
+        for seed in (0, 1)
+    ]
+    contender = Contender("gone", OURS, "x", LINEAR)
+    failures = [Failure(contender, "1", 0, "why"), Failure(contender, "1", 1, "noisy", noises[1])]
+    page = write_report(whole_results(split, *runs, *failures))
+    section = page[page.index('<section id="noise">') : page.index('<section id="bands">')]
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", section) == [
+        f"{metric} with {kind}"
+        for metric in ("P@1", "P@3", "P@5")
+        for kind in ("missing labels", "missing and invalid labels")
+    ]
+    assert section.count("<polyline") == 2 * 6
+    assert section.count('stroke-width="1.6"') == 2 * 6 * 2  # one for each point
+    assert "mean ± standard deviation over 2 seeds" in section
+    assert "gone (missing=0.4, seed 1) failed: noisy" in page
+    assert "gone failed: why" in page
+    assert page.count("<script") == 1
+
+
 def test_a_page_without_a_finished_method_still_says_why():
     split = make_split(40)
     failed = Failure(Contender("gone", OURS, "x", LINEAR), "1", 0, "out of memory")
@@ -136,6 +164,7 @@ def test_a_page_of_one_method_compares_nothing():
         lines([Series(HOSTILE, [0, 1], [float("nan"), 1])], x_label="x", y_label=HOSTILE),
         lines([Series("a", [0.1], [0.2])], x_label="x", y_label="y", diagonal=True),
         lines([Series("a", [], [])], x_label="x", y_label="y"),
+        lines([Series("a", [1, 2], [1, 2], 0, [0.5, 0.0])], x_label="x", y_label="y"),
         bars(["head", HOSTILE], [Series("a", [0, 1], [0, 0])], y_label="y"),
         intervals([Interval(HOSTILE * 3, 5, 5, 5)], x_label="x"),
         intervals([], x_label="x"),

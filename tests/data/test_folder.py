@@ -55,6 +55,22 @@ def test_sparse_parts_take_the_larger_width(tmp_path):
     assert train.Y.shape == test.Y.shape == (1, 3)
 
 
+def test_names_of_features(tmp_path):
+    (tmp_path / "train.txt").write_text("1 2 3\n2 0:1\n")
+    (tmp_path / "test.txt").write_text("1 4 2\n0 3:1\n")
+    names = tmp_path / "feature_names.txt"
+    names.write_text("beer\nred wine\n\nale\n")
+    train, test = load(tmp_path)
+    assert train.feature_names == test.feature_names == ["beer", "red wine", "", "ale"]
+    assert train.take(np.array([0])).feature_names == train.feature_names
+    assert load(tmp_path / "test.txt").train.feature_names == train.feature_names
+    names.write_text("beer\nwine\n")
+    assert message_of(tmp_path) == (
+        f"{names}: 2 names, but the data has 4 features; "
+        "the file must have one line for each feature id"
+    )
+
+
 def test_matrices_of_the_repository(tmp_path):
     (tmp_path / "trn_X_Xf.txt").write_text("2 3\n0:1 2:0.5\n1:1\n")
     (tmp_path / "trn_X_Y.txt").write_text("2 2\n1:1.0\n0:1.0 1:0\n")

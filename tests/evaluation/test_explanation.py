@@ -10,6 +10,7 @@ from longtail.evaluation.explanation import (
     Vote,
     explain_terms,
     get_color,
+    word_columns,
 )
 from longtail.text.tfidf import Tfidf
 
@@ -99,6 +100,24 @@ def test_as_data():
     assert near.to_dict()["neighbours"] == [
         {"number": 3, "similarity": 0.5, "labels": ("beer",), "text": "an ale"}
     ]
+
+
+def test_attention_says_where_the_model_looked_and_what_a_label_loses():
+    terms = [Term("ale", 0.9, ((0, 3),), 0.25), Term("dark", 0.1, ((4, 8),), -0.125)]
+    found = Explanation("ale dark", "beer", terms, is_attention=True)
+    assert found.heading == "Where the model looked for beer"
+    assert found.to_dict()["terms"][1]["loss"] == -0.125
+    assert word_columns(terms) == (
+        ["word", "looked at", "lost without it"],
+        [("ale", "0.900", "0.250"), ("dark", "0.100", "-0.125")],
+    )
+    page = found.to_html()
+    assert "<h1>Where the model looked for beer</h1>" in page
+    assert "lost without it" in page
+    assert "against" not in page
+    others = Explanation("ale", "beer", [Term("ale", 1.0)])
+    assert others.heading == "What speaks for and against beer"
+    assert word_columns(others.terms)[0] == ["word", "weight"]
 
 
 def test_the_page_names_the_neighbours():

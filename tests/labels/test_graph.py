@@ -12,7 +12,7 @@ from longtail.labels.graph import (
     Walks,
     build_graph,
     connect,
-    draw_directions,
+    draw_orthogonal,
     embed_labels,
     walk,
     whiten_vectors,
@@ -149,7 +149,7 @@ def test_every_label_gets_a_unit_vector_and_the_seed_decides(Y):
 def test_a_graph_without_edges_needs_no_walks():
     graph = build_graph(sp.csr_matrix(np.eye(4, dtype=np.float32)))
     np.testing.assert_array_equal(
-        embed_labels(graph, 5, **SETTINGS, seed=3), draw_directions(4, 5, 3)
+        embed_labels(graph, 5, **SETTINGS, seed=3), draw_orthogonal(4, 5, 3)
     )
 
 
@@ -157,15 +157,38 @@ def test_whitening_makes_all_directions_equally_long():
     rng = np.random.default_rng(0)
     V = (rng.normal(size=(200, 4)) * [9, 3, 1, 0.5] + [5, 0, 0, 0]).astype(np.float32)
     white = whiten_vectors(V, 1.0)
-    np.testing.assert_allclose(white.T @ white / 200, np.eye(4), atol=1e-4)
-    half = whiten_vectors(V, 0.5)
+    spread = np.linalg.eigvalsh(white.T @ white)
+    np.testing.assert_allclose(spread, spread.mean(), rtol=1e-3)
+    assert np.array_equal(whiten_vectors(V, 0.0), V)
+    centred = V - V.mean(axis=0)
     np.testing.assert_allclose(
-        np.linalg.eigvalsh(half.T @ half / 200), np.linalg.eigvalsh(V.T @ V / 200) ** 0.5, rtol=1e-3
+        np.linalg.norm(white), 200**0.5 * np.linalg.norm(centred, axis=1).mean(), rtol=1e-3
     )
-    plain = whiten_vectors(V, 0.0)
-    np.testing.assert_allclose(plain @ plain.T, V @ V.T, rtol=1e-3, atol=1e-3)
-    few = whiten_vectors(V[:2], 1.0)  # fewer labels than dimensions: they become orthogonal
-    assert abs(few[0] @ few[1]) < 1e-2 * (few[0] @ few[0])
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+def test_with_few_labels_whitening_shrinks_the_cosines_of_different_ones(share):
+    """(1 - share)·cosine + share·[same], but for the one direction that their mean took away."""
+    rng = np.random.default_rng(0)
+    V = (rng.normal(size=(6, 40)) + rng.normal(size=40)).astype(np.float32)
+    centred = V - V.mean(axis=0)
+    lengths = np.linalg.norm(centred, axis=1, keepdims=True)
+    cosines = (centred / lengths) @ (centred / lengths).T
+    alike = 6 / 5 * (cosines @ np.linalg.pinv(cosines, rcond=1e-4))
+    found = whiten_vectors(V, share) / lengths.mean()
+    np.testing.assert_allclose(
+        found @ found.T, (1 - share) * cosines + share * alike, rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(alike, np.eye(6), atol=0.3)
+
+
+def test_orthogonal_directions_are_orthogonal_as_far_as_there_are_dimensions():
+    few = draw_orthogonal(5, 8, seed=0)
+    np.testing.assert_allclose(few @ few.T, np.eye(5), atol=1e-5)
+    many = draw_orthogonal(20, 8, seed=0)
+    np.testing.assert_allclose(many[8:16] @ many[8:16].T, np.eye(8), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(many, axis=1), 1, rtol=1e-5)
+    assert not np.array_equal(draw_orthogonal(5, 8, seed=1), few)
 
 
 def test_without_gensim_the_command_is_named(Y, monkeypatch):

@@ -21,6 +21,7 @@ from longtail.models.attention_xml.network import (  # noqa: E402
     bce_over_nodes,
     find_shapes,
     from_arrays,
+    pool,
     to_arrays,
 )
 from longtail.models.attention_xml.search import (  # noqa: E402
@@ -31,10 +32,12 @@ from longtail.models.attention_xml.search import (  # noqa: E402
 )
 from longtail.models.attention_xml.training import (  # noqa: E402
     choose_candidates,
+    choose_width,
     find_nodes,
     mark_relevant,
     number_anew,
 )
+from longtail.progress import Silent  # noqa: E402
 from longtail.runtime.rows import view_rows  # noqa: E402
 from longtail.runtime.store import read_folder, write_folder  # noqa: E402
 from longtail.text.tokens import TokenRows  # noqa: E402
@@ -63,6 +66,7 @@ def make_network(**parts):
         "hidden": 3,
         "head": (4,),
         "attention": True,
+        "pooling": 1,
         "direct": True,
         "n_nodes": 7,
     }
@@ -172,10 +176,19 @@ def test_without_attention_each_unit_keeps_its_largest_value():
         np.testing.assert_allclose(scores[row], own @ hidden + rows[:, -1], rtol=1e-4)
 
 
+def test_dynamic_pooling_keeps_the_largest_value_of_each_part():
+    tokens, lengths = torch.randn(2, 7, 3), torch.tensor([7, 2])
+    found = pool(tokens, lengths, 3)
+    # The seven words of the first are cut into 3 + 2 + 2, the two of the second into 1 + 1 + 0.
+    first = [tokens[0, :3].amax(0), tokens[0, 3:5].amax(0), tokens[0, 5:].amax(0)]
+    second = [tokens[1, 0], tokens[1, 1], torch.zeros(3)]
+    assert torch.equal(found, torch.stack([torch.cat(first), torch.cat(second)]))
+
+
 @pytest.mark.parametrize("encoder", ["bilstm", "cnn"])
-@pytest.mark.parametrize("attention", [True, False])
-def test_padding_changes_nothing(encoder, attention):
-    net, tokens = make_network(encoder=encoder, attention=attention), make_tokens(3, 9, 1)
+@pytest.mark.parametrize("parts", [{}, {"attention": False}, {"attention": False, "pooling": 4}])
+def test_padding_changes_nothing(encoder, parts):
+    net, tokens = make_network(encoder=encoder, **parts), make_tokens(3, 9, 1)
     with torch.no_grad():
         together = net.score(read_documents(net, tokens, np.array([1, 0, 2]), CPU), net.labels)
         for place, row in enumerate((1, 0, 2)):
@@ -211,7 +224,9 @@ def test_pieces_give_the_loss_and_gradients_of_the_whole(parts, monkeypatch):
 
     whole = gradients(lambda read: bce(net.score(read, net.labels), relevant[:, :7]))
     monkeypatch.setitem(network.ALIGN, "cpu", 2)  # 7 labels fill up to 8
-    monkeypatch.setitem(network.PIECE, "cpu", 30)  # so that there are several pieces
+    monkeypatch.setattr(
+        network, "_count_numbers", lambda device: 30
+    )  # so that there are several pieces
     pieces = gradients(lambda read: bce_over_nodes(net, read, relevant))
     assert pieces[0] == pytest.approx(whole[0], rel=1e-5)
     for one, other in zip(whole[1], pieces[1], strict=True):
@@ -245,6 +260,38 @@ def test_candidates_are_the_true_nodes_then_the_best():
     assert choose_candidates(parents, best, 2).tolist() == [[1, 3], [2, 1], [0, 1]]
 
 
+def test_candidates_are_as_many_as_documents_need():
+    tree = LabelTree(
+        [np.array([0, 64], np.int32), np.arange(0, 129, 2, dtype=np.int32)],
+        np.arange(128, dtype=np.int32),
+    )
+    few = sp.csr_matrix(np.eye(40, 128, dtype=np.float32))
+    assert choose_width(few, tree, 64) == 15
+    assert choose_width(few, tree, 32) == 30
+    many = few.tolil()
+    many[:4, :40] = 1  # a tenth of the documents have labels below 20 nodes
+    assert choose_width(many.tocsr(), tree, 64) == 40
+    many[:4] = 1  # below all 64
+    assert choose_width(many.tocsr(), tree, 64) == 64
+    assert choose_width(many.tocsr(), LabelTree.flat(128), 64) == 15
+
+
+def test_the_number_of_candidates_is_said_and_saved(texts, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "FOLLOWED_CHILDREN", 8)
+    said = []
+    progress = Silent()
+    progress.say = said.append
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 1, "candidates": None})
+    model.fit(texts, progress=progress)
+    assert f"Candidates: {model.followed_} nodes of a level for each document" in said
+    assert 2 <= model.followed_ <= model.trees_[0].tree.sizes[1]
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.followed_ == model.followed_
+    first = texts.texts[:9]
+    assert np.array_equal(again.predict(first).scores, model.predict(first).scores)
+
+
 def test_children_of_candidates():
     starts = PLANTED_TREE.children[1]
     nodes, owners = list_children(starts, np.array([[2, 0], [1, -1]], np.int32))
@@ -262,17 +309,18 @@ def test_ids_are_numbered_anew():
     assert places.tolist() == [[2, 1, 2], [3, 0, 1]]
 
 
-def test_a_label_is_as_probable_as_all_nodes_on_its_path():
-    """Equation (1), the chain rule, for a beam that holds all nodes."""
+@pytest.mark.parametrize("weight", [1.0, 0.5, 0.0])
+def test_a_label_is_as_probable_as_all_nodes_on_its_path(weight):
+    """Equation (1), the chain rule, for a beam that holds all nodes; 0 is the last factor alone."""
     above, below = make_network(n_nodes=3), make_network(n_nodes=6)
     tokens = make_tokens(4, 3)
-    top = ProbabilisticLabelTree(PLANTED_TREE, [above, below]).search(tokens, 6, 3, CPU)
+    top = ProbabilisticLabelTree(PLANTED_TREE, [above, below], weight).search(tokens, 6, 3, CPU)
     for row in range(2):
         with torch.no_grad():
             one = above.score(read_alone(above, tokens, row), above.labels)[0].numpy()
             two = below.score(read_alone(below, tokens, row), below.labels)[0].numpy()
         literal = {
-            int(PLANTED_TREE.leaves[leaf]): sigmoid(one[parent]) * sigmoid(two[leaf])
+            int(PLANTED_TREE.leaves[leaf]): sigmoid(one[parent]) ** weight * sigmoid(two[leaf])
             for leaf, parent in enumerate(PLANTED_TREE.parents(2))
         }
         found = dict(zip(top.labels[row].tolist(), top.scores[row].tolist(), strict=True))
@@ -319,6 +367,7 @@ def same_weights(one, other):
     "parts",
     [
         {"encoder": "cnn", "epochs": 12},
+        {"encoder": "cnn", "attention": False, "pooling": 3, "epochs": 16, "head": 16},
         {"attention": False, "epochs": 12, "hidden": 16, "head": 16},
         {"head": "16,8", "hidden": 16, "epochs": 12},
         {"levels": 2, "branching": 2, "candidates": 3, "epochs": 10},
@@ -336,7 +385,7 @@ class Stop(Exception):
 
 @pytest.mark.parametrize(("n_steps", "where"), [(3, "in the first level"), (11, "in the second")])
 def test_a_stopped_run_goes_on_to_the_same_weights(n_steps, where, texts, tmp_path, monkeypatch):
-    settings = {**SMALL, **TREE, "trees": 2, "epochs": 3, "valid": 0.1}
+    settings = {**SMALL, **TREE, "trees": 2, "epochs": 3, "inner_epochs": 3, "valid": 0.1}
     whole = AttentionXML(**settings).fit(texts)
     stopped = AttentionXML(**settings)
     stopped.run_dir = tmp_path / "run"
@@ -405,6 +454,64 @@ def test_a_level_begins_with_all_but_the_labels_of_the_one_above():
         assert name == "labels" or torch.equal(value, below.state_dict()[name])
 
 
+@pytest.mark.parametrize(
+    ("parts", "kept"),
+    [
+        ({}, {"words", "output.bias"}),
+        ({"inherit_bias": False}, {"words"}),
+        ({"warm_start": False}, set()),
+    ],
+)
+def test_what_a_level_takes_over(parts, kept, texts, monkeypatch):
+    begun = []
+
+    def look(task, config, **more):
+        begun.append({name: value.clone() for name, value in task.net.state_dict().items()})
+        with torch.no_grad():
+            for parameter in task.net.parameters():
+                parameter.add_(1)
+        return training.History()
+
+    monkeypatch.setattr(training, "train", look)
+    AttentionXML(**{**SMALL, **TREE, "pretrain": False, **parts}).fit(texts)
+    above, below = begun
+    for name in ("words", "output.bias", "labels"):
+        same = above[name].shape == below[name].shape and torch.equal(above[name] + 1, below[name])
+        assert same == (name in kept)
+
+
+@pytest.mark.parametrize(("candidates", "is_cut"), [(2, True), (3, True), (4, False), (9, False)])
+def test_who_follows_all_nodes_of_a_level_meets_all_below(candidates, is_cut, texts, monkeypatch):
+    tasks, train = [], training.train
+    monkeypatch.setattr(
+        training,
+        "train",
+        lambda task, *args, **more: tasks.append(task) or train(task, *args, **more),
+    )
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 1, "candidates": candidates}).fit(texts)
+    assert model.trees_[0].tree.sizes[1] == 4
+    assert (tasks[1].candidates is not None) == is_cut
+    batch = tasks[1].batch(np.arange(5), np.random.default_rng(0))
+    assert ("nodes" in batch) == is_cut
+
+
+def test_levels_above_the_labels_have_epochs_of_their_own(texts):
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 3}, inner_epochs=1).fit(texts)
+    assert model.history_.n_steps == (1 + 3) * 4  # batches of 32 of 120 documents
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 4}).fit(texts)
+    assert model.history_.n_steps == (2 + 4) * 4  # a third, rounded up
+
+
+def test_validation_every_few_steps_and_patience(texts):
+    settings = {**SMALL, "epochs": 5, "valid": 0.2, "learning_rate": 1e-12}
+    model = AttentionXML(**settings, validate_every=2).fit(texts)
+    validated = [each["step"] for each in model.history_.records if "nDCG@5" in each]
+    assert validated == [*range(2, 16, 2), 15]  # three steps an epoch, and the last one
+    model = AttentionXML(**settings, validate_every=2, patience=3, averaging=False).fit(texts)
+    assert model.history_.stopped_early
+    assert model.history_.n_steps == 8  # one that was the best, three that were no better
+
+
 def test_scores_begin_towards_the_odds_of_all_labels_together(texts):
     net, flat = make_network(), make_network(attention=False)
     net.begin_at(0.1)
@@ -434,13 +541,41 @@ def test_without_pretraining_the_attention_lies_on_the_words_of_the_label():
         found = model.explain(text, label)
         assert sum(term.weight for term in found.terms) == pytest.approx(1)
         assert sum(term.weight for term in found.terms if term.name in own) > 0.8
+        assert found.is_attention
+        losses = {term.name: term.loss for term in found.terms}
+        assert all(losses[word] > losses["word50"] for word in own)
     word0 = next(term for term in model.explain(text).terms if term.name == "word0")
+    assert word0.loss is None
     assert [text[begin:end] for begin, end in word0.spans] == ["word0", "Word0"]
     why_not = model.explain(text, "label 7")  # it was not predicted
     assert sum(term.weight for term in why_not.terms) == pytest.approx(1)
     assert model.explain("?!", "label 7").terms == []
     with pytest.raises(ParameterError, match="knows no label 'label 77'; did you mean 'label 7'"):
         model.explain(text, "label 77")
+
+
+def test_a_word_weighs_what_the_label_loses_without_it(texts):
+    """Against predictions of the texts as a user would write them without the word."""
+    settings = {**SMALL, **TREE, "candidates": 4, "trees": 2}
+    text, without = (
+        "word0 word3 word1 Word3",
+        {"word0": "word3 word1 Word3", "word3": "word0 word1"},
+    )
+    for path_weight in (1.0, 0.5, 0.0):
+        model = AttentionXML(**settings, path_weight=path_weight).fit(texts)
+        label = model.label_names_[model.predict([text]).labels[0, 0]]
+
+        def score_of(document, model=model, label=label):
+            named = next(model.predict([document], k=12).named(model.label_names_))
+            return next(each["score"] for each in named if each["label"] == label)
+
+        losses = {term.name: term.loss for term in model.explain(text, label).terms}
+        assert losses.keys() == {"word0", "word1", "word3"}
+        for word, rest in without.items():
+            assert losses[word] == pytest.approx(score_of(text) - score_of(rest), abs=1e-6)
+    alone = model.explain("word0", label).terms[0]  # nothing is left without it
+    assert alone.weight == 1
+    assert -1 < alone.loss < 1
 
 
 def test_a_model_without_attention_cannot_explain_itself(texts):
@@ -482,6 +617,8 @@ def test_one_label(texts):
         ({"levels": -1}, "'levels' .* must be at least 0, or none. Got -1"),
         ({"word_dropout": 1.0}, "'word_dropout' .* must be from 0 to below 1. Got 1.0"),
         ({"clip": 0.0}, "'clip' .* must be above 0. Got 0.0"),
+        ({"pooling": 2}, "'pooling' .* must be 1 where labels have attention. Got 2"),
+        ({"validate_every": 0}, "'validate_every' .* must be at least 1, or none. Got 0"),
         (
             {"train_vectors": False, "pretrain": False},
             "'train_vectors' .* must be true if there are no vectors",
@@ -509,6 +646,33 @@ def test_the_number_of_levels_follows_from_that_of_labels():
     counts = (1_963, 25_018, 500_000, 3_000_000)
     assert [model._n_levels(n_labels) for n_labels in counts] == [0, 0, 1, 2]
     assert AttentionXML(levels=0)._n_levels(500_000) == 0
+
+
+def test_presets_are_the_rows_of_table_2(texts):
+    """E, B, N̂, N̂_fc, H, M = K, C, and whether word vectors are learned (section 3.3)."""
+    table = {
+        "eurlex-4k": (30, 40, 256, 256, 0, None, None, False),
+        "wiki10-31k": (30, 40, 256, 256, 0, None, None, False),
+        "amazoncat-13k": (10, 200, 512, "512,256", 0, None, None, True),
+        "amazon-670k": (10, 200, 512, "512,256", 3, 8, 160, True),
+        "wiki-500k": (5, 200, 512, "512,256", 1, 64, 15, True),
+        "amazon-3m": (5, 200, 512, "512,256", 3, 8, 160, True),
+    }
+    assert AttentionXML.presets.keys() == {"small", "paper", *table}
+    names = ("epochs", "batch_size", "hidden", "head", "levels", "branching", "candidates")
+    for preset, row in table.items():
+        model = AttentionXML.from_settings({"preset": preset})
+        values = [getattr(model, name) for name in (*names, "train_vectors")]
+        for stated, value in zip(row, values, strict=True):
+            assert stated in (None, value)  # there is no K without a tree
+        assert (model.word_dim, model.max_length, model.max_words) == (300, 500, 500_000)
+        assert (model.word_dropout, model.dropout, model.learning_rate) == (0.2, 0.5, 0.001)
+        assert (model.schedule, model.averaging, model.direct) == ("constant", True, False)
+        assert (model.inner_epochs, model.path_weight) == (model.epochs, 1)
+    sizes = {**SMALL, "branching": 2, "learning_rate": 0.001}
+    deep = AttentionXML.from_settings({"preset": "amazon-3m", **sizes}).fit(texts)
+    assert len(deep.trees_[0].levels) == 4
+    assert deep.trees_[0].levels[0].shape.direct is False
 
 
 def test_files_that_do_not_fit_together(texts, tmp_path):

@@ -21,6 +21,7 @@ from longtail.models.dxml.network import distance, mean_labels, new_network, ope
 from longtail.models.embedder import embed_rows  # noqa: E402
 from longtail.models.linear.model import Linear  # noqa: E402
 from longtail.runtime.rows import view_rows  # noqa: E402
+from longtail.search import inverted  # noqa: E402
 from longtail.search.index import build_index  # noqa: E402
 from longtail.training.layers import SparseBatch  # noqa: E402
 
@@ -48,12 +49,11 @@ def test_the_distance_is_equations_1_and_2():
 
 
 def test_a_document_belongs_at_the_mean_of_its_labels():
-    """f_y = Vy/nnz(y), scaled to length 1."""
+    """f_y = Vy/nnz(y)."""
     rng = np.random.default_rng(0)
     V = rng.normal(size=(6, 4)).astype(np.float32)
     Y = np.array([[1, 0, 1, 0, 0, 1], [0, 1, 0, 0, 0, 0]])
     expected = (Y @ V) / Y.sum(axis=1, keepdims=True)
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     labels, start = torch.tensor([0, 2, 5, 1]), torch.tensor([0, 3, 4])
     found = mean_labels(torch.from_numpy(V), labels, start)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -89,21 +89,39 @@ def test_dropout_comes_after_the_last_linear_layer():
     assert not (net.eval()(cells_of(X), 0.5) == 0).any()
 
 
-def test_the_loss_of_a_batch_is_equation_3():
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("summed", [True, False])
+def test_the_loss_of_a_batch_is_equation_3(unit, summed):
+    """Label vectors that are not of length 1 lead beyond the quadratic branch of equation 2."""
     X, Y = planted_rows(30)
-    V = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
-    model = DXML(**SMALL, keep=1.0, dropout=0.0)
+    V = 3 * np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
+    model = DXML(**SMALL, keep=1.0, dropout=0.0, unit_labels=unit, sum_losses=summed)
     net = new_network(X.shape[1], 6, 5, "relu", seed=0)
     kept = np.arange(3, 30)
     task = module.DXMLTask(model, net, X, Y, V, kept, np.arange(3))
     rows = np.array([4, 0, 9])
     loss = task.loss(task.batch(rows, np.random.default_rng(0)))
     f_x = net(cells_of(X[kept[rows]])).detach().numpy()
-    f_y = (Y[kept[rows]] @ V) / Y[kept[rows]].sum(axis=1)
-    f_y = np.asarray(f_y / np.linalg.norm(f_y, axis=1, keepdims=True))
+    f_y = np.asarray((Y[kept[rows]] @ V) / Y[kept[rows]].sum(axis=1))
+    if unit:
+        f_y /= np.linalg.norm(f_y, axis=1, keepdims=True)
     gaps = np.abs(f_x - f_y)
-    expected = np.where(gaps <= 1, gaps**2 / 2, gaps - 0.5).sum(axis=1).mean()
+    assert unit or (gaps > 1).mean() > 0.2
+    distances = np.where(gaps <= 1, gaps**2 / 2, gaps - 0.5).sum(axis=1)
+    expected = distances.sum() if summed else distances.mean()
     np.testing.assert_allclose(loss.item(), expected, rtol=1e-5)
+
+
+def test_the_papers_label_vectors_keep_the_length_that_the_walks_gave_them():
+    settings = {**SMALL, "epochs": 1, "whiten": 0.0}
+    as_found, unit = (
+        DXML(**settings, unit_labels=unit).fit(planted_dataset()).label_vectors_
+        for unit in (False, True)
+    )
+    lengths = np.linalg.norm(as_found, axis=1, keepdims=True)
+    assert lengths.std() > 0.01
+    np.testing.assert_allclose(unit, as_found / lengths, atol=1e-5)
+    assert DXML.presets["paper"]["unit_labels"] is False
 
 
 def test_prediction_is_algorithm_2():
@@ -139,6 +157,11 @@ def test_labels_that_no_neighbour_carries_follow_by_frequency():
         {"linear": True},
         {"residual": False},
         {"whiten": 0.0},
+        {"whiten": 0.0, "unit_labels": False},
+        {"hierarchical": True},
+        {"label_vectors": "random"},
+        {"label_vectors": "orthogonal"},
+        {"sum_losses": True, "learning_rate": 0.002},
         {"keep": 1.0},
         {"dropout": 0.0},
         {"temperature": 0.0},
@@ -174,6 +197,32 @@ def test_clusters_are_made_and_searched_as_told():
     assert 0 < model.voters_.index.recall < 1
     enough = DXML(**SMALL, clusters=6).fit(planted_dataset())
     assert enough.voters_.index.recall >= 0.95
+
+
+def test_k_means_sees_all_documents_where_clusters_are_asked_for(monkeypatch):
+    """Line 5 of algorithm 1 divides all documents; an index for speed learns from a sample."""
+    learned_from = []
+    sum_by_list = inverted.sum_by_list
+    monkeypatch.setattr(
+        inverted,
+        "sum_by_list",
+        lambda sample, *rest: learned_from.append(len(sample)) or sum_by_list(sample, *rest),
+    )
+    DXML(**SMALL, clusters=3).fit(planted_dataset())
+    assert set(learned_from) == {300}
+
+
+def test_the_number_of_neighbours_is_chosen_in_the_clusters_that_will_be_searched(monkeypatch):
+    calls = []
+    divide = dxml_model.cluster
+
+    def noting(*args, **settings):
+        calls.append((settings["clusters"], settings["searched"]))
+        return divide(*args, **settings)
+
+    monkeypatch.setattr(dxml_model, "cluster", noting)
+    DXML(**{**SMALL, "neighbours": None}, clusters=5, searched=2).fit(planted_dataset())
+    assert calls == [(5, 2), (5, 2)]
 
 
 def test_many_documents_are_clustered_and_few_of_them_looked_at(monkeypatch):
@@ -234,6 +283,18 @@ def test_a_hierarchy_takes_the_place_of_co_occurrence(tmp_path):
     test = planted_dataset(seed=1)
     model = DXML(**SMALL, hierarchy=str(path)).fit(train)
     assert evaluate(model.predict(test), test)["P@1"] > 90
+
+
+def test_siblings_of_a_planted_tree_are_nearer_than_others(tmp_path):
+    """With the defaults a given hierarchy shows in the labels' vectors."""
+    train = planted_dataset()
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"parent {label % 3}\t{label}\n" for label in range(12)))
+    V = DXML(**SMALL, hierarchy=str(path)).fit(train).label_vectors_
+    cosines = V @ V.T
+    siblings = np.arange(12)[:, None] % 3 == np.arange(12) % 3
+    np.fill_diagonal(cosines, np.nan)
+    assert np.nanmean(cosines[siblings]) > np.nanmean(cosines[~siblings]) + 0.2
 
 
 def test_a_hierarchy_that_is_not_there(tmp_path):
@@ -316,15 +377,73 @@ def test_numbers_are_not_taken_for_new_names():
     assert len(model.label_names_) == 12
 
 
-def test_documents_without_labels_or_features_do_not_vote():
+class Said:
+    """A Progress that keeps what is said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+    def stage(self, name, total):
+        pass
+
+    def advance(self, amount):
+        pass
+
+    def note(self, text):
+        pass
+
+
+def test_documents_without_labels_or_features_are_left_out():
     model = DXML(**SMALL).fit(planted_dataset())
     X, Y = new_label_documents(10)
     X, Y = X.tolil(), Y.tolil()
     X[0] = 0
     Y[1] = 0
-    model.partial_fit(X.tocsr(), Y.tocsr())
+    said = Said()
+    model.partial_fit(X.tocsr(), Y.tocsr(), progress=said)
+    assert said.lines == [
+        "Note: 2 of 10 documents were left out, as they have no label or no feature that the "
+        "model knows"
+    ]
+    assert model.added_.tolist() == list(range(2, 10))
     assert len(model.voters_.index) == 308
-    assert model.training_counts_.n_documents == 310
+    assert (model.n_kept, model.training_counts_.n_documents) == (308, 310)
+    assert model.training_counts_.label_counts[12] == 8
+
+
+def test_a_new_label_that_no_document_can_vote_for_is_said():
+    model = DXML(**SMALL).fit(planted_texts())
+    said = Said()
+    texts = ["word1 word2", "nowhere", "unheard"]
+    model.partial_fit(texts, [["label 0"], ["mead"], ["cider"]], progress=said)
+    assert said.lines[1] == (
+        "Note: 2 new labels (cider, mead) cannot be predicted and were not added: only documents "
+        "that were left out carry them"
+    )
+    assert len(model.label_names_) == 12
+    with pytest.raises(DataError) as caught:
+        model.partial_fit(texts[1:], [["mead"], ["label 1"]])
+    assert str(caught.value) == (
+        "none of the 2 documents has both a label and a feature that the model knows; "
+        "there is nothing to add"
+    )
+
+
+def test_a_label_known_by_name_only_is_placed_as_a_new_one():
+    X, Y = planted_rows(300)
+    with_name = sp.hstack([Y, sp.csr_matrix((300, 1), dtype=np.float32)]).tocsr()
+    model = DXML(**SMALL).fit(X, with_name)
+    before = model.label_vectors_.copy()
+    more, more_Y = new_label_documents()
+    model.partial_fit(more, more_Y)
+    assert np.array_equal(model.label_vectors_[:12], before[:12])
+    beside = np.asarray(more_Y[:, 12].T @ more_Y[:, :12].toarray()).ravel()
+    mean = beside @ before[:12]
+    mean /= np.linalg.norm(mean)
+    assert model.label_vectors_[12] @ mean > before[12] @ mean + 0.2
 
 
 def test_an_index_of_clusters_takes_in_more():
@@ -385,7 +504,7 @@ def test_a_failed_update_leaves_the_model_as_it_was(monkeypatch):
         ("dim", 0, "at least 1"),
         ("walks", 0, "from 1 to 1000000, or none"),
         ("walk_length", 1, "from 2 to 10000"),
-        ("whiten", 1.5, "from 0 to 1"),
+        ("whiten", 1.5, "from 0 to 1, or none"),
         ("neighbours", 0, "at least 1, or none"),
         ("temperature", -0.1, "at least 0"),
         ("clusters", 0, "at least 1, or none"),
@@ -425,6 +544,10 @@ def test_memory_is_planned():
     assert sgd["gradients"] >= adam["gradients"]
     graph, *_ = model.needs_of(X, Y, "cpu")
     assert graph.ram["label graph"] > 24 * ((Y.T @ Y).nnz - 12)
+    drawn = model.with_parameters(label_vectors="random").needs_of(X, Y, "cpu")
+    assert not any("label graph" in stage.ram for stage in drawn)
+    *_, searched = model.with_parameters(clusters=4).needs_of(X, Y, "cpu")
+    assert searched.ram["documents"] == 15 * X.shape[0] * 10
 
 
 def test_a_damaged_model_is_refused(tmp_path):

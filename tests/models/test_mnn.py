@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,16 +18,17 @@ from longtail.models.embedder import embed_rows  # noqa: E402
 from longtail.models.mnn import network as module  # noqa: E402
 from longtail.models.mnn.model import MNN  # noqa: E402
 from longtail.models.mnn.network import (  # noqa: E402
+    LabelSets,
     MNNNetwork,
     choose_ranking,
     cosines,
     drop_features,
+    find_hardest,
     graded_loss,
     hardest_loss,
     negative_loss,
     overlap,
     positive_loss,
-    sample_negatives,
     softmax_loss,
 )
 from longtail.runtime.rows import view_rows  # noqa: E402
@@ -131,28 +133,61 @@ def test_losses_of_pairs_are_equations_9_and_10():
 
 
 def test_hardest_loss_is_equation_11():
-    c = np.random.default_rng(0).uniform(-1, 1, size=(6, 6))
-    negative = np.random.default_rng(1).random((6, 6)) < 0.5
-    np.fill_diagonal(negative, False)
-    negative[2] = False
+    rng = np.random.default_rng(0)
+    own, drawn = rng.uniform(-1, 1, size=6), rng.uniform(-1, 1, size=(6, 4))
+    drawn[2] = -0.5
     total = 0.0
     for i in range(6):
-        losses = [c[i, j] ** 2 if c[i, j] > 0.2 else 0 for j in range(6) if negative[i, j]]
-        total += 0.25 * (1 - c[i, i]) ** 2 + max(losses, default=0)
-    found = hardest_loss(torch.from_numpy(c), torch.from_numpy(negative), 0.2)
+        losses = [c**2 if c > 0.2 else 0 for c in drawn[i]]
+        total += 0.25 * (1 - own[i]) ** 2 + max(losses)
+    found = hardest_loss(torch.from_numpy(own), torch.from_numpy(drawn), 0.2)
     np.testing.assert_allclose(found, total / 6)
 
 
-def test_negatives_are_sampled_among_the_possible(Y):
-    possible = torch.from_numpy(np.random.default_rng(0).random((40, 40)) < 0.5)
-    possible[0] = False
-    possible[1] = torch.arange(40) < 3
-    sampled = sample_negatives(possible, 5)
-    assert not (sampled & ~possible).any()
-    assert sampled.sum(1)[:2].tolist() == [0, 3]
-    assert (sampled.sum(1)[2:] == 5).all()
-    assert torch.equal(sample_negatives(possible, 40), possible)
-    assert not torch.equal(sample_negatives(possible, 5), sampled)
+@pytest.mark.parametrize("margin", [0.2, -1.0])
+@pytest.mark.parametrize("at_once", [1 << 20, 40, 1])
+@pytest.mark.parametrize("h", [1, 5])
+def test_the_hardest_of_the_drawn_is_found(margin, at_once, h, monkeypatch):
+    monkeypatch.setitem(module.LARGEST_GATHER, "cpu", at_once)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(7, 4)), rng.normal(size=(9, 4))
+    drawn = rng.integers(9, size=(7, h))
+    tensors = [torch.from_numpy(array) for array in (x, y, drawn)]
+    found = find_hardest(*tensors, margin)[:, 0].tolist()
+    for i, own in enumerate(found):
+        cosine = [literal_cosine(x[i], y[j]) for j in drawn[i]]
+        losses = [c**2 if c > margin else 0 for c in cosine]
+        assert own == drawn[i][np.argmax(losses)]
+
+
+def test_label_sets_are_told_apart(Y):
+    sets = LabelSets(sp.csr_matrix(Y[:8]))
+    for i in range(8):
+        for j in range(8):
+            assert (sets.numbers[i] == sets.numbers[j]) == np.array_equal(Y[i], Y[j])
+    assert np.array_equal(Y[sets.carriers[sets.numbers]], Y[:8])
+
+
+def test_negatives_are_drawn_from_all_documents_with_other_labels(Y):
+    """As often as each set occurs, and never the own."""
+    sets = LabelSets(sp.csr_matrix(Y[:8]))
+    drawn = sets.draw(np.arange(8), 7000, np.random.default_rng(0))
+    assert drawn.shape == (8, 7000)
+    for i in range(8):
+        others = np.delete(sets.numbers, np.flatnonzero(sets.numbers == sets.numbers[i]))
+        expected = np.bincount(others, minlength=len(sets.carriers)) / len(others)
+        np.testing.assert_allclose(np.bincount(drawn[i], minlength=7) / 7000, expected, atol=0.02)
+
+
+def test_negatives_are_as_many_as_asked_for_and_repeat_by_seed():
+    task = make_task({"loss": "hardest", "negatives": 500})
+    rows = np.arange(40, 60)
+    batch, again, other = (task.batch(rows, np.random.default_rng(seed)) for seed in (3, 3, 4))
+    assert batch["drawn"].shape == (20, 500)  # of 300 documents
+    assert torch.equal(batch["drawn"], again["drawn"])
+    assert not torch.equal(batch["drawn"], other["drawn"])
+    n_sets = len({row.tobytes() for row in task.Y.toarray()})
+    assert len(batch["label_start"]) - 1 <= n_sets  # each set is embedded once
 
 
 # -- our own losses -----------------------------------------------------------------------------
@@ -194,7 +229,6 @@ def test_softmax_loss_lets_equal_sets_alone(Y):
 def test_one_document_has_no_negatives():
     one = torch.ones(1, 1)
     assert graded_loss(one, one, 16) == softmax_loss(one, one, torch.tensor(7.0)) == 0
-    assert hardest_loss(one, sample_negatives(one < 1, 5), 0.0) == 0
 
 
 # -- the task -----------------------------------------------------------------------------------
@@ -226,6 +260,37 @@ def test_the_loss_of_a_batch_is_that_of_its_documents_and_label_sets():
         errors = [(literal_cosine(x[i], y[j]) - literal_cosine(Y[i], Y[j])) ** 2 for j in range(4)]
         total += errors[i] + 3 * (sum(errors) - errors[i]) / 3
     np.testing.assert_allclose(task.loss(batch).item(), total / 4, rtol=1e-4)
+
+
+def test_the_papers_loss_of_a_batch_compares_with_drawn_label_sets():
+    task = make_task({"keep": 1.0, "loss": "hardest", "negatives": 3, "margin": 0.1})
+    rows = np.array([7, 0, 100, 31])
+    batch = task.batch(rows, np.random.default_rng(0))
+    X = task.X[rows].toarray()
+    start, labels = batch["label_start"].tolist(), batch["label_feature"].tolist()
+    sets = [labels[first:last] for first, last in pairwise(start)]
+    table = task.net.labels.detach().numpy()
+    x, y = X @ task.net.features.detach().numpy(), [table[each].mean(0) for each in sets]
+    total = 0.0
+    for i, row in enumerate(rows):
+        own, drawn = batch["own"][i].item(), batch["drawn"][i].tolist()
+        assert sorted(sets[own]) == sorted(task.Y[row].indices)
+        assert own not in drawn
+        losses = [c**2 if c > 0.1 else 0 for c in (literal_cosine(x[i], y[j]) for j in drawn)]
+        total += (1 - literal_cosine(x[i], y[own])) ** 2 / 4 + max(losses)
+    loss = task.loss(batch)
+    np.testing.assert_allclose(loss.item(), total / 4, rtol=1e-4)
+    loss.backward()
+    assert task.net.labels.grad._values().abs().sum() > 0
+
+
+def test_without_other_label_sets_nothing_is_pushed_away():
+    Y = sp.csr_matrix(np.tile([1.0, 0.0, 1.0], (8, 1)).astype(np.float32))
+    parameters = {"keep": 1.0, "loss": "hardest", "negatives": 3, "margin": -1.0}
+    task = make_task(parameters, X=planted_dataset().X[:8], Y=Y)
+    batch = task.batch(np.arange(8), np.random.default_rng(0))
+    c = cosines(task.net.embed(SparseBatch.from_batch(batch)), task.net.labels[[0, 2]].sum(0)[None])
+    np.testing.assert_allclose(task.loss(batch).item(), positive_loss(c).mean().item(), rtol=1e-5)
 
 
 def test_the_contrast_adds_the_softmax():
@@ -265,6 +330,26 @@ def test_the_best_way_to_rank_is_chosen_on_held_out_documents():
     assert sum(before.metrics[f"P@{k}"] for k in (1, 3, 5)) == best
     task.model.n_neighbours, task.model.temperature = 7, 0.3
     assert choose_ranking(task)[:3] == ("neighbours", 7, 0.3)
+
+
+def test_plain_votes():
+    """A temperature of 0 counts all neighbours alike; it is not a missing one."""
+    train, test = planted_dataset(), planted_dataset(seed=1)
+    model = MNN(**{**SMALL, **FIXED, "temperature": 0}).fit(train)
+    assert model.voters_.temperature == 0
+    top = model.predict(test, k=3)
+    queries = embed_rows(model.embedder_, view_rows(test.X), True)
+    for i in range(0, 300, 29):
+        nearest = np.argsort(-(model.index_.vectors @ queries[i]), kind="stable")[:10]
+        shares = np.sort(train.Y[nearest].toarray().mean(0))[::-1]
+        np.testing.assert_allclose(top.scores[i], shares[:3], rtol=1e-5)
+
+
+def test_plain_votes_are_kept_while_the_rest_is_chosen():
+    task = make_task({"temperature": 0.0, "rank": "neighbours"}, share=0.2)
+    assert choose_ranking(task).temperature == 0
+    model = MNN(**{**SMALL, "epochs": 1}, rank="neighbours", temperature=0).fit(planted_dataset())
+    assert model.voters_.temperature == 0
 
 
 def test_neighbours_rank_labels_by_their_votes():
@@ -380,6 +465,7 @@ def test_one_document_with_labels_among_others(seed):
 def test_the_paper_preset_is_the_papers_loss():
     model = MNN.from_settings({"preset": "paper"})
     assert (model.loss, model.embedding) == ("hardest", "average")
+    assert (model.negatives, model.margin) == (4, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +481,7 @@ def test_the_paper_preset_is_the_papers_loss():
         ("margin", 1.5, "from -1 to 1"),
         ("blend", -0.1, "from 0 to 1"),
         ("contrast", -1.0, "at least 0"),
-        ("temperature", 0.0, "at least 0.0001, or none"),
+        ("temperature", -0.1, "at least 0, or none"),
         ("learning_rate", 0.0, "above 0"),
         ("keep", 0.0, "above 0 and at most 1"),
         ("valid", 1.0, "from 0 to below 1"),
@@ -426,6 +512,25 @@ def test_too_little_memory_names_what_fits(monkeypatch):
     monkeypatch.setattr(memory, "free_ram", lambda: 48 << 20)
     with pytest.raises(MemoryPlanError, match=r"what fits: dim=64 .* or dim=32"):
         MNN(dim=4096, batch_size=64).fit(planted_dataset())
+
+
+def test_too_many_negatives_are_refused_with_what_fits(monkeypatch):
+    from longtail.errors import MemoryPlanError
+    from longtail.runtime import memory
+
+    monkeypatch.setattr(memory, "free_ram", lambda: 64 << 20)
+    with pytest.raises(MemoryPlanError, match=r"what fits: negatives=4 "):
+        MNN.from_settings({"preset": "paper", "negatives": 1_000_000}).fit(planted_dataset())
+
+
+def test_drawn_label_sets_are_planned_for():
+    data = planted_dataset()
+    few, many = (
+        max(sum(stage.ram.values()) for stage in model.needs_of(data.X, data.Y, "cpu"))
+        for model in (MNN.from_settings({"preset": "paper", "negatives": h}) for h in (1, 10_000))
+    )
+    n_drawn = 10_000 * 37  # documents of a step
+    assert many - few > 8 * n_drawn  # where they lie is known several batches ahead
 
 
 def test_a_trained_model_predicts_without_torch(tmp_path):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,21 +11,30 @@ from planted import planted_dataset, planted_texts
 
 torch = pytest.importorskip("torch")
 
+import longtail  # noqa: E402
 from longtail import evaluate, load_model  # noqa: E402
-from longtail.errors import DataError, MissingExtraError, ParameterError  # noqa: E402
+from longtail.data import write_dataset  # noqa: E402
+from longtail.errors import (  # noqa: E402
+    DataError,
+    MissingExtraError,
+    ModelFileError,
+    ParameterError,
+)
 from longtail.models import neural  # noqa: E402
 from longtail.models.rank_ae.model import RankAE  # noqa: E402
-from longtail.models.rank_ae.network import ranking, ranking_over_all  # noqa: E402
+from longtail.models.rank_ae.network import attend, ranking, ranking_over_all  # noqa: E402
 from longtail.models.rank_ae.reader import (  # noqa: E402
-    Options,
     fit_score_curve,
     read_rows,
     weigh_words,
 )
+from longtail.models.rank_ae.sequence import read_texts  # noqa: E402
 from longtail.runtime.rows import view_rows  # noqa: E402
+from longtail.text.tokens import TokenRows  # noqa: E402
 from longtail.training import losses  # noqa: E402
 from longtail.training.layers import SparseBatch  # noqa: E402
 
+Y_OF_5 = sp.csr_matrix(np.eye(5, dtype=np.float32))
 SMALL = {"dim": 16, "word_dim": 16, "epochs": 15, "device": "cpu"}
 
 
@@ -48,30 +58,36 @@ def literal_ranking(scores, relevant, m):
     return total / len(scores)
 
 
-@pytest.mark.parametrize("m", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("m", [0.0, 0.1, 1.0, 5.0])
 def test_ranking_is_equations_2_to_4(pairs, m):
     scores, relevant = pairs
     found = ranking(torch.from_numpy(scores), torch.from_numpy(relevant), m)
     np.testing.assert_allclose(found, literal_ranking(scores, relevant, m))
 
 
+@pytest.mark.parametrize("sigmoid", [False, True])
 @pytest.mark.parametrize("piece", [36, 1 << 20])
-def test_ranking_in_pieces_has_the_loss_and_the_gradients_of_the_whole(pairs, piece, monkeypatch):
+def test_ranking_in_pieces_has_the_loss_and_the_gradients_of_the_whole(
+    pairs, piece, sigmoid, monkeypatch
+):
     monkeypatch.setitem(losses.PIECE, "cpu", piece)  # a quarter of 36 scores is one document
     _, relevant = pairs
     rng = np.random.default_rng(1)
     values = [torch.from_numpy(rng.normal(size=size)) for size in ((6, 4), (9, 4), (9,))]
     whole = [value.clone().requires_grad_() for value in values]
     z, V, bias = whole
-    expected = ranking(z @ V.T + bias, torch.from_numpy(relevant), 1.0)
+    scores = z @ V.T + bias
+    y = scores.sigmoid() if sigmoid else scores
+    expected = ranking(y, torch.from_numpy(relevant), 0.6)
     expected.backward()
     parts = [value.clone().requires_grad_() for value in values]
     documents, labels = map(torch.from_numpy, np.nonzero(relevant))
-    found = ranking_over_all(*parts, documents, labels, 1.0)
+    found = ranking_over_all(*parts, documents, labels, 0.6, sigmoid)
     found.backward()
-    torch.testing.assert_close(found.double(), expected)
+    exact = {"rtol": 1e-5, "atol": 1e-6} if sigmoid else {}  # sigmoids are computed in float32
+    torch.testing.assert_close(found.double(), expected, **exact)
     for part, other in zip(parts, whole, strict=True):
-        torch.testing.assert_close(part.grad, other.grad)
+        torch.testing.assert_close(part.grad, other.grad, **exact)
 
 
 def test_ranking_costs_what_labels_cost_not_pairs_of_labels():
@@ -99,7 +115,7 @@ def make_task(X, n_labels=5, **parameters):
     return task
 
 
-def literal_embed(net, X, attention=True):
+def literal_embed(net, X, attention=True, pooling="unit"):
     """Section 2.4, word by word; then the layer after it."""
     E, F1, F2 = (
         weight.detach().double().numpy() for weight in (net.words, net.squeeze, net.excite)
@@ -111,7 +127,8 @@ def literal_embed(net, X, attention=True):
         A = 1 / (1 + np.exp(-(F2 @ np.maximum(F1 @ V.T, 0)).T))  # (5)
         M = V * A if attention else V
         pooled = M.mean(axis=0) if len(words) else np.zeros(E.shape[1])
-        rows.append(pooled / max(np.linalg.norm(pooled), 1e-12))
+        length = np.linalg.norm(pooled)
+        rows.append(pooled / max(length, 1e-12) if pooling == "unit" else pooled)
     project = net.project.weight.detach().double().numpy()
     return np.array(rows) @ project.T + net.project.bias.detach().double().numpy()
 
@@ -132,16 +149,45 @@ def test_attention_is_equation_5(X, attention):
     np.testing.assert_allclose(found, literal_embed(task.net, X, attention), atol=1e-5)
 
 
-@pytest.mark.parametrize("attention", [True, False])
-@pytest.mark.parametrize("residual", [True, False])
-def test_what_predicts_is_what_was_trained(X, attention, residual):
+@pytest.mark.parametrize("pooling", ["unit", "mean"])
+def test_pooling_is_the_mean_of_the_words_as_it_is_or_of_length_1(X, pooling):
+    task = make_task(X, pooling=pooling, normalize=False)
+    cells = SparseBatch.of(view_rows(task.X), np.arange(5), 12)
+    found = task.net.embed(cells).detach()
+    np.testing.assert_allclose(found, literal_embed(task.net, X, pooling=pooling), atol=1e-5)
+
+
+def test_gain_lets_the_attention_begin_away_from_one_half(X):
+    spreads = []
+    for gain in (1.0, 100.0):
+        net = (
+            RankAE(device="cpu", gain=gain)._prepare(sp.csr_matrix(X), Y_OF_5, None, 64, "cpu").net
+        )
+        e = net.words.detach()
+        spreads.append(torch.sigmoid(attend(e, net.squeeze, net.excite)).std().item())
+    assert spreads[1] == pytest.approx(100 * spreads[0], rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"residual": False},
+        {"attention": False},
+        {"attention": False, "residual": False},
+        {"pooling": "mean"},
+        {"pooling": "mean", "residual": False},
+    ],
+    ids=str,
+)
+def test_what_predicts_is_what_was_trained(X, parameters):
     """The compiled reader gives the network's own values, and decodes them."""
-    task = make_task(X, attention=attention, residual=residual, normalize=False)
+    task = make_task(X, **parameters, normalize=False)
     net = task.net.eval()
     latent = net.embed(SparseBatch.of(view_rows(task.X), np.arange(5), 12))
     expected = net.decode(latent).detach()
     reader = net.requires_grad_(False).export(np.ones(12, np.float32))
-    found = read_rows(reader, view_rows(task.X), Options(attention, residual, False))
+    found = read_rows(reader, view_rows(task.X), task.model._options)
     np.testing.assert_allclose(found[:, :-1], expected, atol=1e-4)
     assert (found[:, -1] == 1).all()
 
@@ -266,6 +312,11 @@ def test_sampled_labels_leave_the_others_alone():
         {"loss": "bce", "balance": 1.0},
         {"attention": False},
         {"residual": False},
+        {"gain": 100.0},
+        {"pooling": "mean", "spread": None, "learning_rate": 0.02},
+        {"output": "sigmoid", "margin": 0.2},
+        {"output": "sigmoid", "sampled": 5},
+        {"start": "random"},
         {"sampled": 5},
         {"sampled": 5, "loss": "bce", "balance": 1.0},
         {"reduction": 100},
@@ -347,6 +398,28 @@ def test_word_vectors_from_a_file(tmp_path):
     assert evaluate(model.predict(planted_texts(seed=1)), planted_texts(seed=1))["P@1"] > 90
 
 
+def test_word_vectors_for_rows_with_feature_names(tmp_path):
+    """A folder of rows names its features; the saved model no longer needs these names."""
+    rng = np.random.default_rng(0)
+    data = replace(planted_dataset(), feature_names=[f"word{i}" for i in range(56)])
+    write_dataset(data, tmp_path / "data")
+    assert (tmp_path / "data" / "feature_names.txt").exists()
+    vectors = rng.normal(size=(40, 20)).round(3)
+    lines = [f"word{i} " + " ".join(map(str, vector)) for i, vector in enumerate(vectors)]
+    (tmp_path / "vectors.txt").write_text("\n".join(lines) + "\n")
+    train, _ = longtail.load(tmp_path / "data")
+    model = RankAE(
+        **{**SMALL, "word_dim": None, "learning_rate": 1e-9, "epochs": 1},
+        vectors=str(tmp_path / "vectors.txt"),
+        spread=None,
+    ).fit(train)
+    np.testing.assert_allclose(model.reader_.words[:40], vectors, atol=1e-5)
+    assert model.reader_.words[40:].std() == pytest.approx(vectors.std(), rel=0.2)
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model").predict(planted_dataset(seed=1))
+    assert np.array_equal(again.labels, model.predict(planted_dataset(seed=1)).labels)
+
+
 def test_given_vectors_keep_their_directions_and_are_no_larger_than_others():
     given = np.array([[1, 2, 3, 4], [0, 0, 0, 0], [-1, 0, 0, 5]], np.float32)
     X = sp.csr_matrix((1, 3), dtype=np.float32)
@@ -360,8 +433,12 @@ def test_given_vectors_keep_their_directions_and_are_no_larger_than_others():
 def test_word_vectors_that_cannot_be_used(tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_text("word0 1 2 3 4\nword1 -1 0 0 5\n")
-    with pytest.raises(ParameterError, match="the 'vectors' parameter of RankAE needs texts"):
+    with pytest.raises(ParameterError) as caught:
         RankAE(**SMALL, vectors=str(path)).fit(planted_dataset())
+    assert str(caught.value) == (
+        "the 'vectors' parameter of RankAE needs words, and these rows have none; put a "
+        "feature_names.txt beside the data, train on texts, or leave vectors out"
+    )
     with pytest.raises(DataError, match="holds vectors of 4 values, but word_dim is 16"):
         RankAE(**SMALL, vectors=str(path)).fit(planted_texts())
     with pytest.raises(DataError, match="no such file or folder"):
@@ -445,6 +522,174 @@ def test_only_one_document_at_a_time(trained):
         trained.explain(planted_dataset().X[0], "99")
 
 
+def test_the_parts_of_a_weight_multiply_to_it(trained):
+    """Attention is told from the word's own weight and from the length of its vector."""
+    row = planted_dataset(seed=1).X[0]
+    terms = trained.explain(row).terms
+    assert all(list(term.parts) == ["value", "vector", "attention"] for term in terms)
+    products = np.array([np.prod(list(term.parts.values())) for term in terms])
+    np.testing.assert_allclose(
+        products / products.sum(), [term.weight for term in terms], rtol=1e-4
+    )
+    assert all(0 < term.parts["attention"] < 1 for term in terms)
+
+
+def test_texts_and_models_without_attention_name_their_parts(tmp_path):
+    model = RankAE(**{**SMALL, "epochs": 2}, attention=False).fit(planted_texts())
+    found = model.explain(planted_texts(seed=1).texts[0])
+    assert list(found.terms[0].parts) == ["tf-idf", "vector"]
+    page = found.to_html()
+    assert "<th>word</th><th>weight</th><th>tf-idf</th><th>vector</th>" in page
+    assert "attention" not in page
+
+
+# -- a BiLSTM in front of the attention -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sequential():
+    settings = {**SMALL, "reader": "bilstm", "spread": 0.1, "learning_rate": 0.01}
+    return RankAE(**settings).fit(planted_texts())
+
+
+def literal_bilstm(lstm, words, ids):
+    """The recurrence of Hochreiter & Schmidhuber with forget gates, from torch's parameters."""
+
+    def run(ending, sequence):
+        W, U, b, c = (
+            getattr(lstm, f"{name}_l0{ending}").detach().double().numpy()
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        half = U.shape[1]
+        state, cell, states = np.zeros(half), np.zeros(half), []
+        for word in sequence:
+            gates = W @ words[word] + U @ state + b + c
+            i, f, g, o = gates.reshape(4, half)
+            cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+            state = np.tanh(cell) / (1 + np.exp(-o))
+            states.append(state)
+        return states
+
+    back = run("_reverse", ids[::-1])[::-1]
+    return np.array([np.concatenate(pair) for pair in zip(run("", ids), back, strict=True)])
+
+
+@pytest.mark.parametrize("pooling", ["unit", "mean"])
+def test_the_bilstm_in_training_and_prediction_is_the_literal_one(pooling):
+    texts = TokenRows(np.array([0, 4, 5, 5, 11]), np.arange(11, dtype=np.int32) % 7)
+    X = sp.csr_matrix((4, 7), dtype=np.float32)
+    Y = sp.csr_matrix(np.eye(4, 5, dtype=np.float32))
+    model = RankAE(dim=6, spread=1.0, reader="bilstm", pooling=pooling, device="cpu")
+    net = model._prepare(X, Y, None, 9, "cpu", texts).net.eval()
+    x_h = net.embed_batch(net.gather(texts, np.arange(4)))
+    decoded = net.decode(x_h).detach()
+    reader = net.requires_grad_(False).export(np.ones(7, np.float32))
+    found = read_texts(reader, net.export_bilstm(), texts, model._options)
+    np.testing.assert_allclose(found[:, :-1], decoded, atol=1e-5)
+
+    words, F1, F2, project = (
+        weight.detach().double().numpy()
+        for weight in (net.words, net.squeeze, net.excite, net.project.weight)
+    )
+    for i in (0, 1, 3):
+        ids = texts.tokens[texts.start[i] : texts.start[i + 1]]
+        V = literal_bilstm(net.lstm, words, ids)
+        A = 1 / (1 + np.exp(-(F2 @ np.maximum(F1 @ V.T, 0)).T))
+        x = (V * A).mean(axis=0)
+        x = x / np.linalg.norm(x) if pooling == "unit" else x
+        expected = project @ x + net.project.bias.double().numpy()
+        np.testing.assert_allclose(x_h[i].detach(), expected, atol=1e-5)
+    np.testing.assert_allclose(x_h[2].detach(), net.project.bias, atol=1e-6)  # no words
+
+
+def test_a_bilstm_learns_predicts_and_is_saved(sequential, tmp_path):
+    test = planted_texts(seed=1)
+    top = sequential.predict(test)
+    assert evaluate(top, test)["P@1"] > 90
+    assert np.array_equal(sequential.predict([test.texts[7]]).scores[0], top.scores[7])
+    sequential.save(tmp_path / "model")
+    again = load_model(tmp_path / "model").predict([*test.texts, "nothing known"])
+    assert np.array_equal(again.scores[:-1], top.scores)
+    assert again.labels[-1].tolist() == sequential.frequent_labels(5)[0].tolist()
+
+
+def test_a_bilstm_explains_by_its_attention(sequential):
+    text = planted_texts(seed=1).texts[0]
+    found = sequential.explain(text)
+    assert {text[a:b] for term in found.terms for a, b in term.spans} == set(text.split())
+    assert all(list(term.parts) == ["attention"] for term in found.terms)
+    assert sum(term.weight for term in found.terms) == pytest.approx(1)
+    test, right = planted_texts(seed=1), 0
+    for i in range(50):
+        label = test.Y[i].indices[0]
+        best = sequential.explain(test.texts[i], test.label_names[label]).terms[0]
+        right += best.name in {f"word{3 * label + j}" for j in range(3)}
+    assert right >= 35
+    with pytest.raises(ParameterError, match="the model knows no label 'x'"):
+        sequential.explain(text, "x")
+
+
+def test_a_bilstm_needs_texts_and_reads_only_so_many_words(tmp_path):
+    with pytest.raises(DataError) as caught:
+        RankAE(**SMALL, reader="bilstm").fit(planted_dataset())
+    assert str(caught.value) == (
+        "reader=bilstm reads texts word by word, and these are feature rows; "
+        "train on texts, or leave reader out"
+    )
+    settings = {**SMALL, "epochs": 1, "reader": "bilstm", "max_length": 2}
+    model = RankAE(**settings).fit(planted_texts())
+    text = planted_texts(seed=1).texts[0]
+    two = " ".join(text.split()[:2])
+    assert np.array_equal(model.predict([text]).scores, model.predict([two]).scores)
+    assert len(model.explain(text).terms) == 2
+
+
+def test_held_out_texts_choose_the_weights_of_a_bilstm():
+    settings = {**SMALL, "epochs": 3, "reader": "bilstm", "valid": 0.25}
+    model = RankAE(**settings).fit(planted_texts())
+    assert model.history_.best["n_documents"] == 75
+
+
+def test_a_saved_bilstm_whose_sizes_do_not_fit_is_refused(sequential, tmp_path):
+    files = sequential.to_files()
+    for direction in ("onwards", "backwards"):
+        for field in ("from_words", "from_state", "bias"):
+            name = f"bilstm.{direction}.{field}"
+            files.arrays[name] = np.ascontiguousarray(files.arrays[name][..., :-1])
+    with pytest.raises(ModelFileError, match="an LSTM with 31 gates and 8 states does not fit"):
+        RankAE.from_files(files, tmp_path)
+
+
+# -- the paper's own form -------------------------------------------------------------------------
+
+
+def test_the_preset_is_the_paper():
+    """Sizes of section 3.1; what the paper prints, without what it does not mention."""
+    model = RankAE.from_settings({"preset": "paper", "margin": "0"})
+    assert (model.dim, model.word_dim, model.reduction, model.margin) == (100, 100, 4, 0)
+    assert (model.output, model.start, model.pooling) == ("sigmoid", "random", "mean")
+    assert (model.residual, model.loss, model.gain) == (False, "ranking", 1)
+    assert (model.keep, model.dropout, model.idf, model.normalize) == (1, 0, False, False)
+    with pytest.raises(ParameterError, match=r"from 0 to 1 with output=sigmoid\. Got 1\.5"):
+        RankAE.from_settings({"preset": "paper", "margin": "1.5"})
+
+
+def test_the_paper_s_form_learns():
+    test = planted_dataset(seed=1)
+    sizes = {"dim": 32, "word_dim": 32, "batch_size": 32, "learning_rate": 0.005}
+    model = RankAE.from_settings({"preset": "paper", **sizes, "device": "cpu"})
+    model.fit(planted_dataset())
+    assert evaluate(model.predict(test), test)["P@1"] > 90
+
+
+def test_a_random_start_has_different_ends():
+    Y = sp.csr_matrix(np.eye(30, 20, dtype=np.float32))
+    X = sp.csr_matrix((30, 3), dtype=np.float32)
+    for start, same in (("same", True), ("random", False)):
+        net = RankAE(device="cpu", start=start)._prepare(X, Y, None, 4, "cpu").net
+        assert torch.equal(net.encode_first, net.labels) == same
+
+
 # -- errors ---------------------------------------------------------------------------------------
 
 
@@ -457,7 +702,9 @@ def test_only_one_document_at_a_time(trained):
         ("sampled", -1, "from 0 to 10000000, or none"),
         ("loss", "hinge", "'ranking' or 'bce'"),
         ("input", "images", "'auto' or 'words' or 'dense'"),
-        ("margin", 0.0, "above 0"),
+        ("margin", -0.1, "at least 0"),
+        ("spread", 0.0, "above 0, or none"),
+        ("output", "softmax", "'linear' or 'sigmoid'"),
         ("balance", float("nan"), "above 0"),
         ("keep", 0.0, "above 0 and at most 1"),
         ("dropout", 1.0, "from 0 to below 1"),

@@ -77,6 +77,17 @@ def test_a_wrong_setting_is_refused_by_its_declaration(installed, tmp_path):
     assert "'sharpness' parameter of NearestCentroid must be above 0" in failed.stderr
 
 
+def test_presets_of_a_plug_in_work_in_python(monkeypatch):
+    monkeypatch.syspath_prepend(PLUG_IN)
+    from nearest_centroid import NearestCentroid
+
+    monkeypatch.setattr(NearestCentroid, "presets", {"sharp": {"sharpness": 4.0}})
+    assert NearestCentroid.preset("sharp").sharpness == 4
+    assert NearestCentroid.preset("sharp", seed=2).get_parameters() == {"sharpness": 4.0, "seed": 2}
+    with pytest.raises(ParameterError, match="NearestCentroid has no preset 'shrp'; did you mean"):
+        NearestCentroid.preset("shrp")
+
+
 class Point:
     """An entry point that the tests make up."""
 

@@ -9,7 +9,7 @@ from longtail.runtime.parallel import set_threads
 from longtail.text import ascii as ascii_words
 from longtail.text.tokens import MANY_TEXTS, UNKNOWN, Tokens
 
-LETTERS = st.text(alphabet="aB9_+# \n\x00é#", max_size=20)
+LETTERS = st.text(alphabet="aB9_+# \n\x00é#’…\u0301²™", max_size=20)
 TEXTS = ["C++ and c#", "c+ c### c#x", "", "A_b 42", "Ünknown wörds", "\x00\x7f!?"] * MANY_TEXTS
 
 
@@ -41,6 +41,13 @@ def test_rows_do_not_depend_on_threads(n_threads, monkeypatch):
     np.testing.assert_array_equal(rows.start, start)
     np.testing.assert_array_equal(rows.tokens, ids)
     assert (rows.tokens > UNKNOWN).any()
+
+
+def test_characters_that_only_separate_words_are_no_obstacle():
+    assert ascii_words.simplify("it’s “so” – done…") == "it s  so    done "
+    assert ascii_words.simplify("naïve") is None
+    assert ascii_words.simplify("a²") is None
+    assert ascii_words.simplify(b"bytes") is None
 
 
 def test_texts_without_any_ascii_or_any_letter():

@@ -59,7 +59,7 @@ def test_no_word_is_known(write):
     with pytest.raises(DataError) as caught:
         read_term_vectors(path, ["viini", "olut viini"])
     assert str(caught.value) == (
-        f"{path}: none of the 2 words of the texts has a vector here; "
+        f"{path}: none of the 2 words of the documents has a vector here; "
         "is it the right language, and in lower case?"
     )
 
@@ -97,7 +97,7 @@ def test_a_file_that_knows_the_words_raises_no_doubt(write):
 
 
 def test_a_file_of_another_language(write):
-    with pytest.raises(DataError, match="none of the 1 words of the texts has a vector here"):
+    with pytest.raises(DataError, match="none of the 1 words of the documents has a vector here"):
         read_word_vectors(write(GLOVE), ["viini"], np.random.default_rng(0))
 
 

@@ -10,6 +10,7 @@ from longtail.training.checkpoint import (  # noqa: E402
     find_checkpoints,
     make_run_dir,
     optimizer_state,
+    pack_state,
     read_checkpoint,
     remove_checkpoints,
     restore_optimizer,
@@ -26,6 +27,10 @@ STATE = {
     "betas": (0.9, 0.999),
     "empty": [],
 }
+
+
+def write(run_dir, step, state, run):
+    write_checkpoint(run_dir, step, pack_state(state, run))
 
 
 def assert_equal(first, second):
@@ -45,18 +50,18 @@ def assert_equal(first, second):
 
 
 def test_nested_state_survives(tmp_path):
-    write_checkpoint(tmp_path, 3, STATE, RUN)
+    write(tmp_path, 3, STATE, RUN)
     assert_equal(read_checkpoint(tmp_path, RUN), STATE)
 
 
 def test_what_cannot_be_held_is_named(tmp_path):
     with pytest.raises(TypeError, match=r"^state\.x\.0 is a set, which a checkpoint cannot hold$"):
-        write_checkpoint(tmp_path, 1, {"x": [{1}]}, RUN)
+        write(tmp_path, 1, {"x": [{1}]}, RUN)
 
 
 def test_two_are_kept_and_the_newest_is_read(tmp_path):
     for step in (1, 2, 10):
-        write_checkpoint(tmp_path, step, {"step": step}, RUN)
+        write(tmp_path, step, {"step": step}, RUN)
     assert [folder.name for folder in find_checkpoints(tmp_path)] == [
         "step-00000010",
         "step-00000002",
@@ -67,7 +72,7 @@ def test_two_are_kept_and_the_newest_is_read(tmp_path):
 @pytest.mark.parametrize("name", ["weights.safetensors", "config.json", "manifest.json"])
 def test_a_cut_off_one_falls_back_to_the_one_before(tmp_path, name):
     for step in (1, 2):
-        write_checkpoint(tmp_path, step, {"step": step, "a": torch.ones(100)}, RUN)
+        write(tmp_path, step, {"step": step, "a": torch.ones(100)}, RUN)
     path = tmp_path / "step-00000002" / name
     path.write_bytes(path.read_bytes()[:-20])
     assert read_checkpoint(tmp_path, RUN)["step"] == 1
@@ -75,13 +80,13 @@ def test_a_cut_off_one_falls_back_to_the_one_before(tmp_path, name):
 
 def test_a_missing_file_falls_back_too(tmp_path):
     for step in (1, 2):
-        write_checkpoint(tmp_path, step, {"step": step}, RUN)
+        write(tmp_path, step, {"step": step}, RUN)
     (tmp_path / "step-00000002" / "weights.safetensors").unlink()
     assert read_checkpoint(tmp_path, RUN) == {"step": 1}
 
 
 def test_if_all_are_damaged_nothing_is_lost_in_silence(tmp_path):
-    write_checkpoint(tmp_path, 1, {"step": 1}, RUN)
+    write(tmp_path, 1, {"step": 1}, RUN)
     (tmp_path / "step-00000001" / "manifest.json").unlink()
     with pytest.raises(
         ModelFileError,
@@ -93,15 +98,15 @@ def test_if_all_are_damaged_nothing_is_lost_in_silence(tmp_path):
 
 def test_a_resumed_run_replaces_what_it_could_not_read(tmp_path):
     for step in (4, 6):
-        write_checkpoint(tmp_path, step, {"step": step}, RUN)
+        write(tmp_path, step, {"step": step}, RUN)
     (tmp_path / "step-00000006" / "manifest.json").write_text("")
-    write_checkpoint(tmp_path, 5, {"step": 5}, RUN)
+    write(tmp_path, 5, {"step": 5}, RUN)
     assert [folder.name for folder in find_checkpoints(tmp_path)] == [
         "step-00000005",
         "step-00000004",
     ]
     (tmp_path / "step-00000005" / "config.json").unlink()
-    write_checkpoint(tmp_path, 5, {"step": 5, "again": True}, RUN)
+    write(tmp_path, 5, {"step": 5, "again": True}, RUN)
     assert read_checkpoint(tmp_path, RUN) == {"step": 5, "again": True}
 
 
@@ -111,7 +116,7 @@ def test_none_there(tmp_path):
 
 
 def test_another_run_is_refused(tmp_path):
-    write_checkpoint(tmp_path, 1, {"step": 1}, {"dim": 8, "data": "x"})
+    write(tmp_path, 1, {"step": 1}, {"dim": 8, "data": "x"})
     with pytest.raises(ParameterError) as error:
         read_checkpoint(tmp_path, {"dim": 9, "loss": "bce", "data": "x"})
     assert str(error.value) == (
@@ -123,12 +128,12 @@ def test_another_run_is_refused(tmp_path):
 def test_fingerprints_compare_after_writing(tmp_path):
     facts = as_fingerprint({"pair": (1, 2), "norm": torch.tensor(1.5).numpy(), "none": None})
     assert facts == {"pair": [1, 2], "norm": 1.5, "none": None}
-    write_checkpoint(tmp_path, 1, {"step": 1}, facts)
+    write(tmp_path, 1, {"step": 1}, facts)
     assert read_checkpoint(tmp_path, facts) == {"step": 1}
 
 
 def test_only_checkpoints_are_removed(tmp_path):
-    write_checkpoint(tmp_path, 1, {"step": 1}, RUN)
+    write(tmp_path, 1, {"step": 1}, RUN)
     (tmp_path / "step-by-step").mkdir()
     (tmp_path / "log.csv").write_text("step\n")
     remove_checkpoints(tmp_path)
@@ -154,7 +159,7 @@ def test_optimizers_go_on_to_the_bit(tmp_path):
     for gradient in gradients[:2]:
         step(whole, first, gradient)
     first.state[whole]["last_used"] = torch.tensor([1, 2, 2**40])  # as no float32 can hold it
-    write_checkpoint(tmp_path, 2, {"memory": optimizer_state(first)}, RUN)
+    write(tmp_path, 2, {"memory": optimizer_state(first)}, RUN)
     again.data = whole.detach().clone()
     restore_optimizer(second, read_checkpoint(tmp_path, RUN)["memory"])
     assert_equal(second.state[again]["last_used"], first.state[whole]["last_used"])

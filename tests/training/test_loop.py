@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch")
 from planted_task import CONFIG, PlantedTask, weights  # noqa: E402
 
 from longtail.errors import ParameterError, TrainingError  # noqa: E402
+from longtail.runtime.store import read_folder  # noqa: E402
 from longtail.training import loop  # noqa: E402
 from longtail.training.checkpoint import find_checkpoints  # noqa: E402
 from longtail.training.config import TrainingConfig  # noqa: E402
@@ -498,12 +499,25 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_training(tmp_path, monkeyp
     assert "training goes on without a checkpoint: " in warnings[0]
     assert "No space left on device; no model is there" in warnings[0]
     kept = [folder.name for folder in find_checkpoints(tmp_path)]
-    assert kept == ["step-00000011", "step-00000010"]
+    assert kept == ["step-00000011"]
     monkeypatch.undo()
     resumed = PlantedTask()
     train_on_cpu(resumed, run_dir=tmp_path, resume=True)
     assert resumed.steps == 18 - 11
     assert_same(weights(whole), weights(resumed))
+
+
+def test_what_is_left_of_a_run_that_has_ended_is_its_weights(tmp_path):
+    task = PlantedTask()
+    history = train_on_cpu(task, run_dir=tmp_path)
+    newest, *_ = find_checkpoints(tmp_path)
+    kept = read_folder(newest).arrays
+    assert sorted(kept) == sorted(f"state.weights.{name}" for name in weights(task))
+    resumed = PlantedTask()
+    again = train_on_cpu(resumed, run_dir=tmp_path, resume=True)
+    assert resumed.steps == 0
+    assert again.best == history.best
+    assert_same(weights(task), weights(resumed))
 
 
 def test_a_log_that_cannot_be_written_is_said_once(tmp_path):

@@ -12,14 +12,16 @@ Departures: the first layer is applied before the attention's average and not be
 the same sum and far cheaper, and m_j·w_j is added to a label's score (see `network.py`).
 Without a file of word vectors, training begins with vectors from the co-occurrence of words in the
 training texts. Where a document has fewer candidates, the rest is left out and not filled up at
-random. In an ensemble the first 100 labels of each tree are compared. In large sets, words seen
-once are learned as unknown ones, so that the unknown word has a vector. Prediction needs torch,
-unlike that of other models.
+random. A label's score takes the nodes above it by a power below 1, and inner levels are trained
+for fewer epochs. In an ensemble the first 100 labels of each tree are compared. In large sets,
+words seen once are learned as unknown ones, so that the unknown word has a vector. Prediction needs
+torch, unlike that of other models.
 """
 
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -78,6 +80,33 @@ HEAD_SIZES = Range(
 POWERS_OF_2 = Range("a power of 2, at least 2", lambda n: n >= 2 and n & (n - 1) == 0)
 LARGEST_LAYER, DEEPEST, MOST_TREES = 1 << 20, 64, 1000  # of a saved network
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
+MOST_LEFT_OUT = 300  # words of a text that are left out in turn
+
+# What the paper says of all its sets, and in table 2 of each; it begins with GloVe (`vectors`).
+PAPER: Mapping[str, Any] = {
+    "word_dim": 300,
+    "hidden": 256,
+    "head": 256,
+    "epochs": 30,
+    "inner_epochs": 30,
+    "batch_size": 40,
+    "learning_rate": 0.001,
+    "schedule": "constant",
+    "min_documents": 1,
+    "pretrain": False,
+    "direct": False,
+    "path_weight": 1.0,
+}
+FROZEN: Mapping[str, Any] = {**PAPER, "train_vectors": False, "pretrain": True, "levels": 0}
+LARGE: Mapping[str, Any] = {
+    **PAPER,
+    "hidden": 512,
+    "head": "512,256",
+    "epochs": 10,
+    "inner_epochs": 10,
+    "batch_size": 200,
+}
+LARGEST: Mapping[str, Any] = {**LARGE, "epochs": 5, "inner_epochs": 5}
 
 
 @configurable
@@ -102,18 +131,13 @@ class AttentionXML(Neural):
             "max_length": 100,
             "dropout": 0.3,
         },
-        "paper": {
-            "word_dim": 300,
-            "hidden": 256,
-            "head": 256,
-            "epochs": 30,
-            "batch_size": 40,
-            "learning_rate": 0.001,
-            "schedule": "constant",
-            "min_documents": 1,
-            "pretrain": False,
-            "direct": False,
-        },
+        "paper": PAPER,
+        "eurlex-4k": FROZEN,
+        "wiki10-31k": FROZEN,
+        "amazoncat-13k": {**LARGE, "levels": 0},
+        "amazon-670k": {**LARGE, "levels": 3, "branching": 8, "candidates": 160},
+        "wiki-500k": {**LARGEST, "levels": 1, "branching": 64, "candidates": 15},
+        "amazon-3m": {**LARGEST, "levels": 3, "branching": 8, "candidates": 160},
     }
 
     encoder: Literal["bilstm", "cnn"] = setting(
@@ -136,6 +160,12 @@ class AttentionXML(Neural):
         "weigh words for each label; false takes the largest of each unit instead (the paper's "
         "ablation)",
     )
+    pooling: int = setting(
+        1,
+        "without attention: how many parts of a text give their largest values (XML-CNN's dynamic "
+        "max-pooling)",
+        at_least(1),
+    )
     direct: bool = setting(
         True, "add to a label's score how well it matches the words that it looks at"
     )
@@ -146,11 +176,32 @@ class AttentionXML(Neural):
         at_least(0),
     )
     branching: int = setting(64, "children of a node (K = M), a power of 2", POWERS_OF_2)
-    candidates: int = setting(
-        15, "how many nodes of a level are followed in training (C)", at_least(1)
+    candidates: int | None = setting(
+        None,
+        "how many nodes of a level are followed in training (C); none takes those of about 1,000 "
+        "children, 15 of 64 each, and more where documents have labels below many of them",
+        at_least(1),
     )
     beam: int | None = setting(
-        None, "how many are followed in prediction; none takes `candidates`", at_least(1)
+        None, "how many are followed in prediction; none takes as many as in training", at_least(1)
+    )
+    path_weight: float = setting(
+        0.25,
+        "exponent of the nodes above in the score of a label: 1 is the paper's product of all "
+        "probabilities on its path, 0 the last one alone",
+        between(0, 1),
+    )
+    warm_start: bool = setting(
+        True, "begin each level with the weights of the one above, but for the labels'"
+    )
+    inherit_bias: bool = setting(
+        True, "in a warm start, with its output bias, too; false begins it anew"
+    )
+    inner_epochs: int | None = setting(
+        None,
+        "passes over the documents for each level above the labels; none takes a third of "
+        "`epochs`, as more spoil what the levels below begin with",
+        between(1, MOST_EPOCHS),
     )
     trees: int = setting(
         1, "how many trees, each with networks of its own, are averaged", between(1, 1000)
@@ -204,6 +255,12 @@ class AttentionXML(Neural):
         at_least(1),
     )
     learning_rate: float = 0.004
+    validate_every: int | None = setting(
+        None,
+        "steps from one validation to the next (with valid only), which `patience` then counts; "
+        "none validates after each epoch",
+        at_least(1),
+    )
     clip: float = setting(5.0, "the largest norm of a step's gradients", above(0))
     averaging: bool = setting(True, "end with the mean of late weights (SWA)")
     device: Device = setting("auto", "where to train and, if there is such, to predict")
@@ -211,6 +268,7 @@ class AttentionXML(Neural):
         None, "how texts become the rows that the label tree is built from"
     )
 
+    followed_: int = learned()  # C
     tokens_: Tokens = learned()
     trees_: Sequence["ProbabilisticLabelTree"] = learned()
 
@@ -219,6 +277,8 @@ class AttentionXML(Neural):
         super().check_parameters()
         known = self.train_vectors or self.pretrain or self.vectors is not None
         self.require("train_vectors", known, "true if there are no vectors to begin with")
+        fits = self.pooling == 1 or not self.attention
+        self.require("pooling", fits, "1 where labels have attention")
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
@@ -230,10 +290,12 @@ class AttentionXML(Neural):
         return 18 * seconds if preset == "small" else 100 * seconds
 
     def work(self, facts: Facts) -> float:
-        """Every tree has networks of its own, which read all texts in every epoch."""
+        """Every level of every tree has a network, which reads all texts in every epoch."""
         hidden, word_dim = LARGE_SIZES if facts.n_documents >= LARGE_FROM else SIZES
         hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
         epochs = self.epochs or _choose_epochs(facts.n_documents)
+        inner = self.inner_epochs or _choose_inner_epochs(epochs)
+        epochs += self._n_levels(facts.n_labels) * inner
         return self.trees * epochs * hidden * (word_dim + 2 * hidden)
 
     # -- learning -----------------------------------------------------------------------------
@@ -241,7 +303,11 @@ class AttentionXML(Neural):
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Turn the texts into tokens, build the trees, and train their levels, top down."""
         require_torch("AttentionXML")
-        from longtail.models.attention_xml.training import LevelDocuments, TreeTrainer
+        from longtail.models.attention_xml.training import (
+            LevelDocuments,
+            TreeTrainer,
+            choose_width,
+        )
         from longtail.training.processes import choose_device
 
         tokens = Tokens(
@@ -266,6 +332,9 @@ class AttentionXML(Neural):
         counts = (len(dataset), dataset.n_labels, tokens.n_words_, len(rows.tokens))
         on_gpu = device_type == "cuda"
         self.say_time(Facts(*counts, True, "cuda" if on_gpu else "cpu"), progress)
+        self.followed_ = self.candidates or choose_width(dataset.Y, label_trees[0], self.branching)
+        if label_trees[0].depth > 1:
+            progress.say(f"Candidates: {self.followed_} nodes of a level for each document")
         self._plan_memory(shape, label_trees, rows, batch_size, device_type, progress)
         if vectors is None and self.pretrain:
             vectors = self._learn_vectors(tokens, rows, word_dim, progress)
@@ -275,10 +344,13 @@ class AttentionXML(Neural):
             clip=self.clip,
             averaging="mean" if self.averaging else None,
             averaging_start=AVERAGING_START,
+            validate_every=self.validate_every,
         )
         kept, held = hold_out(len(dataset), self.valid, self.seed)
         known, held_out = (LevelDocuments.of(rows, dataset.Y, part) for part in (kept, held))
-        trainer = TreeTrainer(self, config, shape, vectors, known, held_out if len(held) else None)
+        measured = held_out if len(held) else None
+        inner = self.inner_epochs or _choose_inner_epochs(config.epochs)
+        trainer = TreeTrainer(self, config, inner, shape, self.followed_, vectors, known, measured)
         trees = [
             trainer.train_tree(number, tree, progress) for number, tree in enumerate(label_trees)
         ]
@@ -360,6 +432,7 @@ class AttentionXML(Neural):
             hidden=hidden,
             head=parse_head(self.head or HEADS[self.attention]),
             attention=self.attention,
+            pooling=self.pooling,
             direct=self.direct,
             n_nodes=n_nodes,
         )
@@ -397,7 +470,7 @@ class AttentionXML(Neural):
 
         width = 2 * shape.hidden
         cells = batch_size * length
-        between = 4 * width * (shape.word_dim + width) + width * shape.head[0]
+        between = 4 * width * (shape.word_dim + width) + shape.pooling * width * shape.head[0]
         vectors = 4 * shape.n_words * shape.word_dim
         parameters = vectors + 4 * (between + tree.n_labels * width)
         n_words = min(cells, shape.n_words) if self.train_vectors else 0
@@ -406,9 +479,9 @@ class AttentionXML(Neural):
         per_label = (1 + self.direct) * length + 3 * sum(shape.head)
         scored = batch_size * (2 * first + piece * per_label) + first * width
         if tree.depth > 1:
-            tried = min(self.candidates * self.branching, tree.n_labels)
+            tried = min(self.followed_ * self.branching, tree.n_labels)
             scored = max(scored, batch_size * tried * (4 * width + per_label))
-        states = KEPT_STATES[device_type]
+        states = KEPT_STATES[device_type] + shape.pooling - 1
         return train_stage(
             device_type,
             parameters=parameters,
@@ -434,7 +507,7 @@ class AttentionXML(Neural):
         top = TopK(np.tile(labels, (n, 1)), np.tile(scores, (n, 1)))
         if len(known):
             pool = k if len(self.trees_) == 1 else min(max(k, POOL), len(self.label_names_))
-            beam, device = self.beam or self.candidates, self._device()
+            beam, device = self.beam or self.followed_, self._device()
             some = tokens.take(known)
             found = [tree.search(some, pool, beam, device) for tree in self.trees_]
             best = mean_of(found, k)
@@ -453,7 +526,9 @@ class AttentionXML(Neural):
     def explain(
         self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
     ) -> Explanation:
-        """Return the attention over the words of a text, for any label, predicted or not.
+        """Return where the network looked in a text, for any label, predicted or not.
+
+        For a label, each word also has what the label's score loses without it.
 
         Args:
             document: a text.
@@ -469,21 +544,42 @@ class AttentionXML(Neural):
         text = str(texts[0])
         spans = self.tokens_.spans(text)
         if not spans:
-            return Explanation(text, label, [])
-        weights = self._attend(text, wanted)
-        return Explanation(text, label, _as_terms(text, spans, weights))
-
-    def _attend(self, text: str, label: int | None) -> NDArray[np.float64]:
-        """Return how much each token weighs: for a label, or for those predicted."""
+            return Explanation(text, label, [], is_attention=True)
         tokens = self.tokens_.encode([text])
-        if label is not None:
-            chosen, shares = np.array([label]), np.ones(1)
-        else:
+        if wanted is None:
             top = self.predict_documents([text], min(EXPLAINED, len(self.label_names_)))
-            chosen, shares = top.labels[0], top.scores[0] / max(top.scores[0].sum(), 1e-9)
-        found = [tree.attention(tokens, chosen, self._device()) for tree in self.trees_]
+            shares = top.scores[0] / max(top.scores[0].sum(), 1e-9)
+            weights = self._attend(tokens, top.labels[0], shares)
+            return Explanation(text, None, _as_terms(text, spans, weights), is_attention=True)
+        weights = self._attend(tokens, np.array([wanted], np.int32), np.ones(1, np.float32))
+        terms = _as_terms(text, spans, weights)
+        terms[:MOST_LEFT_OUT] = self._leave_out(tokens, spans, terms[:MOST_LEFT_OUT], wanted)
+        return Explanation(text, label, terms, is_attention=True)
+
+    def _attend(
+        self, tokens: TokenRows, labels: NDArray[np.int32], shares: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """Return how much each token weighs for labels that count by their shares."""
+        found = [tree.attention(tokens, labels, self._device()) for tree in self.trees_]
         weights: NDArray[np.float64] = np.mean(found, axis=0) @ shares.astype(np.float64)
         return weights
+
+    def _leave_out(
+        self,
+        tokens: TokenRows,
+        spans: Sequence[tuple[int, int, int]],
+        terms: Sequence[Term],
+        label: int,
+    ) -> list[Term]:
+        """Return the words with what the label's score loses if the text is read without them."""
+        begins = np.full(len(tokens.tokens), -1)
+        begins[: len(spans)] = [begin for begin, _, _ in spans]
+        places = [np.isin(begins, [begin for begin, _ in term.spans]) for term in terms]
+        variants = leave_out(tokens, places)
+        device = self._device()
+        scores = np.mean([tree.score(variants, label, device) for tree in self.trees_], axis=0)
+        losses = (scores[0] - scores[1:]).tolist()
+        return [replace(term, loss=loss) for term, loss in zip(terms, losses, strict=True)]
 
     # -- saving ---------------------------------------------------------------------------------
 
@@ -494,6 +590,7 @@ class AttentionXML(Neural):
         self.tokens_.to_files(files)
         shape = self.trees_[0].levels[0].shape
         files.config["word_dim"], files.config["hidden"] = shape.word_dim, shape.hidden
+        files.config["followed"] = self.followed_
         files.config["depths"] = [plt.tree.depth for plt in self.trees_]
         for number, plt in enumerate(self.trees_):
             files.arrays[f"tree{number}.leaves"] = plt.tree.leaves
@@ -511,6 +608,7 @@ class AttentionXML(Neural):
             config={
                 "word_dim": layer,
                 "hidden": layer,
+                "followed": Value(int, at_least(1)),
                 "depths": ListOf(Value(int, between(1, DEEPEST)), 1, MOST_TREES),
             }
         )
@@ -531,6 +629,7 @@ class AttentionXML(Neural):
         from longtail.models.attention_xml.search import ProbabilisticLabelTree
 
         self.tokens_ = Tokens.from_files(files)
+        self.followed_ = files.config["followed"]
         word_dim, hidden = files.config["word_dim"], files.config["hidden"]
         trees = []
         for number, depth in enumerate(files.config["depths"]):
@@ -547,7 +646,7 @@ class AttentionXML(Neural):
                     if name.startswith(prefix)
                 }
                 levels.append(from_arrays(shape, arrays))
-            trees.append(ProbabilisticLabelTree(tree, levels))
+            trees.append(ProbabilisticLabelTree(tree, levels, self.path_weight))
         self.trees_ = trees
 
 
@@ -562,10 +661,26 @@ def _choose_epochs(n_documents: int) -> int:
     return int(np.clip(8 + 200_000 / n_documents, 10, 40))
 
 
+def _choose_inner_epochs(epochs: int) -> int:
+    return -(-epochs // 3)
+
+
 def find_known(tokens: TokenRows) -> NDArray[np.int64]:
     """Return the documents that hold a word that is known."""
     known = np.concatenate(([0], np.cumsum(tokens.tokens > UNKNOWN)))
     return np.flatnonzero(np.diff(known[tokens.start]))
+
+
+def leave_out(tokens: TokenRows, places: Sequence[NDArray[np.bool_]]) -> TokenRows:
+    """Return a document as it is, then without its tokens at each of these places.
+
+    Where nothing is left, an unknown word stands.
+    """
+    whole = tokens.tokens
+    kept = [whole, *(whole[~place] for place in places)]
+    kept = [row if len(row) else np.array([UNKNOWN], whole.dtype) for row in kept]
+    start = np.concatenate(([0], np.cumsum([len(row) for row in kept]))).astype(tokens.start.dtype)
+    return TokenRows(start, np.concatenate(kept))
 
 
 def _as_terms(

@@ -40,16 +40,27 @@ class Beam(NamedTuple):
     nodes: Ints
     logs: Floats
 
+    def weighed(self, weight: float) -> "Beam":
+        """Return the same nodes as they count for those below: with a weight in the exponent."""
+        logs = weight * np.where(self.nodes >= 0, self.logs, 0)
+        return Beam(self.nodes, logs.astype(np.float32))
+
 
 @dataclass(frozen=True)
 class ProbabilisticLabelTree:
     """The paper's PLT: a label tree and the networks of its levels, top down.
 
     An ensemble has several of them.
+
+    Attributes:
+        tree: its nodes.
+        levels: a network for each level.
+        path_weight: the exponent of the nodes above in the score of a node; 1 gives (1).
     """
 
     tree: LabelTree
     levels: Sequence[AttentionXMLNetwork]
+    path_weight: float = 1.0
 
     def search(self, tokens: TokenRows, k: int, beam: int, device: torch.device) -> TopK:
         """Return the `k` best labels that a beam search finds; no row of tokens may be empty."""
@@ -57,6 +68,7 @@ class ProbabilisticLabelTree:
         for level, net in enumerate(self.levels):
             place(net, device)
             width = k if level + 1 == len(self.levels) else self._width(level + 1, k, beam)
+            found = found and found.weighed(self.path_weight)
             found = rank_nodes(net, tokens, width, device, found, self.tree.children[level])
         if found is None:
             raise ValueError("a tree without levels")
@@ -75,6 +87,21 @@ class ProbabilisticLabelTree:
         read = read_documents(net, tokens, np.zeros(1, np.int64), device)
         rows = net.labels[torch.from_numpy(places).to(device)]
         return net.attend(read, rows)[0].double().cpu().numpy()
+
+    @torch.no_grad()
+    def score(self, tokens: TokenRows, label: int, device: torch.device) -> NDArray[np.float64]:
+        """Return the probability (n,) of one label in each document, found by a beam or not."""
+        node = int(np.flatnonzero(self.tree.leaves == label)[0])
+        logs, weight = np.zeros(tokens.n_documents), 1.0
+        for level in range(self.tree.depth, 0, -1):
+            net = self.levels[level - 1]
+            place(net, device)
+            for rows in _cut(tokens.lengths, 1, device):
+                scores = net.score(read_documents(net, tokens, rows, device), net.labels[[node]])
+                logs[rows] += weight * F.logsigmoid(scores[:, 0]).double().cpu().numpy()
+            node = int(self.tree.parents(level)[node])
+            weight *= self.path_weight
+        return np.exp(logs)
 
     def _width(self, level: int, k: int, beam: int) -> int:
         """Return how many nodes of an inner level to keep: enough to find `k` labels below."""

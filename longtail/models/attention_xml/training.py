@@ -5,7 +5,7 @@ first level scores all its nodes; a deeper one scores, for each document, the ch
 candidates: the parents of its labels, then the nodes that the level above ranks highest.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -20,7 +20,7 @@ from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.network import (
     AttentionXMLNetwork,
     Shape,
-    bce,
+    bce_over_candidates,
     bce_over_nodes,
     count_aligned,
 )
@@ -44,6 +44,9 @@ from longtail.training.processes import choose_device
 
 if TYPE_CHECKING:
     from longtail.models.attention_xml.model import AttentionXML
+
+FOLLOWED_CHILDREN = 960  # C·K of the paper's widest tree, 15 nodes of 64; it has 1,280 elsewhere
+MOST_DOCUMENTS = 0.95  # the share of documents that keep all their right nodes, with room to spare
 
 
 @dataclass
@@ -88,7 +91,7 @@ class LevelTask:
         known: documents with the nodes of this level; with the nodes above, if there are some.
         held_out: such documents for validation, or None.
         children: of the nodes above; None on the first level.
-        candidates: (n, C) nodes of the level above, for each document; None on the first level.
+        candidates: (n, C) nodes of the level above, for each document; None if it meets all nodes.
     """
 
     model: "AttentionXML"
@@ -142,9 +145,8 @@ class LevelTask:
             relevant.view(-1).index_fill_(0, places, 1)  # `relevant[…] = 1` waits for a GPU
             return bce_over_nodes(net, read, relevant) / n
         rows = take_rows(net.labels, batch["nodes"])
-        places = batch["node_places"]  # (B, C)
-        rows = rows.index_select(0, places.flatten()).view(*places.shape, -1)
-        return bce(net.score(read, rows), batch["relevant"], batch["counted"]) / n
+        tried = batch["node_places"], batch["relevant"], batch["counted"]
+        return bce_over_candidates(net, read, rows, *tried) / n
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
@@ -185,6 +187,20 @@ def find_nodes(Y: sp.csr_matrix, tree: LabelTree, level: int) -> sp.csr_matrix:
     nodes.sum_duplicates()
     nodes.data[:] = 1
     return nodes
+
+
+def choose_width(Y: sp.csr_matrix, tree: LabelTree, branching: int) -> int:
+    """Return how many nodes of a level to follow: those of about 1,000 children.
+
+    They are more where many documents have labels below more than half of them: right ones should
+    leave room for as many wrong ones to learn from.
+    """
+    width = -(-FOLLOWED_CHILDREN // branching)
+    if tree.depth < 2 or not Y.shape[0]:
+        return width
+    n_right = np.diff(find_nodes(Y, tree, tree.depth - 1).indptr)
+    most = 2 * int(np.quantile(n_right, MOST_DOCUMENTS, method="higher"))
+    return min(max(width, most), tree.sizes[-2])
 
 
 def choose_candidates(parents: sp.csr_matrix, best: Ints, width: int) -> Ints:
@@ -252,7 +268,9 @@ class TreeTrainer:
 
     model: "AttentionXML"
     config: TrainingConfig
+    inner_epochs: int
     shape: Shape
+    width: int  # C
     vectors: NDArray[np.float32] | None
     known: LevelDocuments
     held_out: LevelDocuments | None
@@ -275,24 +293,29 @@ class TreeTrainer:
         for level in range(1, tree.depth + 1):
             progress.say(self._announce(number, tree, level))
             here = known.at(tree, level)
-            net = self._new_network(here, self.model.seed + 1000 * number + level)
-            if levels:
-                net.start_from(levels[-1])
             held = None if held_out is None else held_out.at(tree, level)
+            net = self._new_network(here, self.model.seed + 1000 * number + level)
             task = LevelTask(self.model, net, here, held)
             if known.above is not None:
-                parents = find_nodes(known.nodes, tree, level - 1)
                 task.children = tree.children[level - 1]
-                task.candidates = choose_candidates(
-                    parents, known.above.nodes, self.model.candidates
-                )
-            net.begin_at(task.share())
-            self._train(task, number, level, progress)
+                if self.width < tree.sizes[level - 1]:  # else a document meets all nodes anyway
+                    parents = find_nodes(known.nodes, tree, level - 1)
+                    task.candidates = choose_candidates(parents, known.above.nodes, self.width)
+            self._begin(task, levels)
+            self._train(task, number, level, level < tree.depth, progress)
             if level < tree.depth:
                 known = self._rank(net, tree, level, known)
                 held_out = held_out and self._rank(net, tree, level, held_out)
             levels.append(net.cpu().requires_grad_(False))
-        return ProbabilisticLabelTree(tree, levels)
+        return ProbabilisticLabelTree(tree, levels, self.model.path_weight)
+
+    def _begin(self, task: LevelTask, levels: list[AttentionXMLNetwork]) -> None:
+        """Give a new network its first weights, those of the level above if there is one (2.5)."""
+        net, is_warm = task.net, self.model.warm_start and bool(levels)
+        if is_warm:
+            net.start_from(levels[-1])
+        if not (is_warm and self.model.inherit_bias and net.output is not None):
+            net.begin_at(task.share())
 
     def _announce(self, number: int, tree: LabelTree, level: int) -> str:
         parts = [f"Tree {number + 1} of {self.model.trees}"] if self.model.trees > 1 else []
@@ -310,14 +333,17 @@ class TreeTrainer:
             net.words.data.copy_(torch.from_numpy(self.vectors))
         return net
 
-    def _train(self, task: LevelTask, number: int, level: int, progress: Progress) -> None:
+    def _train(
+        self, task: LevelTask, number: int, level: int, is_inner: bool, progress: Progress
+    ) -> None:
         model = self.model
+        config = replace(self.config, epochs=self.inner_epochs) if is_inner else self.config
         run_dir = None
         if model.run_dir is not None:
             run_dir = model.run_dir / f"tree-{number + 1}" / f"level-{level}"
         done = train(
             task,
-            self.config,
+            config,
             device=model.device,
             seed=model.seed + 1000 * number + level,
             progress=progress,
@@ -332,10 +358,11 @@ class TreeTrainer:
         self, net: AttentionXMLNetwork, tree: LabelTree, level: int, documents: LevelDocuments
     ) -> LevelDocuments:
         """Return the documents with the best nodes of this level, for the level below."""
-        width = max(self.model.candidates, self.model.beam or 0)
+        width = max(self.width, self.model.beam or 0)
         starts = tree.children[level - 1]
         net.settle(self.device)
         above = rank_nodes(net, documents.tokens, width, self.device, documents.above, starts)
+        above = above.weighed(self.model.path_weight)
         return LevelDocuments(documents.tokens, documents.nodes, above)
 
 

@@ -7,15 +7,16 @@ labels of the training documents that lie nearest to it.
 
 The symbols of the paper are listed in `network.py`, beside its equations.
 
-Departures: V is whitened and its rows have length 1. In a graph as dense as that of bibtex all
-labels are near each other, and so are their vectors; on held-out documents whitening is worth four
-points of P@1 there and six on delicious, seven on both with the network of figure 1. f_y has length
-1, as f_x has. What enters the ReLU is added to what W_2 returns (residual=False is figure 1):
-better on stackexchange and yso, worse on delicious. Neighbours count by exp(cosine/temperature).
-Adam is quicker than SGD and not worse. Input cells are dropped, as in GLaS. There are clusters only
-where looking at all documents is slow, and enough of them are searched to find 95 % of the
-neighbours (searched=1 is the paper's way). `preset=paper` has the paper's own values; it does not
-say the size of a batch or the number of epochs.
+Departures: in a graph as dense as that of bibtex all labels are near each other, and so are their
+vectors; V is therefore whitened, but not wholly, so that something of the graph stays (`whiten`).
+Rows of V and f_y have length 1, as f_x has (`unit_labels`). What enters the ReLU is added to what
+W_2 returns (residual=False is figure 1): better on stackexchange and yso, worse on delicious.
+Neighbours count by exp(cosine/temperature). Adam is quicker than SGD and not worse. Input cells are
+dropped, as in GLaS. There are clusters only where looking at all documents is slow, and enough of
+them are searched to find 95 % of the neighbours (searched=1 is the paper's way). k-means compares
+directions: f_x has length 1, so that only centres differ from those of equation (4), by their
+length. `preset=paper` has the paper's own values; where it gives none (size of a batch, number of
+epochs, clusters, share of dropout, window), those that were best on held-out documents.
 
 Documents keep their rows, which take less space than their vectors: so a model can take in new ones
 at once, and go on training with old and new ones when it should (`partial_fit`).
@@ -32,7 +33,14 @@ from numpy.typing import NDArray
 from longtail.data import as_dataset
 from longtail.errors import TrainingError
 from longtail.evaluation.metrics import evaluate
-from longtail.labels.graph import LARGEST_CORPUS, build_graph, draw_directions, embed_labels
+from longtail.labels.graph import (
+    LARGEST_CORPUS,
+    build_graph,
+    draw_directions,
+    draw_orthogonal,
+    embed_labels,
+    mean_length,
+)
 from longtail.labels.hierarchy import check_hierarchy, link_labels
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.models.base import Documents
@@ -71,6 +79,7 @@ Floats = NDArray[np.float32]
 
 FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
 FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
+GRAPH_SHARE = 0.5  # of a label's vector, if a document carried one label
 WALK_SECONDS = 4e-6  # of a step of a walk, at dim=300 and window=5
 HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
 NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # of neighbours, to choose from
@@ -98,18 +107,20 @@ class DXML(NeuralRows):
             "dim": 100,
             "hidden": 256,
             "residual": False,
+            "hierarchical": True,
             "whiten": 0.0,
+            "unit_labels": False,
             "keep": 1.0,
             "dropout": 0.2,
             "idf": False,
             "temperature": 0.0,
-            "clusters": 4,
+            "clusters": 1,
             "searched": 1,
             "optimizer": "sgd",
             "learning_rate": 0.015,
             "schedule": "constant",
             "batch_size": 16,
-            "epochs": 40,
+            "epochs": 20,
         },
     }
 
@@ -133,8 +144,27 @@ class DXML(NeuralRows):
     window: int = setting(
         5, "labels before and after one in a walk that it is made similar to", between(1, 10_000)
     )
-    whiten: float = setting(
-        1.0, "how far directions that many labels share are shortened, from 0 to 1", between(0, 1)
+    hierarchical: bool = setting(
+        False,
+        "learn vectors from the walks by hierarchical softmax, as DeepWalk does, in place of "
+        "negative sampling",
+    )
+    whiten: float | None = setting(
+        None,
+        "how far the cosines of different labels are shrunk: 0 leaves what the walks found, 1 "
+        "leaves nothing of it unless there are more labels than dimensions; none leaves the less, "
+        "the more labels a document carries",
+        between(0, 1),
+    )
+    label_vectors: Literal["graph", "orthogonal", "random"] = setting(
+        "graph",
+        "made of the graph, or drawn at random to see what the graph is worth: any directions, or "
+        "orthogonal ones as far as there are dimensions",
+    )
+    unit_labels: bool = setting(
+        True,
+        "scale the vectors of labels, and their mean over a document's labels, to length 1; false "
+        "takes both as they are (the paper's f_y)",
     )
     hidden: int = setting(512, "neurons of the network's first layer", at_least(1))
     linear: bool = setting(False, "leave the ReLU out (the paper's figure 2)")
@@ -167,6 +197,9 @@ class DXML(NeuralRows):
         at_least(1),
     )
     optimizer: Literal["adam", "sgd"] = setting("adam", "adam, or SGD with momentum")
+    sum_losses: bool = setting(
+        False, "add the losses of a batch, as equation (3) does, in place of taking their mean"
+    )
     momentum: float = setting(0.9, "of SGD", share())
     weight_decay: float = setting(0.0005, "of SGD", at_least(0))
     epochs: int = 12
@@ -194,6 +227,8 @@ class DXML(NeuralRows):
 
     def extra_seconds(self, facts: Facts) -> float:
         """Walks through the graph of labels take their own time."""
+        if self.label_vectors != "graph":
+            return super().extra_seconds(facts)
         steps = self._count_walks(facts.n_labels) * facts.n_labels * self.walk_length
         walking = WALK_SECONDS * steps * (self.dim / 300) * (self.window / 5)
         return super().extra_seconds(facts) + walking
@@ -227,7 +262,10 @@ class DXML(NeuralRows):
         self.voters_, self.rows_ = Voters(index, Y, neighbours, self.temperature), X
 
     def _embed_labels(self, Y: sp.csr_matrix, progress: Progress) -> Floats:
-        """Lines 1 and 2: return V, from co-occurrence or from the hierarchy."""
+        """Lines 1 and 2: return V, from co-occurrence, from the hierarchy, or at random."""
+        if self.label_vectors != "graph":
+            draw = draw_orthogonal if self.label_vectors == "orthogonal" else draw_directions
+            return draw(Y.shape[1], self.dim, self.seed)
         if self.hierarchy is None:
             graph = build_graph(thin_labels(Y, self.seed, progress), weighted=self.weighted)
         else:
@@ -239,11 +277,23 @@ class DXML(NeuralRows):
             n_walks=self._count_walks(n_connected),
             length=self.walk_length,
             window=self.window,
-            whiten=self.whiten,
+            hierarchical=self.hierarchical,
+            whiten=self._choose_whitening(Y),
+            unit=self.unit_labels,
             seed=self.seed,
             progress=progress,
         )
         return vectors[: Y.shape[1]]  # a hierarchy may have more nodes than labels
+
+    def _choose_whitening(self, Y: sp.csr_matrix) -> float:
+        """Return how far to shrink the cosines of labels.
+
+        In the mean of n vectors what they have in common keeps its length, and of what is each
+        label's own 1/n is left, by squared length. So the graph gets 1/n of the share that it has
+        where documents carry one label.
+        """
+        n_carried = max(1.0, Y.nnz / Y.shape[0])
+        return self.whiten if self.whiten is not None else 1 - GRAPH_SHARE / n_carried
 
     def _count_walks(self, n_labels: int) -> int:
         """Return how many walks begin at each of so many labels."""
@@ -312,9 +362,13 @@ class DXML(NeuralRows):
         held = own + weighed_bytes(X) + vectors
         if self.neighbours is None and not self.valid:
             held += own  # of the trial
-        searched = {"documents": 11 * n * self.dim, "rows": own, "label vectors": vectors}
-        train = self._train_needs(X, device_type, held)
-        return Stage(graph), Stage(walked), Stage(whitened), train, Stage(searched)
+        # k-means on all documents compares copies of length 1.
+        copies = 11 if self.clusters is None else 15
+        searched = {"documents": copies * n * self.dim, "rows": own, "label vectors": vectors}
+        network = self._train_needs(X, device_type, held), Stage(searched)
+        if self.label_vectors != "graph":
+            return Stage({"label vectors": 2 * vectors, "rows": own}), *network
+        return Stage(graph), Stage(walked), Stage(whitened), *network
 
     def _train_needs(self, X: sp.csr_matrix, device_type: str, held: int) -> Stage:
         """Return what it takes to train the network."""
@@ -358,7 +412,14 @@ class DXML(NeuralRows):
         """Return the number of neighbours that ranks the labels of the held-out ones best."""
         kept = np.setdiff1d(np.arange(X.shape[0]), held)
         places = embed_rows(embedder, view_rows(X), self.normalize)
-        index = cluster(places[kept], places[held], max(NUMBERS), seed=self.seed)
+        index = cluster(
+            places[kept],
+            places[held],
+            max(NUMBERS),
+            clusters=self.clusters,
+            searched=self.searched,
+            seed=self.seed,
+        )
         ids, cosines = index.search(places[held], max(NUMBERS))
         numbers = [n for n in NUMBERS if n <= ids.shape[1]]
         if not numbers:
@@ -402,14 +463,17 @@ class DXML(NeuralRows):
 
     # -- incremental learning -------------------------------------------------------------------
 
+    @property
+    def n_kept(self) -> int:
+        """How many documents vote."""
+        return int(self.rows_.shape[0])
+
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
         """Take in new documents, after going on with training from the present weights if asked."""
-        useful = _useful(X, Y)
-        X, Y = X[useful], Y[useful]
         all_X, all_Y = sp.vstack([self.rows_, X], "csr"), self.voters_.join_labels(Y)
-        vectors = self._place_new_labels(all_Y)
+        vectors = self._place_new_labels(all_Y, self.rows_.shape[0])
         if train:
             embedder = self._train_further(all_X, all_Y, vectors, progress)
             index = self._cluster(embedder, all_X, self.voters_.n_neighbours, progress)
@@ -434,13 +498,27 @@ class DXML(NeuralRows):
             raise TrainingError(self.history_.problem)
         return embedder
 
-    def _place_new_labels(self, Y: sp.csr_matrix) -> Floats:
-        """Return V with new labels: a direction of their own, moved towards those beside them."""
-        V, Y = self.label_vectors_, thin_labels(Y, self.seed, SILENT)
-        beside = Y[:, len(V) :].T @ Y[:, : len(V)]  # (n_new, n_old) how often they are together
+    def _place_new_labels(self, Y: sp.csr_matrix, n_old: int) -> Floats:
+        """Return V with new labels: a direction of their own, moved towards those beside them.
+
+        A label is new if none of the first `n_old` documents carries it, though V may have a row
+        for it: its name was known in training.
+        """
+        V = self.label_vectors_
+        n_known, n_labels = len(V), Y.shape[1]
+        Y = thin_labels(Y, self.seed, SILENT)
+        seen = np.bincount(Y[:n_old].indices, minlength=n_labels) > 0
+        carried = np.bincount(Y.indices, minlength=n_labels) > 0
+        new = np.flatnonzero((carried & ~seen) | (np.arange(n_labels) >= n_known))
+        old = np.flatnonzero(seen)
+        beside = Y[:, new].T @ Y[:, old]  # (n_new, n_old) how often they are together
         totals = np.maximum(np.asarray(beside.sum(axis=1)), 1)
-        new = draw_directions(Y.shape[1] - len(V), V.shape[1], self.seed + len(V))
-        return np.concatenate([V, to_unit(np.asarray(new + beside @ V / totals, np.float32))])
+        usual = 1.0 if self.unit_labels else mean_length(V[old])
+        own = usual * draw_directions(len(new), V.shape[1], self.seed + n_known)
+        placed = to_unit(np.asarray(own + beside @ V[old] / totals, np.float32))
+        vectors = np.concatenate([V, np.empty((n_labels - n_known, V.shape[1]), np.float32)])
+        vectors[new] = usual * placed
+        return vectors
 
     # -- saving -----------------------------------------------------------------------------
 
@@ -506,6 +584,7 @@ def cluster(
         recall=RECALL,
         recall_at=n,
         n_lists=clusters,
+        sampled=clusters is None,
         seed=seed,
         progress=progress,
     )

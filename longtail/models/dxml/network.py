@@ -45,9 +45,8 @@ def distance(f_x: Tensor, f_y: Tensor) -> Tensor:
 
 
 def mean_labels(V: Tensor, labels: Tensor, start: Tensor) -> Tensor:
-    """Line 3 of algorithm 1: f_y = Vy/nnz(y), here scaled to length 1 as f_x is."""
-    f_y = F.embedding_bag(labels, V, start, mode="mean", include_last_offset=True)
-    return F.normalize(f_y, dim=1)
+    """Line 3 of algorithm 1: f_y = Vy/nnz(y)."""
+    return F.embedding_bag(labels, V, start, mode="mean", include_last_offset=True)
 
 
 # -- the network ----------------------------------------------------------------------------------
@@ -155,11 +154,14 @@ class DXMLTask:
         return batch
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
-        """Equation (3): the mean distance of f_x and f_y."""
+        """Equation (3): the distances of f_x and f_y, as a sum or their mean."""
         cells = drop_cells(SparseBatch.from_batch(batch), self.model.keep)
         f_x = self.net(cells, self.model.dropout)
         f_y = mean_labels(self._vectors_on(f_x.device), batch["labels"], batch["label_start"])
-        return distance(f_x, f_y).mean()
+        if self.model.unit_labels:
+            f_y = F.normalize(f_y, dim=1)  # as f_x is
+        distances = distance(f_x, f_y)
+        return distances.sum() if self.model.sum_losses else distances.mean()
 
     def _vectors_on(self, device: torch.device) -> Tensor:
         """Return V on the device; it is no parameter, so training does not move it."""

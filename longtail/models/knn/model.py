@@ -364,6 +364,11 @@ class KNN(Model):
 
     # -- more documents -------------------------------------------------------------------------
 
+    @property
+    def n_kept(self) -> int:
+        """How many documents vote."""
+        return len(self.numbers_)
+
     def partial_fit(
         self,
         data: Documents,
@@ -377,20 +382,17 @@ class KNN(Model):
             raise ParameterError("knn has nothing to train further; leave out train (--train)")
         dataset = as_dataset(data, labels)
         super().partial_fit(dataset, progress=progress)
-        new = np.flatnonzero(np.diff(dataset.Y.indptr))
-        self.snippets_ = [*self.snippets_, *self._cut(dataset, new)]
+        self.snippets_ = [*self.snippets_, *self._cut(dataset, self.added_)]
         return self
 
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
         """Place the new documents beside the others."""
-        labelled = np.flatnonzero(np.diff(Y.indptr))
-        places = self.space_.join(self.voters_.index.vectors, self.space_.place(X[labelled]))
+        places = self.space_.join(self.voters_.index.vectors, self.space_.place(X))
         index = self.space_.build_index(places, max(NUMBERS), self.seed)
-        joined = self.voters_.join_labels(Y[labelled])
-        new = labelled + self.training_counts_.n_documents
-        self.voters_ = replace(self.voters_, index=index, Y=joined)
+        new = self.training_counts_.n_documents + self.added_
+        self.voters_ = replace(self.voters_, index=index, Y=self.voters_.join_labels(Y))
         self.numbers_ = np.concatenate([self.numbers_, new])
 
     # -- saving -----------------------------------------------------------------------------

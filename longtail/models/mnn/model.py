@@ -13,8 +13,8 @@ counts e^(c/T); which way, how many and which T is chosen on held-out documents,
 documents are trained on. Neighbours are looked for among vectors half-way between a document's and
 its label set's. The default loss is not (11), which learns from one negative of a document, but
 from all pairs of the batch: c(x_i, y_j) is pulled towards the overlap of y_i and y_j, to which a
-softmax over the batch is added. Means are left as sums, which have the same
-cosines. A ReLU layer can be added to f_x.
+softmax over the batch is added. Means are left as sums, which have the same cosines. A ReLU layer
+can be added to f_x. The negatives of (11) are drawn among the documents with another label set.
 """
 
 from collections.abc import Mapping
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import (
+    AHEAD,
     NeuralRows,
     batch_bytes,
     choose_batch_size,
@@ -67,6 +68,7 @@ LARGEST_BATCH = {"cpu": 1024, "cuda": 4096}  # its square is what a step costs
 RECALL = {"labels": 0.99, "neighbours": 0.95}
 HELD_SHARE, MOST_HELD = 0.1, 5000  # documents by which to choose how labels are ranked
 LARGEST_PRODUCT = {"cpu": 1 << 24, "cuda": 1 << 28}  # cosines at once, to choose by these
+LARGEST_GATHER = {"cpu": 1 << 20, "cuda": 1 << 26}  # values of drawn label sets at once
 USUAL_NUMBER, USUAL_TEMPERATURE = 30, 0.05  # of neighbours, where there is nothing to choose by
 
 
@@ -76,13 +78,18 @@ class MNN(NeuralRows):
 
     name: ClassVar[str] = "mnn"
     summary: ClassVar[str] = "documents and label sets as vectors; labels of the nearest documents"
-    choose_when: ClassVar[str] = "documents carry many labels, or only rare ones"
+    choose_when: ClassVar[str] = "documents carry many labels, similar ones similar sets"
     has_embeddings: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 5
     member_reason: ClassVar[str] = "finds documents with similar label sets"
     milliseconds: ClassVar[float] = 0.8
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": {"loss": "hardest", "embedding": "average", "blend": 0.0},
+        "paper": {
+            "loss": "hardest",
+            "embedding": "average",
+            "negatives": 4,
+            "margin": 0.0,
+        },
     }
 
     dim: int = setting(256, "length of the embeddings of documents and label sets", at_least(1))
@@ -94,10 +101,13 @@ class MNN(NeuralRows):
         "hardest is the paper's equation (11); softmax and graded learn from all pairs of a batch",
     )
     negatives: int = setting(
-        32, "how many other documents' label sets count for a document (the paper's h)", at_least(1)
+        32,
+        "how many label sets of other documents are drawn for a document from all documents "
+        "(hardest; the paper's h), or what those of the batch weigh together (graded)",
+        at_least(1),
     )
     margin: float = setting(
-        0.3, "cosines of negatives up to this are harmless (hardest; the paper's m)", between(-1, 1)
+        0.0, "cosines of negatives up to this are harmless (hardest; the paper's m)", between(-1, 1)
     )
     contrast: float = setting(
         0.1, "weight of the softmax that is added to the graded loss", at_least(0)
@@ -118,8 +128,8 @@ class MNN(NeuralRows):
     )
     temperature: float | None = setting(
         None,
-        "a neighbour's vote falls by e with so much less cosine; none chooses",
-        at_least(0.0001),
+        "a neighbour's vote falls by e with so much less cosine; 0 counts all alike, none chooses",
+        at_least(0),
     )
     blend: float = setting(
         0.5,
@@ -166,7 +176,9 @@ class MNN(NeuralRows):
 
         device_type = choose_device(self.device).type
         batch_size = self._choose_batch_size(X.shape[0], device_type)
-        others = ({"dim": 64}, {"dim": 32})
+        others = [{"dim": 64}, {"dim": 32}]
+        if self.loss == "hardest":
+            others.append({"negatives": 4})
         self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
         weights = self.weigh(X)
         rows = weigh_rows(X, weights, self.normalize)
@@ -233,9 +245,10 @@ class MNN(NeuralRows):
         if task.held_out is not None:
             choice = choose_ranking(task)
         net = task.net.cpu().requires_grad_(False)
-        self.rank_ = self.rank or (choice.rank if choice else "neighbours")
-        n_neighbours = self.n_neighbours or (choice.n_neighbours if choice else USUAL_NUMBER)
-        temperature = self.temperature or (choice.temperature if choice else USUAL_TEMPERATURE)
+        usual = self.rank or "neighbours", self.n_neighbours, self.temperature
+        self.rank_, n_neighbours, temperature = choice[:3] if choice else usual
+        n_neighbours = USUAL_NUMBER if n_neighbours is None else n_neighbours
+        temperature = USUAL_TEMPERATURE if temperature is None else temperature
         self.embedder_ = net.export(weights)
         documents = embed_rows(self.embedder_, view_rows(X), self.normalize)
         if self.rank_ == "labels":
@@ -265,18 +278,24 @@ class MNN(NeuralRows):
         """Return what it takes to train, and to prepare the search."""
         (n, n_features), n_labels = X.shape, Y.shape[1]
         batch_size = self._choose_batch_size(n, device_type)
-        n_cells, n_pairs = count_cells(X, batch_size), count_cells(Y, batch_size)
+        n_drawn = batch_size * self.negatives if self.loss == "hardest" else 0
+        n_sets = min(n, batch_size + n_drawn)
+        n_cells, n_pairs = count_cells(X, batch_size), count_cells(Y, n_sets)
         touched = min(n_cells, n_features) + min(n_pairs, n_labels)
         second = 0 if self.embedding == "average" else self.dim**2
         parameters = 4 * (self.dim * (n_features + n_labels) + second)
-        square = 6 * batch_size**2 + min(batch_size * min(n_pairs, n_labels), 1 << 26)
+        compared = 6 * batch_size**2 + min(batch_size * min(n_pairs, n_labels), 1 << 26)
         rows = weighed_bytes(X) + size_of(X, Y)  # those with labels are copied
+        if n_drawn:
+            at_once = min(LARGEST_GATHER[device_type], n_drawn * self.dim)
+            compared = 5 * n_sets * self.dim + 2 * at_once + 4 * (AHEAD + 2) * n_drawn
+            rows += 32 * n  # which label sets there are
         train = train_stage(
             device_type,
             parameters=parameters,
             gradients=4 * (touched * self.dim + second),
             optimizer=2 * parameters + 4 * (n_features + n_labels),
-            activations=4 * (8 * batch_size * self.dim + square)
+            activations=4 * (8 * batch_size * self.dim + compared)
             + batch_bytes(n_cells, n_features)
             + batch_bytes(n_pairs, n_labels),
             best=parameters if self.valid else 0,

@@ -6,7 +6,8 @@
     f_x, f_y     embed, embed_labels       mean of the rows of features; of labels (B, dim)
     p, r         keep                      feature dropout: share of a document's features kept
     c(x, y)      cosines                   (B, B) for all documents and label sets of a batch
-    h, m         negatives, margin         sampled label sets, and what cosine of theirs is harmless
+    y_ij         LabelSets.draw            (B, h) label sets of other documents, drawn for each
+    h, m         negatives, margin         how many are drawn, and what cosine of theirs is harmless
 
 This module needs torch, a trained model does not.
 """
@@ -22,7 +23,7 @@ from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
 from longtail.models.embedder import Embedder
-from longtail.models.mnn.model import LARGEST_PRODUCT
+from longtail.models.mnn.model import LARGEST_GATHER, LARGEST_PRODUCT
 from longtail.runtime.rows import view_rows
 from longtail.search.voters import choose_voting, count_votes, weigh_votes
 from longtail.topk import TopK
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from longtail.models.mnn.model import MNN, Embedding, Rank
 
 FIRST_SCALE = 10.0  # what cosines are multiplied by in the softmax, before it is learned
+MANY_DRAWN = 8  # below so many label sets for each drawn, all cosines cost less than copies
 LARGEST_TABLE = 1 << 26  # of labels × documents, to count overlaps by
 COUNTS = (5, 10, 20, 30, 50, 100, 200)  # numbers of neighbours to choose from
 TEMPERATURES = (0.02, 0.03, 0.05, 0.1, 0.2)  # and how fast the weight of a neighbour falls
@@ -72,25 +74,72 @@ def negative_loss(c: Tensor, margin: float) -> Tensor:
     return torch.where(c > margin, c.square(), 0.0)
 
 
-def hardest_loss(c: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """Equation (11), averaged: L₊ of the own labels, and the largest L₋ of the `negative`.
+def hardest_loss(own: Tensor, drawn: Tensor, margin: float) -> Tensor:
+    """Equation (11), averaged: L₊ of the own label set, and the largest L₋ of the drawn ones.
 
     Args:
-        c: (B, B) the cosines of documents and label sets; a document's own set is on the diagonal.
-        negative: (B, B) which label sets were sampled for each document.
+        own: (B,) the cosines of documents and their own label sets.
+        drawn: (B, h) the cosines with the label sets that were drawn for each.
         margin: the paper's m.
     """
-    worst = (negative_loss(c, margin) * negative).amax(1)
-    return (positive_loss(c.diagonal()) + worst).mean()
+    return (positive_loss(own) + negative_loss(drawn, margin).amax(1)).mean()
 
 
-def sample_negatives(possible: Tensor, h: int) -> Tensor:
-    """Mark h of the `possible` (B, B) label sets of each document at random, all if fewer."""
-    draws = torch.rand(possible.shape, device=possible.device).masked_fill(~possible, -1.0)
-    if h >= len(possible):
-        return possible
-    chosen = draws.topk(h, dim=1).indices
-    return torch.zeros_like(possible).scatter(1, chosen, True) & possible
+@torch.no_grad()
+def find_hardest(x: Tensor, y: Tensor, drawn: Tensor, margin: float) -> Tensor:
+    """Return which of the `drawn` rows of y (B, h) has the largest L₋ for each row of x, (B, 1).
+
+    Equation (11) has a gradient for this one alone, so the others need none.
+    """
+    x, y = F.normalize(x, dim=1), F.normalize(y, dim=1)
+    values = drawn.shape[1] * x.shape[1]  # of the sets of one document
+    size = max(1, LARGEST_GATHER[x.device.type] // values)
+    hardest = []
+    for documents, sets in zip(torch.split(x, size), torch.split(drawn, size), strict=True):
+        if len(y) < MANY_DRAWN * drawn.shape[1]:
+            c = (documents @ y.T).gather(1, sets)  # (size, h)
+        else:
+            c = (y[sets] @ documents[:, :, None]).squeeze(2)
+        place = negative_loss(c, margin).argmax(1, keepdim=True)
+        hardest.append(sets.gather(1, place))
+    return torch.cat(hardest)
+
+
+class LabelSets:
+    """The different label sets of the training documents, from which negatives are drawn.
+
+    Sorted by their label sets, the documents that carry another set than document i lie before and
+    after those which carry i's. A draw is one of them, each with the same chance.
+
+    Attributes:
+        numbers: (n,) the number of each document's label set.
+        carriers: (n_sets,) a document that carries the set.
+        start: (n_sets + 1,) where the carriers of a set begin, in the order of sets.
+    """
+
+    def __init__(self, Y: sp.csr_matrix) -> None:
+        keys = np.random.default_rng(0).integers(1 << 64, size=Y.shape[1], dtype=np.uint64)
+        # Equal sets have equal sums of their labels' keys; others, but for a chance of n²/2⁶⁵, not.
+        sums = np.diff(np.cumsum(keys[Y.indices])[Y.indptr[1:] - 1], prepend=np.uint64(0))
+        _, self.carriers, self.numbers, counts = np.unique(
+            sums, return_index=True, return_inverse=True, return_counts=True
+        )
+        self.start = np.concatenate(([0], np.cumsum(counts)))
+        self._sorted = np.repeat(np.arange(len(counts)), counts)  # the set of each, in that order
+
+    def draw(
+        self, documents: NDArray[np.int64], h: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Draw h training documents for each of these, and return the numbers of their sets (B, h).
+
+        A document may be drawn again. Where all documents carry the same set, it is that one.
+        """
+        own = self.numbers[documents]
+        first, size = self.start[own, None], np.diff(self.start)[own, None]
+        n = len(self.numbers)
+        drawn = rng.integers(np.maximum(n - size, 1), size=(len(documents), h))
+        drawn += np.where(drawn >= first, size, 0)
+        return self._sorted[np.minimum(drawn, n - 1)]
 
 
 # -- our own losses ------------------------------------------------------------------------------
@@ -195,29 +244,52 @@ class MNNTask:
         self.module: nn.Module = net
         self.n_documents = len(labelled)
         self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
+        self.sets = LabelSets(self.Y) if model.loss == "hardest" else None
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
-        """Return the documents' features and their labels."""
+        """Return the documents' features, and the label sets that they are compared with."""
         cells = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
-        labels = SparseBatch.of(self.pairs, rows, self.Y.shape[1])._asdict()
-        return {**cells, **{f"label_{name}": part for name, part in labels.items()}}
+        compared, places = rows, dict[str, Tensor]()
+        if self.sets is not None:
+            compared, places = self._draw(self.sets, rows, rng)
+        labels = SparseBatch.of(self.pairs, compared, self.Y.shape[1])._asdict()
+        return {**cells, **{f"label_{name}": part for name, part in labels.items()}, **places}
+
+    def _draw(
+        self, sets: LabelSets, rows: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], dict[str, Tensor]]:
+        """Return carriers of the sets to embed, each set once, and the places of own and drawn."""
+        own = sets.numbers[rows]
+        drawn = sets.draw(rows, self.model.negatives, rng)
+        place = np.zeros(len(sets.carriers), np.int64)
+        place[own], place[drawn] = 1, 1
+        used = np.flatnonzero(place)
+        place[used] = np.arange(len(used))
+        places = {"own": torch.from_numpy(place[own]), "drawn": torch.from_numpy(place[drawn])}
+        return sets.carriers[used], places
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
-        """Compare every document of the batch with every label set of the batch."""
+        """Compare the documents of the batch with their own label sets and with others."""
         model, net = self.model, self.net
         cells = drop_features(SparseBatch.from_batch(batch), model.keep)
         labels = SparseBatch(*(batch[f"label_{name}"] for name in SparseBatch._fields))
-        c = cosines(net.embed(cells, model.dropout), net.embed_labels(labels))  # (B, B)
-        target = overlap(labels)
+        x, y = net.embed(cells, model.dropout), net.embed_labels(labels)  # (B, dim), (·, dim)
         if model.loss == "hardest":
-            negative = sample_negatives(target < 1 - 1e-5, model.negatives)
-            return hardest_loss(c, negative, model.margin)
+            return self._compare_with_drawn(x, y, batch["own"], batch["drawn"])
+        c, target = cosines(x, y), overlap(labels)  # (B, B)
         if model.loss == "softmax":
             return softmax_loss(c, target, net.log_scale.exp())
         loss = graded_loss(c, target, model.negatives)
         if not model.contrast:
             return loss
         return loss + model.contrast * softmax_loss(c, target, net.log_scale.exp())
+
+    def _compare_with_drawn(self, x: Tensor, y: Tensor, own: Tensor, drawn: Tensor) -> Tensor:
+        """Return equation (11); `own` (B,) and `drawn` (B, h) are rows of the label sets y."""
+        hardest = find_hardest(x, y, drawn, self.model.margin)[:, 0]
+        c = F.cosine_similarity(x, y[hardest])
+        c = c.masked_fill(hardest == own, -1.0)  # no other set exists; -1 is always harmless
+        return hardest_loss(F.cosine_similarity(x, y[own]), c[:, None], self.model.margin)
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the tables, of which a batch touches rows, Adam for the rest."""

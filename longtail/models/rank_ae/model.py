@@ -15,13 +15,16 @@ and dropout of hidden values are not in the paper. Dense rows are scaled by each
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.data import Dataset
 from longtail.errors import DataError, ParameterError
+from longtail.evaluation.explanation import Explanation, explain_terms
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.neural import (
     NeuralRows,
@@ -35,9 +38,17 @@ from longtail.models.rank_ae.reader import (
     Options,
     Reader,
     describe_reader,
+    factor_words,
     fit_score_curve,
     read_rows,
     weigh_words,
+)
+from longtail.models.rank_ae.sequence import (
+    BiLSTM,
+    cut_texts,
+    describe_bilstm,
+    explain_words,
+    read_texts,
 )
 from longtail.progress import Progress
 from longtail.runtime.memory import Needs, Stage, train_stage
@@ -47,6 +58,7 @@ from longtail.runtime.settings import above, at_least, between, configurable, le
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index, index_bytes
 from longtail.text.tfidf import Tfidf
+from longtail.text.tokens import TokenRows
 from longtail.text.word_vectors import read_term_vectors
 from longtail.topk import TopK
 
@@ -58,6 +70,8 @@ MOST_SAMPLED = 10_000_000
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
 WORD_DIM = 256  # where no vectors say otherwise
 CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
+LSTM_WORK = 5  # how much longer an LSTM takes for a text than a sum over its words, about
+KEPT_STATES = 24  # numbers for each channel of a word that the LSTM reads, with gradients
 DENSE = 0.5  # rows with this share of filled cells are no bags of words
 
 
@@ -74,6 +88,25 @@ class RankAE(NeuralRows):
     milliseconds: ClassVar[float] = 0.6
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"dim": 128, "word_dim": 128, "epochs": 6},
+        "paper": {
+            "dim": 100,
+            "word_dim": 100,
+            "reduction": 4,
+            "residual": False,
+            "start": "random",
+            "output": "sigmoid",
+            "pooling": "mean",
+            "spread": None,
+            "idf": False,
+            "normalize": False,
+            "keep": 1.0,
+            "dropout": 0.0,
+            # On these the paper is silent, or tunes them; so did we, on held-out documents.
+            "margin": 0.05,
+            "learning_rate": 0.001,
+            "batch_size": 256,
+            "epochs": 100,
+        },
     }
 
     dim: int = setting(256, "length of the latent vectors (the paper's h)", at_least(1))
@@ -83,18 +116,47 @@ class RankAE(NeuralRows):
     reduction: int = setting(
         4, "how much narrower the excitation network is than the word vectors (r)", at_least(1)
     )
+    reader: Literal["bag", "bilstm"] = setting(
+        "bag",
+        "what comes before the channel attention: word vectors times tf-idf, or a bidirectional "
+        "LSTM that reads texts word by word, as in the paper's figure 5",
+    )
+    max_length: int = setting(500, "how many words of a text the LSTM reads", at_least(1))
     attention: bool = setting(
         True,
         "weigh the channels of each word by the excitation network; false is the paper's "
         "ablation without channel attention",
     )
-    residual: bool = setting(True, "lead a direct way past the autoencoder's inner layers")
+    gain: float = setting(
+        1.0,
+        "how large the excitation network begins; attention leaves one half the sooner, the larger",
+        above(0),
+    )
+    pooling: Literal["unit", "mean"] = setting(
+        "unit",
+        "what a document's words become: their mean scaled to length 1, or the mean as it is, as "
+        "in the paper",
+    )
+    start: Literal["same", "random"] = setting(
+        "same",
+        "how the autoencoder begins: with the same label vectors at both ends and layers that "
+        "pass them on, or at random, as in the paper",
+    )
+    residual: bool = setting(
+        True, "lead a direct way past the autoencoder's inner layers; the paper has none"
+    )
+    output: Literal["linear", "sigmoid"] = setting(
+        "linear",
+        "what the ranking loss compares: the decoder's scores, or their sigmoids, as in the paper",
+    )
     loss: Literal["ranking", "bce"] = setting(
         "ranking",
         "how labels are learned from their latent vector; bce is the ablation of the ranking loss",
     )
     margin: float = setting(
-        1.0, "by how much a relevant label must be ahead of others (m)", above(0)
+        1.0,
+        "by how much a relevant label must be ahead of others (m), for sigmoids from 0 to 1",
+        at_least(0),
     )
     balance: float = setting(0.03, "weight of the reconstruction of labels (λ)", above(0))
     sampled: int | None = setting(
@@ -104,7 +166,15 @@ class RankAE(NeuralRows):
         between(0, MOST_SAMPLED),
     )
     vectors: str | None = setting(
-        None, "a GloVe or word2vec text file that word vectors begin with (texts only)"
+        None,
+        "a GloVe or word2vec text file that word vectors begin with, for texts and for rows with "
+        "a feature_names.txt beside them",
+    )
+    spread: float | None = setting(
+        0.01,
+        "size of the first word vectors, also of those from `vectors`: the root of their mean "
+        "square; none leaves given ones as they are and takes 0.1 without any",
+        above(0),
     )
     input: Literal["auto", "words", "dense"] = setting(
         "auto",
@@ -119,7 +189,15 @@ class RankAE(NeuralRows):
     reader_: Reader = learned()
     index_: Index = learned()
     dense_: bool = learned()
+    bilstm_: BiLSTM | None = learned(default=None)
+    _given: Dataset | None = learned(default=None)  # what it is trained on, meanwhile
     curve_: tuple[float, float] = learned()
+
+    def check_parameters(self) -> None:
+        """Raise ParameterError for the first parameter that is out of range."""
+        super().check_parameters()
+        in_range = self.output == "linear" or self.loss == "bce" or self.margin <= 1
+        self.require("margin", in_range, "from 0 to 1 with output=sigmoid")
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
@@ -128,25 +206,57 @@ class RankAE(NeuralRows):
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all words and labels, along all dimensions."""
-        return self.epochs * (self.dim + (self.word_dim or WORD_DIM))
+        steps = LSTM_WORK if self.reader == "bilstm" else 1
+        return steps * self.epochs * (self.dim + (self.word_dim or WORD_DIM))
 
     # -- learning -----------------------------------------------------------------------------
+
+    def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
+        """Learn as other models of rows do, from columns with names or from words in order."""
+        self._given = dataset
+        super().fit_documents(dataset, progress)
+        self._given = None
+
+    def learn_features(
+        self, dataset: Dataset, progress: Progress
+    ) -> tuple[Tfidf | None, sp.csr_matrix]:
+        """Return rows as other models do; an LSTM reads words alone, and texts only."""
+        if self.reader == "bag":
+            return super().learn_features(dataset, progress)
+        if dataset.texts is None:
+            raise DataError(
+                "reader=bilstm reads texts word by word, and these are feature rows; "
+                "train on texts, or leave reader out"
+            )
+        given, self.tfidf = self.tfidf, replace(self.tfidf or Tfidf(), ngrams=1)
+        try:
+            return super().learn_features(dataset, progress)
+        finally:
+            self.tfidf = given
 
     def fit_features(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, features: Tfidf | None, progress: Progress
     ) -> None:
-        """Learn from rows, or from texts, whose word vectors may come from a file."""
+        """Learn from rows whose columns are words with names, or not."""
         require_torch("Rank-AE")
-        if self.vectors is None:
-            self._learn(X, Y, None, progress)
-            return
-        if features is None:
-            raise ParameterError(
-                "the 'vectors' parameter of RankAE needs texts: nobody knows the words of rows; "
-                "train on texts, or leave vectors out"
-            )
-        given = read_term_vectors(self.vectors, features.feature_names_, dim=self.word_dim)
-        self._learn(X, Y, given, progress)
+        given = None
+        if self.vectors is not None:
+            names = self._name_features(features)
+            if names is None:
+                raise ParameterError(
+                    "the 'vectors' parameter of RankAE needs words, and these rows have none; "
+                    "put a feature_names.txt beside the data, train on texts, or leave vectors out"
+                )
+            given = read_term_vectors(self.vectors, names, self.word_dim, progress)
+        texts = None
+        if self.reader == "bilstm" and features is not None and self._given is not None:
+            texts = cut_texts(features, list(self._given.texts or ()), self.max_length)
+        self._learn(X, texts, Y, given, progress)
+
+    def _name_features(self, features: Tfidf | None) -> Sequence[str] | None:
+        if features is not None:
+            return features.feature_names_
+        return None if self._given is None else self._given.feature_names
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Learn from feature rows."""
@@ -155,6 +265,7 @@ class RankAE(NeuralRows):
     def _learn(
         self,
         X: sp.csr_matrix,
+        texts: TokenRows | None,
         Y: sp.csr_matrix,
         vectors: NDArray[np.float32] | None,
         progress: Progress,
@@ -172,29 +283,28 @@ class RankAE(NeuralRows):
             {"word_dim": 64, "dim": 64, "sampled": SAMPLED},
         )
         self.say_memory(
-            lambda m: m.needs_of(X, Y, device_type, m.word_dim or word_dim),
+            lambda m: m.needs_of(X, Y, device_type, m.word_dim or word_dim, texts),
             others,
             progress,
             device_type,
         )
         weights = self._weigh(X, dense)
-        task = self._prepare(
-            weigh_rows(X, weights, self.normalize), Y, vectors, word_dim, device_type
-        )
+        rows = weigh_rows(X, weights, self.normalize)
+        task = self._prepare(rows, Y, vectors, word_dim, device_type, texts)
         plan = self.make_config(self.epochs, batch_size)
         self.train_task(task, plan, X, Y, progress)
         net = task.net.cpu().requires_grad_(False)
         labels = np.hstack([net.labels.numpy(), net.bias.numpy()[:, None]])
         self.index_ = build_index(labels, seed=self.seed)
-        self.reader_ = net.export(weights)
-        self.dense_ = dense
-        self.curve_ = self._fit_curve(X, Y)
+        self.reader_, self.dense_ = net.export(weights), dense
+        self.bilstm_ = net.export_bilstm()
+        self.curve_ = self._fit_curve(X if texts is None else texts, Y)
 
-    def _fit_curve(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> tuple[float, float]:
+    def _fit_curve(self, X: sp.csr_matrix | TokenRows, Y: sp.csr_matrix) -> tuple[float, float]:
         """Find the curve from the decoder's scores to shares, on documents that have labels."""
         rows = np.flatnonzero(np.diff(Y.indptr))
         chosen = np.random.default_rng(self.seed).permutation(rows)[:CURVE_DOCUMENTS]
-        labels, scores = self._search(X[chosen], min(CURVE_LABELS, Y.shape[1]))
+        labels, scores = self._search(_take(X, chosen), min(CURVE_LABELS, Y.shape[1]))
         relevant = np.array([np.isin(labels[i], Y[row].indices) for i, row in enumerate(chosen)])
         return fit_score_curve(scores.ravel(), relevant.ravel())
 
@@ -221,24 +331,31 @@ class RankAE(NeuralRows):
         vectors: NDArray[np.float32] | None,
         word_dim: int,
         device_type: str,
+        texts: TokenRows | None = None,
     ) -> "RankAETask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
+        from longtail.models.rank_ae.bilstm import SequenceNetwork
         from longtail.models.rank_ae.network import RankAENetwork, RankAETask
 
-        held_out = None
-        if self.valid:
-            kept, held = hold_out(X.shape[0], self.valid, self.seed)
-            held_out = (X[held], Y[held])
-            X, Y = X[kept], Y[kept]
+        sizes = (X.shape[1], Y.shape[1], word_dim)
         signed = bool(X.nnz) and bool(X.data.min() < 0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            net = RankAENetwork(self, X.shape[1], Y.shape[1], signed, word_dim)
+            if texts is None:
+                net = RankAENetwork(self, *sizes, signed=signed)
+            else:
+                net = SequenceNetwork(self, *sizes)
         if vectors is not None:
             net.begin_with(vectors)
-        return RankAETask(self, net, X, Y, held_out, self._n_sampled(Y.shape[1], device_type))
+        documents, held_out = X if texts is None else texts, None
+        if self.valid:
+            kept, held = hold_out(X.shape[0], self.valid, self.seed)
+            held_out = (_take(documents, held), Y[held])
+            documents, Y = _take(documents, kept), Y[kept]
+        n_sampled = self._n_sampled(Y.shape[1], device_type)
+        return RankAETask(self, net, documents, Y, held_out, n_sampled)
 
     def _n_sampled(self, n_labels: int, device_type: str) -> int | None:
         """Return how many labels to sample for a batch, None if it scores all."""
@@ -247,7 +364,12 @@ class RankAE(NeuralRows):
         return self.sampled or None
 
     def needs_of(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str, word_dim: int | None = None
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        device_type: str,
+        word_dim: int | None = None,
+        texts: TokenRows | None = None,
     ) -> Needs:
         """Return what it takes to train, and to prepare the search; word vectors may be given."""
         from longtail.training.losses import PIECE
@@ -257,11 +379,16 @@ class RankAE(NeuralRows):
         batch_size = self.batch_size or choose_batch_size(n)
         n_cells, n_pairs = count_cells(X, batch_size), count_cells(Y, batch_size)
         layers = C * (C // 2 + h) + 2 * h**2
+        n_states = 0
+        if self.reader == "bilstm":
+            layers += 4 * C * (C + C // 2 + 1)
+            longest = self.max_length if texts is None else int(texts.lengths.max(initial=1))
+            n_states = KEPT_STATES * batch_size * longest * C
         sampled = self._n_sampled(n_labels, device_type)
-        n_scored, n_tables = n_labels, 6
+        n_scored, n_tables = n_labels, 10 if self.output == "sigmoid" else 6
         n_scores = min(batch_size * n_labels, max(n_labels, PIECE[device_type] // 4))
         if sampled is not None:  # then the gradient needs what the loss was computed from
-            n_scored, n_tables = min(n_labels, sampled + n_pairs), 14
+            n_scored, n_tables = min(n_labels, sampled + n_pairs), n_tables + 8
             n_scores = batch_size * n_scored
         words, labels = 4 * n_features * C, 4 * n_labels * h
         parameters = words + 2 * labels + 4 * layers
@@ -273,11 +400,11 @@ class RankAE(NeuralRows):
             parameters=parameters,
             gradients=4 * (touched + n_scored * h + layers),
             optimizer=2 * parameters + 4 * (n_features + n_labels),
-            activations=4 * (7 * n_cells * C + 8 * batch_size * (C + h) + scored)
+            activations=4 * (n_states + 7 * n_cells * C + 8 * batch_size * (C + h) + scored)
             + batch_bytes(n_cells, n_features)
             + batch_bytes(n_pairs, n_labels),
             best=parameters if self.valid else 0,
-            held=rows,
+            held=rows if texts is None else rows + texts.tokens.nbytes,
         )
         index = index_bytes(n_labels, h + 1)
         search = {"network": parameters, "labels": 2 * labels, "index": index, "rows": rows}
@@ -287,30 +414,102 @@ class RankAE(NeuralRows):
 
     @property
     def _options(self) -> Options:
-        return Options(self.attention, self.residual, self.normalize)
+        return Options(
+            attention=self.attention,
+            residual=self.residual,
+            normalize=self.normalize,
+            unit_pool=self.pooling == "unit",
+        )
 
     def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
         """Read the words, then search the labels that the decoder scores highest."""
         if not self.dense_:
             _refuse_negative(X, "this model was trained on words")
+        return TopK(*self._rank(X, k))
+
+    def _rank(
+        self, X: sp.csr_matrix | TokenRows, k: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the best labels, and the share of labels with such scores that are relevant."""
         labels, scores = self._search(X, k)
         slope, shift = self.curve_
         margins = np.clip(slope * scores.astype(np.float64) + shift, -700, 700)
         with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0
-            return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
+            return labels, (1 / (1 + np.exp(-margins))).astype(np.float32)
 
-    def _search(self, X: sp.csr_matrix, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        return self.index_.search(read_rows(self.reader_, view_rows(X), self._options), k)
+    def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
+        """Rank labels for rows, or for texts if an LSTM reads them."""
+        if self.features_ is None or self.bilstm_ is None or not isinstance(documents, list):
+            return super().predict_documents(documents, k)
+        texts = cut_texts(self.features_, documents, self.max_length)
+        labels, shares = self.frequent_labels(k)
+        top = TopK(
+            np.tile(labels, (len(documents), 1)),
+            np.tile(shares, (len(documents), 1)),
+        )
+        known = np.flatnonzero(texts.lengths)
+        if len(known):
+            top.labels[known], top.scores[known] = self._rank(texts.take(known), k)
+        return top
+
+    def _search(
+        self, X: sp.csr_matrix | TokenRows, k: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        if isinstance(X, TokenRows):
+            if self.bilstm_ is None:
+                raise NotImplementedError("this model has no LSTM")
+            decoded = read_texts(self.reader_, self.bilstm_, X, self._options)
+        else:
+            decoded = read_rows(self.reader_, view_rows(X), self._options)
+        return self.index_.search(decoded, k)
+
+    # -- explaining -----------------------------------------------------------------------------
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
-        """Return what attention leaves of each word, or what it adds to the score of `label`."""
+        """Return how much is left of each word's vector, or what it adds to a label's score."""
         vector = None if label is None else self.index_.vectors[label, :-1]
         return weigh_words(self.reader_, view_rows(X), self._options, vector)
+
+    def explain_parts(self, X: sp.csr_matrix) -> Mapping[str, NDArray[np.float32]]:
+        """Return the factors of what is left of each word: its weight, its vector, attention."""
+        value, vector, attention = factor_words(self.reader_, view_rows(X), self._options)
+        parts = {"value" if self.features_ is None else "tf-idf": value, "vector": vector}
+        return {**parts, "attention": attention} if self.attention else parts
+
+    def explain(
+        self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
+    ) -> Explanation:
+        """Say which words weigh how much; of an LSTM, where the channel attention is high.
+
+        Args:
+            document: a text, or one feature row for a model of rows.
+            label: the name of a label; None asks what the model looks at whatever the label.
+        """
+        self._check_fitted()
+        if self.bilstm_ is None or self.features_ is None:
+            return super().explain(document, label)
+        text = str(self.check_documents([document] if isinstance(document, str) else document)[0])
+        vector = None if label is None else self.index_.vectors[self._find_label(label), :-1]
+        places = sorted(
+            (span, term) for term, spans in self.features_.locate(text).items() for span in spans
+        )[: self.max_length]
+        words = np.array([term for _, term in places], np.int32)
+        attention, weights = explain_words(self.reader_, self.bilstm_, words, self._options, vector)
+        columns, place = np.unique(words, return_inverse=True)
+        counts = np.bincount(place, minlength=len(columns))
+        total = np.bincount(place, weights, minlength=len(columns)).astype(np.float64)
+        mean = np.bincount(place, attention, minlength=len(columns)) / counts
+        parts = {"attention": mean} if self.attention else {}
+        return explain_terms(text, label, self.features_, columns, total, parts)
+
+    # -- saving ---------------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
         """Add the reader and the labels' index."""
         for field, array in self.reader_._asdict().items():
             files.arrays[f"reader.{field}"] = array
+        if self.bilstm_ is not None:
+            self.bilstm_.add_to_files(files)
         self.index_.add_to_files(files, "labels")
         files.config["dense"], files.config["curve"] = self.dense_, list(self.curve_)
 
@@ -318,15 +517,24 @@ class RankAE(NeuralRows):
         """Return the schema of the reader and the labels' index."""
         curve = ListOf(number(), 2, 2)
         index = Index.describe(files, "labels", "n_labels", "h+1")
-        return Schema(config={"dense": Value(bool), "curve": curve}) | describe_reader() | index
+        own = Schema(config={"dense": Value(bool), "curve": curve}) | index
+        if self.reader == "bag":
+            return own | describe_reader("C")
+        return own | describe_reader("word_dim") | describe_bilstm()
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
         self.reader_ = Reader(*(files.arrays[f"reader.{field}"] for field in Reader._fields))
+        is_sequential = self.reader == "bilstm"
+        self.bilstm_ = BiLSTM.from_files(files, self.reader_) if is_sequential else None
         self.index_ = Index.from_files(files, "labels")
         self.dense_ = files.config["dense"]
         slope, shift = files.config["curve"]
         self.curve_ = slope, shift
+
+
+def _take(documents: sp.csr_matrix | TokenRows, rows: NDArray[np.int64]) -> Any:
+    return documents.take(rows) if isinstance(documents, TokenRows) else documents[rows]
 
 
 def _refuse_negative(X: sp.csr_matrix, advice: str) -> None:

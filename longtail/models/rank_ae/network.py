@@ -8,6 +8,9 @@
     y'          decode, then labels (n_labels, dim)    D: scores of all labels
     λ, m        balance, margin                        L_h + λ·L_ae (1), ranking loss (2) to (4)
 
+What the paper prints and what we do by default differ in four places, each of which is a parameter:
+`output`, `start`, `residual`, `pooling`.
+
 This module needs torch, a trained model does not: `reader.py` predicts with what it exports.
 """
 
@@ -23,7 +26,9 @@ from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
 from longtail.models.rank_ae.reader import Reader
-from longtail.runtime.rows import pairs_of, view_rows
+from longtail.models.rank_ae.sequence import BiLSTM
+from longtail.runtime.rows import Rows, pairs_of, view_rows
+from longtail.text.tokens import TokenRows
 from longtail.topk import TopK
 from longtail.training import losses
 from longtail.training.layers import (
@@ -38,7 +43,7 @@ from longtail.training.layers import (
 if TYPE_CHECKING:
     from longtail.models.rank_ae.model import RankAE
 
-WORD_SPREAD = 0.01  # small against Adam's steps, so that rare words learn quickly
+WORD_SPREAD = 0.1  # of the first word vectors, where nothing else says how large they are
 LAYER_SPREAD = 0.01  # of the layers with a residual connection
 
 
@@ -64,7 +69,13 @@ def ranking(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
 
 
 def ranking_over_all(
-    z: Tensor, V: Tensor, bias: Tensor, documents: Tensor, labels: Tensor, m: float
+    z: Tensor,
+    V: Tensor,
+    bias: Tensor,
+    documents: Tensor,
+    labels: Tensor,
+    m: float,
+    sigmoid: bool = False,
 ) -> Tensor:
     """Return `ranking` of the scores z·Vᵀ + b, which exist one piece at a time.
 
@@ -75,8 +86,9 @@ def ranking_over_all(
         documents: (P,) the document of each relevant pair.
         labels: (P,) its label.
         m: the margin.
+        sigmoid: whether y' are the sigmoids of the scores.
     """
-    loss: Tensor = _RankingOverAll.apply(z, V, bias, documents, labels, m)  # type: ignore[no-untyped-call]
+    loss: Tensor = _RankingOverAll.apply(z, V, bias, documents, labels, m, sigmoid)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -85,7 +97,14 @@ class _RankingOverAll(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, V: Tensor, bias: Tensor, documents: Tensor, labels: Tensor, m: float
+        ctx: Any,
+        z: Tensor,
+        V: Tensor,
+        bias: Tensor,
+        documents: Tensor,
+        labels: Tensor,
+        m: float,
+        sigmoid: bool,
     ) -> Tensor:
         device = z.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else z.dtype
@@ -100,7 +119,7 @@ class _RankingOverAll(torch.autograd.Function):
                 part = z_low[first : first + size]
                 scores = torch.addmm(bias_low, part, V_low.T)  # (size, L)
                 relevant = _mark_pairs(documents, labels, first, scores.shape)
-                loss += _rank_piece(scores, relevant, m)
+                loss += (_rank_sigmoids if sigmoid else _rank_piece)(scores, relevant, m)
                 torch.mm(scores, V_low, out=d_z[first : first + size])
                 d_V += scores.T @ part
                 d_bias += scores.sum(0, dtype=torch.float32)
@@ -112,7 +131,7 @@ class _RankingOverAll(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         factor = gradients[0] / ctx.n
         d_z, d_V, d_bias = ctx.saved_tensors
-        return d_z * factor, d_V * factor, d_bias * factor, None, None, None
+        return d_z * factor, d_V * factor, d_bias * factor, None, None, None, None
 
 
 def piece_size(device_type: str, n_labels: int) -> int:
@@ -141,6 +160,15 @@ def _rank_piece(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
     scores.copy_(high).sub_(low.to(scores.dtype))
     scores.scatter_add_(1, lowest.indices, -high.sum(1, keepdim=True).to(scores.dtype))
     scores.scatter_add_(1, highest.indices, low.sum(1, keepdim=True).to(scores.dtype))
+    return loss
+
+
+def _rank_sigmoids(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
+    """Do the same for y' = σ(scores), which bfloat16 could not tell apart near 1."""
+    y = scores.float().sigmoid()
+    slope = y * (1 - y)
+    loss = _rank_piece(y, relevant, m)
+    scores.copy_(y * slope)
     return loss
 
 
@@ -191,44 +219,82 @@ class RankAENetwork(nn.Module):
     """The maps F (words to x_h), E (labels to y_h) and D (either to scores)."""
 
     def __init__(
-        self, model: "RankAE", n_features: int, n_labels: int, signed: bool, C: int
+        self,
+        model: "RankAE",
+        n_features: int,
+        n_labels: int,
+        C: int,
+        *,
+        signed: bool = False,
+        word_dim: int | None = None,
     ) -> None:
         super().__init__()
         self.model, self.signed = model, signed
         h, narrow = model.dim, max(1, C // model.reduction)
-        self.words = read_once(nn.Parameter(WORD_SPREAD * torch.randn(n_features, C)))
-        self.squeeze = nn.Parameter(torch.randn(narrow, C) / C**0.5)  # F1
+        words = torch.randn(n_features, word_dim or C)
+        words *= WORD_SPREAD if model.spread is None else model.spread
+        self.words = read_once(nn.Parameter(words))
+        self.squeeze = nn.Parameter(torch.randn(narrow, C) * model.gain / C**0.5)  # F1
         self.excite = nn.Parameter(torch.randn(C, narrow) / narrow**0.5)  # F2
         self.project = nn.Linear(C, h)
-        # Both ends of the autoencoder begin with the same vectors, and the layers between pass
-        # them on, so that it returns its labels from the first step on. From random layers, it
-        # seldom learns to score labels differently.
-        first = F.normalize(torch.randn(n_labels, h), dim=1)
-        self.encode_first = read_once(nn.Parameter(first))
+        self.encode_first = read_once(nn.Parameter(torch.empty(n_labels, h)))
         self.encode_bias = nn.Parameter(torch.zeros(h))
-        self.encode_second = self._make_layer(h)
-        self.decode_first = self._make_layer(h)
-        self.labels = nn.Parameter(first.clone())
+        self.encode_second, self.decode_first = nn.Linear(h, h), nn.Linear(h, h)
+        self.labels = nn.Parameter(torch.empty(n_labels, h))
         self.bias = nn.Parameter(torch.zeros(n_labels))
+        (self._begin_same if model.start == "same" else self._begin_random)()
 
-    def _make_layer(self, h: int) -> nn.Linear:
-        layer = nn.Linear(h, h)
-        if self.model.residual:
-            nn.init.normal_(layer.weight, std=LAYER_SPREAD)
-        else:
-            nn.init.eye_(layer.weight)
-        nn.init.zeros_(layer.bias)
-        return layer
+    @torch.no_grad()
+    def _begin_same(self) -> None:
+        """Let the autoencoder return its labels from the first step on.
+
+        Both of its ends begin with the same vectors, and the layers between pass them on.
+        """
+        first = F.normalize(torch.randn(self.labels.shape), dim=1)
+        self.encode_first.copy_(first)
+        self.labels.copy_(first)
+        for layer in (self.encode_second, self.decode_first):
+            if self.model.residual:
+                nn.init.normal_(layer.weight, std=LAYER_SPREAD)
+            else:
+                nn.init.eye_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    @torch.no_grad()
+    def _begin_random(self) -> None:
+        """Begin with layers whose outputs are about as large as their inputs (Glorot)."""
+        for layer in (self.encode_second, self.decode_first):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        nn.init.xavier_uniform_(self.encode_first)
+        nn.init.xavier_uniform_(self.labels)
 
     @torch.no_grad()
     def begin_with(self, vectors: NDArray[np.float32]) -> None:
-        """Take given word vectors, as large as random ones; rows of zeros leave words random."""
+        """Take given word vectors; those without one, rows of zeros, are random and as large.
+
+        With a `spread`, all are brought to it.
+        """
         known = torch.from_numpy(vectors.any(axis=1))
         given = torch.from_numpy(vectors)[known]
-        self.words[known] = given * (WORD_SPREAD / given.square().mean().sqrt())
+        size, spread = given.square().mean().sqrt(), self.model.spread
+        if spread is None:
+            self.words.mul_(size / WORD_SPREAD)
+            self.words[known] = given
+        else:
+            self.words[known] = given * (spread / size)
+
+    def gather(self, rows: Any, chosen: NDArray[np.int64]) -> dict[str, Tensor]:
+        """Return the documents `chosen` as `embed_batch` reads them."""
+        return SparseBatch.of(rows, chosen, len(self.words))._asdict()
+
+    def embed_batch(self, batch: dict[str, Tensor]) -> Tensor:
+        """F: return x_h (B, h); training drops cells."""
+        cells = SparseBatch.from_batch(batch)
+        return self.embed(drop_cells(cells, self.model.keep) if self.training else cells)
 
     def embed(self, cells: SparseBatch) -> Tensor:
-        """F: return x_h (B, h)."""
+        """F for the cells of rows."""
         v = cells.value[:, None]
         e = take_rows(self.words, cells.touched)  # (U, C), each word once
         tables = [e]
@@ -241,12 +307,18 @@ class RankAENetwork(nn.Module):
         spread = table.chunk(len(tables), 1)  # each (nnz, C)
         M = v * spread[0]  # V', the spatial attention
         if self.model.attention:
-            excited = v.relu() * spread[1]
-            if self.signed:
-                excited = excited + (-v).relu() * spread[2]
-            M = M * torch.sigmoid(excited)  # V' ∘ A, the channel attention
+            excited = torch.where(v < 0, spread[2], spread[1]) if self.signed else spread[1]
+            M = M * torch.sigmoid(v.abs() * excited)  # V' ∘ A, the channel attention
         x: Tensor = _Pool.apply(M, cells.start)  # type: ignore[no-untyped-call]
-        x_h: Tensor = self.project(F.normalize(x, dim=1))  # (B, C) to (B, h)
+        return self.finish(x, torch.diff(cells.start))
+
+    def finish(self, x: Tensor, n_words: Tensor) -> Tensor:
+        """Return x_h (B, h) from the sums (B, C) of so many words V' ∘ A."""
+        if self.model.pooling == "unit":
+            x = F.normalize(x, dim=1)
+        else:
+            x = x / n_words.clamp_min(1)[:, None]
+        x_h: Tensor = self.project(x)  # (B, C) to (B, h)
         return x_h.float()
 
     def encode(self, labels: SparseBatch) -> Tensor:
@@ -271,6 +343,10 @@ class RankAENetwork(nn.Module):
         arrays = (layer.contiguous().numpy() for layer in layers)
         return Reader(weights, self.words.numpy(), *arrays)
 
+    def export_bilstm(self) -> BiLSTM | None:
+        """Return the LSTM for prediction, where there is one."""
+        return None
+
 
 @dataclass
 class RankAETask:
@@ -278,20 +354,20 @@ class RankAETask:
 
     model: "RankAE"
     net: RankAENetwork
-    X: sp.csr_matrix
+    X: sp.csr_matrix | TokenRows  # rows, or the words of texts
     Y: sp.csr_matrix
-    held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None
+    held_out: tuple[sp.csr_matrix | TokenRows, sp.csr_matrix] | None
     sampled: int | None
 
     def __post_init__(self) -> None:
         """View the rows."""
         self.module: nn.Module = self.net
-        self.n_documents = self.X.shape[0]
-        self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
+        self.n_documents = self.Y.shape[0]
+        self.rows, self.pairs = _view(self.X), view_rows(self.Y)
 
     def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
-        """Return the cells of the documents, those of their labels, and the labels sampled."""
-        batch: dict[str, Any] = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
+        """Return the words of the documents, their labels, and the labels sampled."""
+        batch = self.net.gather(self.rows, rows)
         for name, tensor in SparseBatch.of(self.pairs, rows, self.Y.shape[1])._asdict().items():
             batch[f"y.{name}"] = tensor
         documents, labels = pairs_of(self.pairs, rows)
@@ -307,7 +383,7 @@ class RankAETask:
         """Equation (1); a document without labels has neither y_h nor anything to rank."""
         model, net = self.model, self.net
         labels = SparseBatch(*(batch[f"y.{name}"] for name in SparseBatch._fields))
-        x_h = net.embed(drop_cells(SparseBatch.from_batch(batch), model.keep))
+        x_h = net.embed_batch(batch)
         y_h = net.encode(labels)
         labelled = torch.diff(labels.start) > 0
         L_h = (x_h - y_h).square().mean(1).mul(labelled).mean()
@@ -319,14 +395,16 @@ class RankAETask:
         if self.sampled is None and model.loss == "bce":
             return losses.bce_over_all(z, net.labels, net.bias, *pairs)
         if self.sampled is None:
-            return ranking_over_all(z, net.labels, net.bias, *pairs, model.margin)
+            sigmoid = model.output == "sigmoid"
+            return ranking_over_all(z, net.labels, net.bias, *pairs, model.margin, sigmoid)
         candidates = batch["candidates"]
         scores = z @ take_rows(net.labels, candidates).T + net.bias[candidates]  # (B, candidates)
         relevant = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
         relevant[pairs] = True
         if model.loss == "bce":
             return losses.bce(scores.float(), relevant)
-        return ranking(scores.float(), relevant, model.margin)
+        y = scores.float().sigmoid() if model.output == "sigmoid" else scores.float()
+        return ranking(y, relevant, model.margin)
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
@@ -345,12 +423,17 @@ class RankAETask:
         if self.held_out is None:
             return None
         X, Y = self.held_out
-        net, found = self.net, []
-        for first in range(0, X.shape[0], 1024):
-            chosen = np.arange(first, min(first + 1024, X.shape[0]))
-            cells = SparseBatch.of(view_rows(X), chosen, X.shape[1])
-            z = net.decode(net.embed(SparseBatch(*(part.to(net.bias.device) for part in cells))))
+        net, found, rows = self.net, [], _view(X)
+        for first in range(0, Y.shape[0], 1024):
+            chosen = np.arange(first, min(first + 1024, Y.shape[0]))
+            batch = net.gather(rows, chosen)
+            x_h = net.embed_batch({name: batch[name].to(net.bias.device) for name in batch})
+            z = net.decode(x_h)
             scores = torch.addmm(net.bias, z, net.labels.T)  # (1024, L)
             found.append(scores.topk(min(5, len(net.bias)), dim=1).indices.cpu().numpy())
         labels = np.concatenate(found).astype(np.int32)
         return evaluate(TopK(labels, np.zeros(labels.shape, np.float32)), Y)
+
+
+def _view(documents: sp.csr_matrix | TokenRows) -> Rows | TokenRows:
+    return documents if isinstance(documents, TokenRows) else view_rows(documents)

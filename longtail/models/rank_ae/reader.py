@@ -18,6 +18,7 @@ from longtail.runtime.schema import Schema, floats
 Floats = NDArray[np.float32]
 
 ROWS_PER_TASK = 512
+LEAST_LENGTH = 1e-12  # of a word vector
 LEAST_SLOPE, STEEPEST = 0.01, 50.0  # of the curve: by standard deviation, and by unit of score
 
 
@@ -26,7 +27,8 @@ class Options(NamedTuple):
 
     attention: bool
     residual: bool
-    normalize: bool
+    normalize: bool  # rows
+    unit_pool: bool  # x' has length 1; else it is the mean
 
 
 class Reader(NamedTuple):
@@ -53,11 +55,11 @@ class Reader(NamedTuple):
     decode_bias: Floats
 
 
-def describe_reader() -> Schema:
-    """Return the schema of a reader's arrays; C, C/r and h are sizes."""
+def describe_reader(word_dim: str) -> Schema:
+    """Return the schema of a reader's arrays; C, C/r and h are sizes, that of words is given."""
     arrays = {
         "feature_weight": floats("n_features", least=0),
-        "words": floats("n_features", "C"),
+        "words": floats("n_features", word_dim),
         "squeeze": floats("C", "C/r"),
         "excite": floats("C/r", "C"),
         "project": floats("C", "h"),
@@ -87,13 +89,13 @@ class ReadRow(NamedTuple):
 
     Attributes:
         words: (n, C) V' ∘ A, what both attentions leave of each word.
-        length: of the sum of these, which is scaled to length 1 to give x'.
+        scale: what the sum of these is multiplied by to give x'.
         latent: (h,) x_h.
         inner: (h,) the first layer of D, before its ReLU.
     """
 
     words: Floats
-    length: float
+    scale: np.float32
     latent: Floats
     inner: Floats
 
@@ -118,14 +120,10 @@ def _decode_rows(
     reader: Reader, rows: Rows, first: int, last: int, options: Options, excited: Excitation
 ) -> Floats:
     """Return the first layer of D behind its ReLU, and a 1, for each row."""
-    h = len(reader.decode_bias)
-    found = np.empty((last - first, h + 1), np.float32)
+    found = np.empty((last - first, len(reader.decode_bias) + 1), np.float32)
     for i in range(first, last):
         row = read_row(reader, rows, i, rows.start[first], options, excited)
-        for j in range(h):
-            own = row.latent[j] if options.residual else np.float32(0)
-            found[i - first, j] = own + max(row.inner[j], np.float32(0))
-        found[i - first, h] = 1
+        decode_row(row, options.residual, found[i - first])
     return found
 
 
@@ -137,22 +135,23 @@ def excite_words(reader: Reader, rows: Rows, first: int, last: int, options: Opt
     begin, end = rows.start[first], rows.start[last]
     used, place = np.unique(rows.columns[begin:end], return_inverse=True)
     values = rows.values[begin:end]
-    positive = _excite(reader, used if options.attention else used[:0], np.float32(1))
+    words = reader.words[used if options.attention else used[:0]]
+    positive = excite(reader, words, np.float32(1))
     negative = positive[:0]
     if options.attention and len(values) and values.min() < 0:
-        negative = _excite(reader, used, np.float32(-1))
+        negative = excite(reader, words, np.float32(-1))
     return Excitation(place, positive, negative)
 
 
 @njit(nogil=True, cache=True)
-def _excite(reader: Reader, used: NDArray[np.int32], sign: np.float32) -> Floats:
-    """Return F2·δ(F1·e) of the words `used`, or of −e; see `network.attend`."""
+def excite(reader: Reader, words: Floats, sign: np.float32) -> Floats:
+    """Return F2·δ(F1·e) of the words' vectors (n, C), or of −e; see `network.attend`."""
     C, narrow = reader.squeeze.shape
-    excited = np.zeros((len(used), C), np.float32)
+    excited = np.zeros((len(words), C), np.float32)
     inner = np.empty(narrow, np.float32)
-    for i in range(len(used)):
+    for i in range(len(words)):
         inner[:] = 0
-        word = reader.words[used[i]]
+        word = words[i]
         for c in range(C):
             for j in range(narrow):
                 inner[j] += sign * word[c] * reader.squeeze[c, j]
@@ -169,26 +168,54 @@ def read_row(
 ) -> ReadRow:
     """Compute F and the first layer of D for row i; `begin` is the first cell of `excited`."""
     first, last = rows.start[i], rows.start[i + 1]
+    v = weigh_cells(reader, rows, i, options)
+    words = np.empty((last - first, reader.words.shape[1]), np.float32)
+    for cell in range(first, last):
+        at = excited.place[cell - begin]
+        e = reader.words[rows.columns[cell]]
+        _weigh_word(v[cell - first], e, at, excited, words[cell - first])
+    return pool_words(reader, words, options.unit_pool)
+
+
+@njit(nogil=True, cache=True)
+def pool_words(reader: Reader, words: Floats, unit: bool) -> ReadRow:
+    """Compute what follows the attention, from V' ∘ A (n, C) of a document's words."""
+    pooled = np.zeros(words.shape[1], np.float32)
+    for i in range(len(words)):
+        for c in range(len(pooled)):
+            pooled[c] += words[i, c]
+    scale = np.float32(1 / max(len(words), 1))
+    if unit:
+        squares = 0.0
+        for c in range(len(pooled)):
+            squares += np.float64(pooled[c]) ** 2
+        scale = np.float32(1 / np.sqrt(squares)) if squares > LEAST_SQUARES else np.float32(0)
+    latent = _add_product(pooled, scale, reader.project, reader.project_bias)
+    inner = _add_product(latent, np.float32(1), reader.decode, reader.decode_bias)
+    return ReadRow(words, scale, latent, inner)
+
+
+@njit(nogil=True, cache=True)
+def decode_row(row: ReadRow, residual: bool, found: Floats) -> None:
+    """Leave the first layer of D behind its ReLU, and a 1, in `found` (h + 1,)."""
+    h = len(row.inner)
+    for j in range(h):
+        own = row.latent[j] if residual else np.float32(0)
+        found[j] = own + max(row.inner[j], np.float32(0))
+    found[h] = 1
+
+
+@njit(nogil=True, cache=True)
+def weigh_cells(reader: Reader, rows: Rows, i: int, options: Options) -> Floats:
+    """Return v, the weight of each word of row i."""
+    first, last = rows.start[i], rows.start[i + 1]
     scale = np.float32(1)
     if options.normalize:
         scale = _scale_of_row(reader, rows, i)
-    words = np.empty((last - first, reader.words.shape[1]), np.float32)
-    pooled = np.zeros(reader.words.shape[1], np.float32)
+    v = np.empty(last - first, np.float32)
     for cell in range(first, last):
-        column = rows.columns[cell]
-        v = rows.values[cell] * reader.feature_weight[column] * scale
-        word = words[cell - first]
-        at = excited.place[cell - begin]
-        _weigh_word(v, reader.words[column], at, excited.positive, excited.negative, word)
-        for c in range(len(word)):
-            pooled[c] += word[c]
-    squares = 0.0
-    for c in range(len(pooled)):
-        squares += np.float64(pooled[c]) ** 2
-    scale = np.float32(1 / np.sqrt(squares)) if squares > LEAST_SQUARES else np.float32(0)
-    latent = _add_product(pooled, scale, reader.project, reader.project_bias)
-    inner = _add_product(latent, np.float32(1), reader.decode, reader.decode_bias)
-    return ReadRow(words, np.sqrt(squares), latent, inner)
+        v[cell - first] = rows.values[cell] * reader.feature_weight[rows.columns[cell]] * scale
+    return v
 
 
 @njit(nogil=True, cache=True)
@@ -201,20 +228,18 @@ def _scale_of_row(reader: Reader, rows: Rows, i: int) -> np.float32:
 
 
 @njit(nogil=True, cache=True)
-def _weigh_word(
-    v: np.float32, e: Floats, at: int, positive: Floats, negative: Floats, word: Floats
-) -> None:
+def _weigh_word(v: np.float32, e: Floats, at: int, excited: Excitation, word: Floats) -> None:
     """Leave V' ∘ A of equation (5) in `word`; A is 1 without attention."""
     one = np.float32(1)
-    if len(positive) == 0:
+    if len(excited.positive) == 0:
         for c in range(len(e)):
             word[c] = v * e[c]
-    elif v >= 0 or len(negative) == 0:  # NaN, of values too large for float32, is neither
-        for c in range(len(e)):
-            word[c] = v * e[c] / (one + np.exp(-v * positive[at, c]))
-    else:
-        for c in range(len(e)):
-            word[c] = v * e[c] / (one + np.exp(v * negative[at, c]))
+        return
+    # NaN, of values too large for float32, is neither above nor below 0.
+    is_positive = v >= 0 or len(excited.negative) == 0
+    table = excited.positive if is_positive else excited.negative
+    for c in range(len(e)):
+        word[c] = v * e[c] / (one + np.exp(-abs(v) * table[at, c]))
 
 
 @njit(nogil=True, cache=True)
@@ -246,19 +271,49 @@ def fit_score_curve(scores: NDArray[Any], relevant: NDArray[np.bool_]) -> tuple[
 # -- explaining ---------------------------------------------------------------------------------
 
 
+def attend_row(reader: Reader, rows: Rows, i: int, options: Options) -> Floats:
+    """Return A of equation (5), (n, C), for the words of row i; all 1 without attention."""
+    v = weigh_cells(reader, rows, i, options)[:, None]
+    excited = excite_words(reader, rows, i, i + 1, options)
+    if not options.attention:
+        return np.ones((len(v), reader.words.shape[1]), np.float32)
+    table = excited.positive[excited.place]
+    if len(excited.negative):
+        table = np.where(v < 0, excited.negative[excited.place], table)
+    return np.asarray(1 / (1 + np.exp(-np.abs(v) * table)), np.float32)
+
+
+def factor_words(reader: Reader, rows: Rows, options: Options) -> tuple[Floats, Floats, Floats]:
+    """Return three factors for each cell of the one row that `rows` holds.
+
+    The length of v_j·e_j ∘ a_j is the product of v_j, the word's own weight, of the length of e_j,
+    and of the share of it that the channel attention lets through.
+    """
+    v = weigh_cells(reader, rows, 0, options)
+    e = reader.words[rows.columns]
+    left = np.linalg.norm(e * attend_row(reader, rows, 0, options), axis=1)
+    length = np.linalg.norm(e, axis=1)
+    shares = left / np.maximum(length, LEAST_LENGTH)
+    return np.abs(v), np.asarray(length, np.float32), np.asarray(shares, np.float32)
+
+
 def weigh_words(reader: Reader, rows: Rows, options: Options, label: Floats | None) -> Floats:
     """Return a weight for each cell of the one row that `rows` holds.
 
-    Without a label: the length of v_j·e_j ∘ a_j, what both attentions leave of the word (the sum
-    of a_j alone, which the paper draws, would be near C/2 for words that are nearly untrained).
+    Without a label: the length of v_j·e_j ∘ a_j, what is left of the word (see `factor_words`).
     With the vector of a label: what the word adds to its score. As the score is no sum over words,
-    the pooled vector's length and the set of active neurons are taken as they are.
+    the scale of the pooled vector and the set of active neurons are taken as they are.
     """
     row = read_row(reader, rows, 0, 0, options, excite_words(reader, rows, 0, 1, options))
     if label is None:
         return np.asarray(np.linalg.norm(row.words, axis=1), np.float32)
+    return add_up(reader, row, options.residual, label)
+
+
+def add_up(reader: Reader, row: ReadRow, residual: bool, label: Floats) -> Floats:
+    """Return what each word of a document adds to the score of a label with this vector."""
     slope = reader.decode @ ((row.inner > 0) * label)  # of the label's score, for each of latent
-    if options.residual:
+    if residual:
         slope = slope + label
-    weights = row.words @ (reader.project @ slope) / max(row.length, 1e-30)
+    weights = row.words @ (reader.project @ slope) * row.scale
     return np.asarray(weights, np.float32)

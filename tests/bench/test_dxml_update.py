@@ -1,0 +1,57 @@
+"""The studies of updates and hierarchies run on small data."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("gensim")
+
+from bench import dxml_hierarchy, dxml_update
+from longtail import load
+from longtail.labels.hierarchy import read_hierarchy
+
+SMALL = ["dim=8", "hidden=8", "walks=5", "neighbours=5", "epochs=8", "device=cpu"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "texts.jsonl"
+    with path.open("w") as file:
+        for _ in range(300):
+            label = int(rng.integers(16))
+            text = f"word{label} thing{rng.integers(4)}"
+            file.write(json.dumps({"text": text, "labels": [f"l{label}"]}) + "\n")
+    return path
+
+
+def test_hidden_labels_are_found_after_the_update_only(data, capsys):
+    settings = [part for pair in SMALL for part in ("--set", pair)]
+    dxml_update.main([str(data), "--hidden", "0.3", "--seeds", "2", *settings])
+    lines = capsys.readouterr().out.splitlines()
+    table = {line.split("|")[2].strip(): line.split("|")[3] for line in lines if "| texts" in line}
+    assert list(table) == ["training without them", "update", "update --train", "training on all"]
+    assert table["training without them"].split()[0] == "0.0"
+    assert float(table["training on all"].split()[0]) > 50
+
+
+def test_documents_with_hidden_labels_are_kept_apart(data):
+    first, more, hidden = dxml_update.hide_labels(load(data).train, 0.3, seed=0)
+    assert len(first) + len(more) == 300
+    assert len(hidden) == 5
+    names = [{first.label_names[i] for i in first.Y[row].indices} for row in range(len(first))]
+    assert not any(labels & set(hidden) for labels in names)
+
+
+def test_the_facets_of_the_bundled_set_are_parents(tmp_path):
+    dxml_hierarchy.main([str(tmp_path)])
+    true, shuffled = (read_hierarchy(tmp_path / name) for name in ("facets.tsv", "shuffled.tsv"))
+    assert len(true.pairs) == len(shuffled.pairs) > 500
+    parents = [
+        {names[0] for names in (each.names[i] for i in each.pairs[:, 0])}
+        for each in (true, shuffled)
+    ]
+    assert parents[0] == parents[1] >= {"works-with", "role"}
+    assert dxml_hierarchy.find_parents(["a::b", "c"]) == [("a", "a::b")]
