@@ -339,7 +339,7 @@ def pick(scores: Floats, wanted: int) -> Ids:
     if wanted >= n:
         return np.arange(n, dtype=np.int32)
     n_sampled = min(max(FEWEST_SAMPLED, n // 100), MOST_SAMPLED)  # to sort more takes longer
-    probed = np.sort(scores[:: max(1, n // n_sampled)])
+    probed = np.sort(scores[:: n // n_sampled | 1])  # odd, as round ids may be special labels
     place = len(probed) - 1 - (3 * wanted * len(probed) // (2 * n) + 8)
     found = np.flatnonzero(scores >= probed[max(0, place)])
     if len(found) < wanted:
