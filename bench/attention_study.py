@@ -35,6 +35,7 @@ from longtail.data.dataset import Dataset
 from longtail.evaluation.metrics import evaluate
 from longtail.models import get_model_class
 from longtail.models.base import Model
+from longtail.runtime.parallel import set_threads
 
 MODEL = "attention-xml"
 CUTS = (1, 3, 5)
@@ -60,6 +61,7 @@ Row = dict[str, Any]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, run the study, print its table."""
     args = _arguments(arguments)
+    set_threads(args.threads)
     if args.study == "draw":
         draw({path.stem: json.loads(path.read_text()) for path in args.data}, args.plot)
         return
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     common = {} if args.device is None else {"device": args.device}
     settings = common | dict(pair.split("=", 1) for pair in args.set)
     runs: list[list[Row]] = []
-    for seed in range(args.seeds):
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
         seeded = {**settings, "seed": seed}
         if args.study == "components":
             runs.append(study_components(known, measured, seeded, args.rows))
@@ -289,7 +291,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", default=f"linear,glas,{MODEL}", metavar="NAME,NAME,…")
     parser.add_argument("--test", action="store_true", help="measure on the test split")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each row")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--documents", type=int, help="train on at most so many")
+    parser.add_argument("--threads", type=int, help="of this process; all cores by default")
     parser.add_argument("--device")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--json", type=Path)

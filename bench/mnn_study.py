@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "the paper's, h = 500": {"preset": "paper", "negatives": 500},
     "the paper's, m = 0.3": {"preset": "paper", "margin": 0.3},
     "the paper's, no dropout": {"preset": "paper", "keep": 1.0},
+    "the paper's, plain votes": {"preset": "paper", "temperature": 0},
     "softmax": {"loss": "softmax"},
     "graded": {"contrast": 0.0},
     "graded + softmax": {},

@@ -1,7 +1,7 @@
 """How far Rank-AE's channel attention is from a constant, before and after training.
 
-    python -m bench.rank_ae_attention DATA/stackexchange --form excitation=weighted \
-        --form excitation=unit --documents 8000 --seeds 3 --out attention.jsonl
+    python -m bench.rank_ae_attention DATA/stackexchange --form gain=1 --form gain=100 \
+        --form attention=false --documents 4000 --out attention.jsonl
 
 For each form, `key=value,…`, a model is trained on four fifths of the training split and looked at
 on the others. Over the words of up to 500 documents it prints the mean of the attention a, its
@@ -24,7 +24,7 @@ import longtail
 from bench.table import markdown
 from longtail.models.rank_ae.model import RankAE
 from longtail.models.rank_ae.reader import attend_row, weigh_cells
-from longtail.models.rank_ae.sequence import attend_words, cut_texts
+from longtail.models.rank_ae.sequence import attend_states, cut_texts, run_bilstm
 from longtail.runtime.rows import view_rows
 
 LOOKED_AT = 500  # documents
@@ -42,7 +42,8 @@ def measure_attention(model: RankAE, held: longtail.Dataset) -> dict[str, float]
         own = weigh_cells(model.reader_, rows, i, model._options)
         if model.bilstm_ is not None and model.features_ is not None:
             words = cut_texts(model.features_, [documents.texts[i]], model.max_length).tokens
-            A = attend_words(model.reader_, model.bilstm_, words, model._options)
+            states = run_bilstm(model.reader_, model.bilstm_, words)
+            A = attend_states(model.reader_, states, model._options)
             place = np.searchsorted(X[i].indices, words)
             shown = np.bincount(place, A.mean(axis=1), minlength=X[i].nnz)
         else:

@@ -15,7 +15,6 @@ line of --out and is never repeated, so an interrupted study goes on where it st
 
 import argparse
 import json
-import os
 import statistics
 import time
 import tomllib
@@ -35,7 +34,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.debian import load_debian
 from longtail.errors import LongtailError
 from longtail.models import get_model_class
-from longtail.runtime.parallel import set_threads
+from longtail.runtime.parallel import n_threads, set_threads
 
 Run = dict[str, Any]
 Space = dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]
@@ -123,8 +122,8 @@ def _key(run: Run) -> str:
 
 def make_runs(runs: Sequence[Run], n_jobs: int) -> Iterable[Run]:
     """Yield every run with what was measured, in processes that share the cores."""
-    n_threads = max(1, (os.cpu_count() or 1) // n_jobs)
-    with ProcessPoolExecutor(n_jobs, get_context("spawn"), set_threads, (n_threads,)) as pool:
+    each = max(1, n_threads() // n_jobs)
+    with ProcessPoolExecutor(n_jobs, get_context("spawn"), set_threads, (each,)) as pool:
         for future in as_completed([pool.submit(measure, run) for run in runs]):
             yield future.result()
 

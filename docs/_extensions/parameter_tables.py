@@ -62,18 +62,26 @@ class Parameters(SphinxDirective):
 
 
 class Presets(SphinxDirective):
-    """`{presets} MODEL`: a table of what each preset sets."""
+    """`{presets} MODEL`: a table of what each preset sets, and how to choose one."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return the table."""
+        """Return the table and the line below it."""
         presets = read_models()[self.arguments[0]]["presets"]
         rows = [
             (name, ", ".join(f"{key}={show(value)}" for key, value in values.items()))
             for name, values in presets.items()
         ]
-        return [build_table(("preset", "sets"), (20, 80), rows)]
+        how = nodes.paragraph(
+            "",
+            "",
+            nodes.literal(text="--set preset=NAME"),
+            nodes.Text(" on the command line; in Python the class method "),
+            nodes.literal(text='preset("NAME")'),
+            nodes.Text(". Other parameters given with it override those of the preset."),
+        )
+        return [build_table(("preset", "sets"), (20, 80), rows), how]
 
 
 def show(value: Any) -> str:

@@ -30,7 +30,7 @@ class Noise(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as `--noise` takes it."""
-        return f"{self.kind}={self.rate:g}"
+        return f"{self.kind}={self.rate}"
 
 
 def parse_noise(texts: Iterable[str], invalid: str | None = None) -> list[Noise]:

@@ -157,7 +157,7 @@ def run_together(
     running: dict[int, tuple[int, Attempt]] = {}  # by place
     try:
         while waiting or running:
-            for place in range(jobs):
+            for place in range(min(jobs, n)):
                 if place not in running and waiting:
                     number = waiting.popleft()
                     running[place] = number, attempt(number, place)
@@ -279,7 +279,8 @@ class _Runner:
         return measured | {"note": f"trained without the {n_empty:,} empty rows, which it refuses"}
 
     def _run_once(self, job: Job, prefix: str) -> Generator[None, None, dict[str, Any]]:
-        library, patience = self.folder.scratch / "library", POLL_SECONDS / self.comparison.jobs
+        library = self.folder.scratch / "library"
+        patience = max(POLL_SECONDS / self.comparison.jobs, 0.01)
         return process.run(job, self.progress, prefix, library, patience)
 
 

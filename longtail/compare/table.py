@@ -108,8 +108,8 @@ def explain_noise(noise: Mapping[str, Any]) -> str:
     return (
         f"Labels of {noise['n_spoiled']:,} training documents were spoiled at each rate; "
         f"{noise['n_clean']:,} others stayed clean, and nothing was trained on them. "
-        "P@k in percent, on the test documents and on the clean ones, which may choose "
-        f"settings{spread}."
+        "P@k in percent, on the test documents and, for choosing settings, on the clean ones"
+        f"{spread}."
     )
 
 

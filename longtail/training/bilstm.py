@@ -6,12 +6,13 @@ W, U    weight_ih, weight_hh of each direction, as torch's LSTM names them
 """
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from longtail.training.kernels import has_triton, works
 
 
 class BiLSTM(nn.Module):
@@ -63,23 +64,23 @@ def _take_places(rows: Tensor, places: Tensor) -> Tensor:
 
 @cache
 def can_fuse(device: torch.device, hidden: int) -> bool:
-    """Whether Triton's kernels work there; a trial shows what no version number does."""
-    if device.type != "cuda" or find_spec("triton") is None:
+    """Whether kernels that read so many units work there."""
+    if not has_triton(device):
         return False
-    try:
-        from longtail.training.bilstm_kernels import WIDTHS
+    from longtail.training.bilstm_kernels import WIDTHS
 
-        if hidden not in WIDTHS:
-            return False
-        with torch.enable_grad(), torch.random.fork_rng(devices=[device]):
-            reader, words = BiLSTM(8, hidden).to(device), torch.ones(2, 3, 8, device=device)
-            weights = [*reader.onwards.parameters(), *reader.backwards.parameters()]
-            lengths = torch.tensor([3, 1], device=device)
-            read: Tensor = _Reading.apply(words, lengths, reader.start, *weights)  # type: ignore[no-untyped-call]
-            read.sum().backward()  # type: ignore[no-untyped-call]
-            return bool(read.isfinite().all())
-    except Exception:  # no compiler, no folder for what it compiles, a GPU it does not know
-        return False
+    return hidden in WIDTHS and works(lambda: _try(device, hidden))
+
+
+def _try(device: torch.device, hidden: int) -> Tensor:
+    """Read a few words, onwards and backwards; return what came of it."""
+    with torch.enable_grad(), torch.random.fork_rng(devices=[device]):
+        reader, words = BiLSTM(8, hidden).to(device), torch.ones(2, 3, 8, device=device)
+        weights = [*reader.onwards.parameters(), *reader.backwards.parameters()]
+        lengths = torch.tensor([3, 1], device=device)
+        read: Tensor = _Reading.apply(words, lengths, reader.start, *weights)  # type: ignore[no-untyped-call]
+        read.sum().backward()  # type: ignore[no-untyped-call]
+    return read.detach()
 
 
 class _Reading(torch.autograd.Function):
@@ -100,15 +101,11 @@ class _Reading(torch.autograd.Function):
         n, length, _ = words.shape
         first_state, first_cell = start[:, 0, 0, 0], start[:, 1, 0, 0]  # (2, H)
         gates = F.linear(words.half(), inputs.half(), bias.half()).view(n, length, 2, -1)
-        given = torch.einsum("dh,dgh->dg", first_state, recurrent).half()  # (2, 4·H)
-        each = torch.arange(n, device=words.device)
-        last = lengths - 1
-        gates[:, 0, 0] += given[0]
-        gates[each, last, 1] += given[1]
+        given = torch.bmm(recurrent, first_state[..., None])  # (2, 4·H, 1)
         turned = recurrent.half().transpose(1, 2).contiguous()
         keep = any(ctx.needs_input_grad)
-        states, cells = read_onwards(gates, turned, first_cell.contiguous(), lengths, keep)
-        ctx.save_for_backward(words, lengths, start, gates, states, cells, *weights)
+        states, cells = read_onwards(gates, turned, given, first_cell.contiguous(), lengths, keep)
+        ctx.save_for_backward(words, lengths, start, gates, states, cells, inputs, recurrent)
         return states.flatten(2).bfloat16()
 
     @staticmethod
@@ -116,24 +113,26 @@ class _Reading(torch.autograd.Function):
     def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
         from longtail.training.bilstm_kernels import read_backwards
 
-        words, lengths, start, gates, states, cells, *weights = ctx.saved_tensors
-        inputs, recurrent, _ = (each.bfloat16() for each in _join(weights))
+        words, lengths, start, gates, states, cells, inputs, recurrent = ctx.saved_tensors
         first_state, first_cell = start[:, 0, 0, 0], start[:, 1, 0, 0].contiguous()
         d_states = incoming[0].contiguous().view(states.shape)
-        d_gates, d_cells = read_backwards(d_states, gates, cells, recurrent, first_cell, lengths)
+        begun, d_gates, d_cells = read_backwards(
+            d_states, gates, cells, recurrent.bfloat16(), first_cell, lengths
+        )
         flat = d_gates.flatten(0, 1).flatten(1)  # (B·T, 8·H)
-        d_words = (flat @ inputs).view(words.shape) if ctx.needs_input_grad[0] else None
+        d_words = (flat @ inputs.bfloat16()).view(words.shape) if ctx.needs_input_grad[0] else None
         d_inputs = flat.T @ words.flatten(0, 1).bfloat16()  # (8·H, word_dim)
         before = torch.zeros_like(states, dtype=torch.bfloat16)
         before[:, 1:, 0], before[:, :-1, 1] = states[:, :-1, 0], states[:, 1:, 1]
-        each = torch.arange(len(words), device=words.device)
-        begun = torch.stack([d_gates[:, 0, 0], d_gates[each, lengths - 1, 1]])  # (2, B, 4·H)
-        begun = begun.sum(1, dtype=torch.float32)  # of the first states
-        d_recurrent = torch.stack(
-            [d_gates[:, :, d].flatten(0, 1).T @ before[:, :, d].flatten(0, 1) for d in (0, 1)]
-        ).float() + torch.einsum("dg,dh->dgh", begun, first_state)
+        begun = begun.sum(0)  # (2, 4·H): what the first states have given
+        d_recurrent = (
+            torch.stack(
+                [d_gates[:, :, d].flatten(0, 1).T @ before[:, :, d].flatten(0, 1) for d in (0, 1)]
+            ).float()
+            + begun[..., None] * first_state[:, None]
+        )
         d_bias = flat.sum(0, dtype=torch.float32)
-        d_first = torch.einsum("dg,dgh->dh", begun, recurrent.float())
+        d_first = torch.bmm(begun[:, None], recurrent)[:, 0]
         d_start = torch.stack([d_first, d_cells.sum(0)], 1)[:, :, None, None]  # (2, 2, 1, 1, H)
         gradients = []
         for d, (part, bias) in enumerate(zip(d_inputs.chunk(2), d_bias.chunk(2), strict=True)):

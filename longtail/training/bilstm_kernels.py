@@ -23,13 +23,14 @@ CHUNK = 1 << 13  # numbers of the recurrent matrix and of one gate that are fetc
 
 
 def read_onwards(
-    gates: Tensor, weight: Tensor, start: Tensor, lengths: Tensor, keep: bool
+    gates: Tensor, weight: Tensor, given: Tensor, start: Tensor, lengths: Tensor, keep: bool
 ) -> tuple[Tensor, Tensor]:
     """Return states and cells; `gates` become activated ones if these are to be kept.
 
     Args:
-        gates: (B, T, 2, 4·H) what the words and, at the first one, the first state give to them.
+        gates: (B, T, 2, 4·H) what the words give to them.
         weight: (2, H, 4·H) the recurrent matrices.
+        given: (2, 4·H) what the first state gives to the gates of the first word.
         start: (2, H) the first cells.
         lengths: (B,) of the documents.
         keep: whether a gradient will be asked for.
@@ -39,7 +40,7 @@ def read_onwards(
     states = gates.new_zeros(n, length, 2, width)
     cells = gates.new_empty(states.shape if keep else (1,), dtype=torch.float32)
     _read[(triton.cdiv(n, TILE), 2)](
-        gates, weight, start, lengths, states, cells, n, length,
+        gates, weight, given, start, lengths, states, cells, n, length,
         H=width, STEP=min(width, CHUNK // width), TILE=TILE, KEEP=keep,
         num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
@@ -48,8 +49,10 @@ def read_onwards(
 
 def read_backwards(
     d_states: Tensor, gates: Tensor, cells: Tensor, weight: Tensor, start: Tensor, lengths: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the gates (B, T, 2, 4·H) and of the first cells (B, 2, H).
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of what the first state gives, of the gates, and of the first cells.
+
+    They are (B, 2, 4·H), (B, T, 2, 4·H) and (B, 2, H).
 
     Args:
         d_states: (B, T, 2, H) the gradient of the states.
@@ -61,18 +64,19 @@ def read_backwards(
     """
     n, length, _, width = d_states.shape
     d_gates = weight.new_zeros(gates.shape)
+    d_given = torch.empty(n, 2, 4 * width, device=gates.device)
     d_start = torch.empty(n, 2, width, device=gates.device)
     _read_back[(triton.cdiv(n, TILE), 2)](
-        d_states, gates, cells, weight, start, lengths, d_gates, d_start, n, length,
-        H=width, STEP=min(4 * width, 4 * CHUNK // width), TILE=TILE,
+        d_states, gates, cells, weight, start, lengths, d_given, d_gates, d_start,
+        n, length, H=width, STEP=min(4 * width, 4 * CHUNK // width), TILE=TILE,
         num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
-    return d_gates, d_start
+    return d_given, d_gates, d_start
 
 
 @triton.jit(do_not_specialize=["n", "length"])
 def _read(
-    gates, weight, start, lengths, states, cells, n, length,
+    gates, weight, given, start, lengths, states, cells, n, length,
     H: tl.constexpr, STEP: tl.constexpr, TILE: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
     back = tl.program_id(1)
@@ -99,6 +103,12 @@ def _read(
                 f = tl.dot(state, tl.load(rows + H), f)
                 g = tl.dot(state, tl.load(rows + 2 * H), g)
                 o = tl.dot(state, tl.load(rows + 3 * H), o)
+        else:
+            first_gates = given + back * 4 * H + units
+            i += tl.load(first_gates)
+            f += tl.load(first_gates + H)
+            g += tl.load(first_gates + 2 * H)
+            o += tl.load(first_gates + 3 * H)
         i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), 2 * tl.sigmoid(2 * g) - 1, tl.sigmoid(o)
         cell = tl.where(is_read, f * cell + i * g, cell)
         state = o * (2 * tl.sigmoid(2 * cell) - 1)
@@ -114,7 +124,7 @@ def _read(
 
 @triton.jit(do_not_specialize=["n", "length"])
 def _read_back(
-    d_states, gates, cells, weight, start, lengths, d_gates, d_start, n, length,
+    d_states, gates, cells, weight, start, lengths, d_given, d_gates, d_start, n, length,
     H: tl.constexpr, STEP: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     back = tl.program_id(1)
@@ -152,6 +162,12 @@ def _read_back(
         tl.store(theirs + H, d_f.to(d_gates.dtype.element_ty), mask=is_read)
         tl.store(theirs + 2 * H, d_g.to(d_gates.dtype.element_ty), mask=is_read)
         tl.store(theirs + 3 * H, d_o.to(d_gates.dtype.element_ty), mask=is_read)
+        if step == 0:
+            firsts = d_given + (documents[:, None] * 2 + back) * 4 * H + units
+            tl.store(firsts, d_i, mask=is_read)
+            tl.store(firsts + H, d_f, mask=is_read)
+            tl.store(firsts + 2 * H, d_g, mask=is_read)
+            tl.store(firsts + 3 * H, d_o, mask=is_read)
         tl.debug_barrier()  # all threads need all gates for the state before
         d_state = tl.zeros((TILE, H), tl.float32)
         for first in range(0, 4 * H, STEP):

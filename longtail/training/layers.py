@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
+from longtail.training.kernels import has_triton
 
 ROWS_PER_TASK = 1024  # fixed, so that sums do not depend on the number of threads
 
@@ -294,16 +295,22 @@ class RowAdam(torch.optim.Optimizer):
                     continue
                 gradient = weight.grad.coalesce()
                 rows, values = gradient._indices()[0], gradient._values()
-                state, settings = (
-                    self._state_of(weight),
-                    (group["lr"], *group["betas"], group["eps"]),
-                )
-                if weight.device.type == "cpu":
-                    change = _move_on_cpu(weight, state, rows, values, settings)
-                else:
-                    change = _move_on_gpu(weight, state, rows, values, settings, self.found_inf)
-                if self.layer is not None:
-                    self.layer.squares += change
+                settings = (group["lr"], *group["betas"], group["eps"])
+                self._move(weight, rows, values, settings)
+
+    def _move(self, weight: Tensor, rows: Tensor, values: Tensor, settings: "Settings") -> None:
+        state = self._state_of(weight)
+        if weight.device.type == "cpu":
+            change = _move_on_cpu(weight, state, rows, values, settings)
+        elif self.layer is None and has_triton(weight.device):
+            from longtail.training.row_kernels import move_rows
+
+            move_rows(weight, state, rows, values, settings, self.found_inf)
+            return
+        else:
+            change = _move_on_gpu(weight, state, rows, values, settings, self.found_inf)
+        if self.layer is not None:
+            self.layer.squares += change
 
 
 Settings = tuple[float, float, float, float]

@@ -413,7 +413,7 @@ def limit_gradients(parameters: Iterable[torch.nn.Parameter], limit: float | Non
             gradients.append(parameter.grad.values())
         elif parameter.grad is not None:
             gradients.append(parameter.grad)
-    norm = torch.nn.utils.get_total_norm(gradients).float()
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
     if limit is not None:
         scale = (limit / (norm + 1e-6)).clamp(max=1)
         torch._foreach_mul_(gradients, scale)

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from planted import planted_texts
 
-from bench import noise_study, rank_ae_ablation
+from bench import noise_study
 from bench.noise_study import choose, list_runs, spoil
 
 pytest.importorskip("torch")
@@ -89,12 +89,3 @@ def test_the_noise_study_from_end_to_end(folder, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     noise_study.main(command)
     assert "{" not in capsys.readouterr().out  # nothing was left to do
-
-
-def test_the_ablation_from_end_to_end(folder, tmp_path):
-    out = tmp_path / "out"
-    settings = ["--set", "dim=16", "--set", "word_dim=16", "--set", "epochs=3", "--device", "cpu"]
-    rank_ae_ablation.main([str(folder), "--out", str(out), *settings])
-    rows = (out / "ablation.md").read_text().splitlines()
-    assert len(rows) == 2 + len(rank_ae_ablation.VARIANTS)
-    assert (out / "ablation.png").stat().st_size > 5_000

@@ -500,6 +500,7 @@ def test_no_more_run_at_once_than_allowed_and_each_has_a_place():
     assert begun == [(0, 0), (1, 1), (2, 1)]
     assert max(most) == 2
     assert run_together(attempt, 0, 2, lambda: None) == []
+    assert run_together(attempt, 2, 10**12, lambda: None) == ["result 0", "result 1"]
 
 
 def test_an_interruption_ends_all_that_run_at_once():

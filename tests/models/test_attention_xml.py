@@ -385,7 +385,7 @@ class Stop(Exception):
 
 @pytest.mark.parametrize(("n_steps", "where"), [(3, "in the first level"), (11, "in the second")])
 def test_a_stopped_run_goes_on_to_the_same_weights(n_steps, where, texts, tmp_path, monkeypatch):
-    settings = {**SMALL, **TREE, "trees": 2, "epochs": 3, "valid": 0.1}
+    settings = {**SMALL, **TREE, "trees": 2, "epochs": 3, "inner_epochs": 3, "valid": 0.1}
     whole = AttentionXML(**settings).fit(texts)
     stopped = AttentionXML(**settings)
     stopped.run_dir = tmp_path / "run"
@@ -480,28 +480,26 @@ def test_what_a_level_takes_over(parts, kept, texts, monkeypatch):
         assert same == (name in kept)
 
 
+@pytest.mark.parametrize(("candidates", "is_cut"), [(2, True), (3, True), (4, False), (9, False)])
+def test_who_follows_all_nodes_of_a_level_meets_all_below(candidates, is_cut, texts, monkeypatch):
+    tasks, train = [], training.train
+    monkeypatch.setattr(
+        training,
+        "train",
+        lambda task, *args, **more: tasks.append(task) or train(task, *args, **more),
+    )
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 1, "candidates": candidates}).fit(texts)
+    assert model.trees_[0].tree.sizes[1] == 4
+    assert (tasks[1].candidates is not None) == is_cut
+    batch = tasks[1].batch(np.arange(5), np.random.default_rng(0))
+    assert ("nodes" in batch) == is_cut
+
+
 def test_levels_above_the_labels_have_epochs_of_their_own(texts):
     model = AttentionXML(**{**SMALL, **TREE, "epochs": 3}, inner_epochs=1).fit(texts)
     assert model.history_.n_steps == (1 + 3) * 4  # batches of 32 of 120 documents
-
-
-def test_inherited_weights_may_learn_more_slowly(texts, monkeypatch):
-    rates = []
-    optimizers = training.LevelTask.optimizers
-
-    def look(self, learning_rate):
-        found = optimizers(self, learning_rate)
-        groups = [group for each in found for group in each.param_groups]
-        net = {id(value): name for name, value in self.net.named_parameters()}
-        rates.append({net[id(p)]: group["lr"] for group in groups for p in group["params"]})
-        return found
-
-    monkeypatch.setattr(training.LevelTask, "optimizers", look)
-    AttentionXML(**{**SMALL, **TREE, "epochs": 1}, inherited_rate=0.5).fit(texts)
-    assert set(rates[0].values()) == {SMALL["learning_rate"]}
-    assert rates[0].keys() == rates[1].keys()
-    for name, rate in rates[1].items():
-        assert rate == SMALL["learning_rate"] * (1 if name == "labels" else 0.5)
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 4}).fit(texts)
+    assert model.history_.n_steps == (2 + 4) * 4  # a third, rounded up
 
 
 def test_validation_every_few_steps_and_patience(texts):
@@ -670,6 +668,7 @@ def test_presets_are_the_rows_of_table_2(texts):
         assert (model.word_dim, model.max_length, model.max_words) == (300, 500, 500_000)
         assert (model.word_dropout, model.dropout, model.learning_rate) == (0.2, 0.5, 0.001)
         assert (model.schedule, model.averaging, model.direct) == ("constant", True, False)
+        assert (model.inner_epochs, model.path_weight) == (model.epochs, 1)
     sizes = {**SMALL, "branching": 2, "learning_rate": 0.001}
     deep = AttentionXML.from_settings({"preset": "amazon-3m", **sizes}).fit(texts)
     assert len(deep.trees_[0].levels) == 4

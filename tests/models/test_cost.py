@@ -53,6 +53,7 @@ def test_what_takes_long_is_said_before_training(monkeypatch):
         ("rank-ae", {"epochs": 100}),
         ("attention-xml", {"trees": 10}),
         ("attention-xml", {"epochs": 400}),
+        ("attention-xml", {"levels": 6}),
     ],
 )
 def test_the_estimate_follows_parameters(name, more):

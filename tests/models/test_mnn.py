@@ -464,7 +464,8 @@ def test_one_document_with_labels_among_others(seed):
 
 def test_the_paper_preset_is_the_papers_loss():
     model = MNN.from_settings({"preset": "paper"})
-    assert (model.loss, model.embedding, model.blend) == ("hardest", "average", 0.0)
+    assert (model.loss, model.embedding) == ("hardest", "average")
+    assert (model.negatives, model.margin) == (4, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -511,6 +512,15 @@ def test_too_little_memory_names_what_fits(monkeypatch):
     monkeypatch.setattr(memory, "free_ram", lambda: 48 << 20)
     with pytest.raises(MemoryPlanError, match=r"what fits: dim=64 .* or dim=32"):
         MNN(dim=4096, batch_size=64).fit(planted_dataset())
+
+
+def test_too_many_negatives_are_refused_with_what_fits(monkeypatch):
+    from longtail.errors import MemoryPlanError
+    from longtail.runtime import memory
+
+    monkeypatch.setattr(memory, "free_ram", lambda: 64 << 20)
+    with pytest.raises(MemoryPlanError, match=r"what fits: negatives=4 "):
+        MNN.from_settings({"preset": "paper", "negatives": 1_000_000}).fit(planted_dataset())
 
 
 def test_drawn_label_sets_are_planned_for():

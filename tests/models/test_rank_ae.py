@@ -22,7 +22,7 @@ from longtail.errors import (  # noqa: E402
 )
 from longtail.models import neural  # noqa: E402
 from longtail.models.rank_ae.model import RankAE  # noqa: E402
-from longtail.models.rank_ae.network import ranking, ranking_over_all  # noqa: E402
+from longtail.models.rank_ae.network import attend, ranking, ranking_over_all  # noqa: E402
 from longtail.models.rank_ae.reader import (  # noqa: E402
     fit_score_curve,
     read_rows,
@@ -34,6 +34,7 @@ from longtail.text.tokens import TokenRows  # noqa: E402
 from longtail.training import losses  # noqa: E402
 from longtail.training.layers import SparseBatch  # noqa: E402
 
+Y_OF_5 = sp.csr_matrix(np.eye(5, dtype=np.float32))
 SMALL = {"dim": 16, "word_dim": 16, "epochs": 15, "device": "cpu"}
 
 
@@ -114,7 +115,7 @@ def make_task(X, n_labels=5, **parameters):
     return task
 
 
-def literal_embed(net, X, attention=True, excitation="weighted", pooling="unit"):
+def literal_embed(net, X, attention=True, pooling="unit"):
     """Section 2.4, word by word; then the layer after it."""
     E, F1, F2 = (
         weight.detach().double().numpy() for weight in (net.words, net.squeeze, net.excite)
@@ -123,8 +124,7 @@ def literal_embed(net, X, attention=True, excitation="weighted", pooling="unit")
     for x in X:
         words = np.flatnonzero(x)
         V = np.array([x[w] * E[w] for w in words]).reshape(len(words), E.shape[1])
-        read = V if excitation == "weighted" else V / np.sqrt((V**2).mean(axis=1, keepdims=True))
-        A = 1 / (1 + np.exp(-(F2 @ np.maximum(F1 @ read.T, 0)).T))  # (5)
+        A = 1 / (1 + np.exp(-(F2 @ np.maximum(F1 @ V.T, 0)).T))  # (5)
         M = V * A if attention else V
         pooled = M.mean(axis=0) if len(words) else np.zeros(E.shape[1])
         length = np.linalg.norm(pooled)
@@ -149,14 +149,23 @@ def test_attention_is_equation_5(X, attention):
     np.testing.assert_allclose(found, literal_embed(task.net, X, attention), atol=1e-5)
 
 
-@pytest.mark.parametrize("excitation", ["weighted", "unit"])
 @pytest.mark.parametrize("pooling", ["unit", "mean"])
-def test_pooling_and_what_the_attention_reads(X, excitation, pooling):
-    task = make_task(X, excitation=excitation, pooling=pooling, normalize=False)
+def test_pooling_is_the_mean_of_the_words_as_it_is_or_of_length_1(X, pooling):
+    task = make_task(X, pooling=pooling, normalize=False)
     cells = SparseBatch.of(view_rows(task.X), np.arange(5), 12)
     found = task.net.embed(cells).detach()
-    expected = literal_embed(task.net, X, excitation=excitation, pooling=pooling)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(found, literal_embed(task.net, X, pooling=pooling), atol=1e-5)
+
+
+def test_gain_lets_the_attention_begin_away_from_one_half(X):
+    spreads = []
+    for gain in (1.0, 100.0):
+        net = (
+            RankAE(device="cpu", gain=gain)._prepare(sp.csr_matrix(X), Y_OF_5, None, 64, "cpu").net
+        )
+        e = net.words.detach()
+        spreads.append(torch.sigmoid(attend(e, net.squeeze, net.excite)).std().item())
+    assert spreads[1] == pytest.approx(100 * spreads[0], rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +175,8 @@ def test_pooling_and_what_the_attention_reads(X, excitation, pooling):
         {"residual": False},
         {"attention": False},
         {"attention": False, "residual": False},
-        {"excitation": "unit"},
         {"pooling": "mean"},
-        {"excitation": "unit", "pooling": "mean", "residual": False},
+        {"pooling": "mean", "residual": False},
     ],
     ids=str,
 )
@@ -304,7 +312,7 @@ def test_sampled_labels_leave_the_others_alone():
         {"loss": "bce", "balance": 1.0},
         {"attention": False},
         {"residual": False},
-        {"excitation": "unit"},
+        {"gain": 100.0},
         {"pooling": "mean", "spread": None, "learning_rate": 0.02},
         {"output": "sigmoid", "margin": 0.2},
         {"output": "sigmoid", "sampled": 5},
@@ -566,14 +574,12 @@ def literal_bilstm(lstm, words, ids):
     return np.array([np.concatenate(pair) for pair in zip(run("", ids), back, strict=True)])
 
 
-@pytest.mark.parametrize("excitation", ["weighted", "unit"])
 @pytest.mark.parametrize("pooling", ["unit", "mean"])
-def test_the_bilstm_in_training_and_prediction_is_the_literal_one(excitation, pooling):
+def test_the_bilstm_in_training_and_prediction_is_the_literal_one(pooling):
     texts = TokenRows(np.array([0, 4, 5, 5, 11]), np.arange(11, dtype=np.int32) % 7)
     X = sp.csr_matrix((4, 7), dtype=np.float32)
     Y = sp.csr_matrix(np.eye(4, 5, dtype=np.float32))
-    settings = {"excitation": excitation, "pooling": pooling, "device": "cpu"}
-    model = RankAE(dim=6, spread=1.0, reader="bilstm", **settings)
+    model = RankAE(dim=6, spread=1.0, reader="bilstm", pooling=pooling, device="cpu")
     net = model._prepare(X, Y, None, 9, "cpu", texts).net.eval()
     x_h = net.embed_batch(net.gather(texts, np.arange(4)))
     decoded = net.decode(x_h).detach()
@@ -588,8 +594,7 @@ def test_the_bilstm_in_training_and_prediction_is_the_literal_one(excitation, po
     for i in (0, 1, 3):
         ids = texts.tokens[texts.start[i] : texts.start[i + 1]]
         V = literal_bilstm(net.lstm, words, ids)
-        read = V if excitation == "weighted" else V / np.sqrt((V**2).mean(axis=1, keepdims=True))
-        A = 1 / (1 + np.exp(-(F2 @ np.maximum(F1 @ read.T, 0)).T))
+        A = 1 / (1 + np.exp(-(F2 @ np.maximum(F1 @ V.T, 0)).T))
         x = (V * A).mean(axis=0)
         x = x / np.linalg.norm(x) if pooling == "unit" else x
         expected = project @ x + net.project.bias.double().numpy()
@@ -663,7 +668,7 @@ def test_the_preset_is_the_paper():
     model = RankAE.from_settings({"preset": "paper", "margin": "0"})
     assert (model.dim, model.word_dim, model.reduction, model.margin) == (100, 100, 4, 0)
     assert (model.output, model.start, model.pooling) == ("sigmoid", "random", "mean")
-    assert (model.excitation, model.residual, model.loss) == ("weighted", False, "ranking")
+    assert (model.residual, model.loss, model.gain) == (False, "ranking", 1)
     assert (model.keep, model.dropout, model.idf, model.normalize) == (1, 0, False, False)
     with pytest.raises(ParameterError, match=r"from 0 to 1 with output=sigmoid\. Got 1\.5"):
         RankAE.from_settings({"preset": "paper", "margin": "1.5"})
@@ -671,8 +676,9 @@ def test_the_preset_is_the_paper():
 
 def test_the_paper_s_form_learns():
     test = planted_dataset(seed=1)
-    small = {"preset": "paper", "dim": 32, "word_dim": 32, "epochs": 60, "device": "cpu"}
-    model = RankAE.from_settings(small).fit(planted_dataset())
+    sizes = {"dim": 32, "word_dim": 32, "batch_size": 32, "learning_rate": 0.005}
+    model = RankAE.from_settings({"preset": "paper", **sizes, "device": "cpu"})
+    model.fit(planted_dataset())
     assert evaluate(model.predict(test), test)["P@1"] > 90
 
 

@@ -12,9 +12,10 @@ Departures: the first layer is applied before the attention's average and not be
 the same sum and far cheaper, and m_j·w_j is added to a label's score (see `network.py`).
 Without a file of word vectors, training begins with vectors from the co-occurrence of words in the
 training texts. Where a document has fewer candidates, the rest is left out and not filled up at
-random. In an ensemble the first 100 labels of each tree are compared. In large sets, words seen
-once are learned as unknown ones, so that the unknown word has a vector. Prediction needs torch,
-unlike that of other models.
+random. A label's score takes the nodes above it by a power below 1, and inner levels are trained
+for fewer epochs. In an ensemble the first 100 labels of each tree are compared. In large sets,
+words seen once are learned as unknown ones, so that the unknown word has a vector. Prediction needs
+torch, unlike that of other models.
 """
 
 import re
@@ -87,15 +88,25 @@ PAPER: Mapping[str, Any] = {
     "hidden": 256,
     "head": 256,
     "epochs": 30,
+    "inner_epochs": 30,
     "batch_size": 40,
     "learning_rate": 0.001,
     "schedule": "constant",
     "min_documents": 1,
     "pretrain": False,
     "direct": False,
+    "path_weight": 1.0,
 }
 FROZEN: Mapping[str, Any] = {**PAPER, "train_vectors": False, "pretrain": True, "levels": 0}
-LARGE: Mapping[str, Any] = {**PAPER, "hidden": 512, "head": "512,256", "batch_size": 200}
+LARGE: Mapping[str, Any] = {
+    **PAPER,
+    "hidden": 512,
+    "head": "512,256",
+    "epochs": 10,
+    "inner_epochs": 10,
+    "batch_size": 200,
+}
+LARGEST: Mapping[str, Any] = {**LARGE, "epochs": 5, "inner_epochs": 5}
 
 
 @configurable
@@ -123,10 +134,10 @@ class AttentionXML(Neural):
         "paper": PAPER,
         "eurlex-4k": FROZEN,
         "wiki10-31k": FROZEN,
-        "amazoncat-13k": {**LARGE, "epochs": 10, "levels": 0},
-        "amazon-670k": {**LARGE, "epochs": 10, "levels": 3, "branching": 8, "candidates": 160},
-        "wiki-500k": {**LARGE, "epochs": 5, "levels": 1, "branching": 64, "candidates": 15},
-        "amazon-3m": {**LARGE, "epochs": 5, "levels": 3, "branching": 8, "candidates": 160},
+        "amazoncat-13k": {**LARGE, "levels": 0},
+        "amazon-670k": {**LARGE, "levels": 3, "branching": 8, "candidates": 160},
+        "wiki-500k": {**LARGEST, "levels": 1, "branching": 64, "candidates": 15},
+        "amazon-3m": {**LARGEST, "levels": 3, "branching": 8, "candidates": 160},
     }
 
     encoder: Literal["bilstm", "cnn"] = setting(
@@ -175,8 +186,8 @@ class AttentionXML(Neural):
         None, "how many are followed in prediction; none takes as many as in training", at_least(1)
     )
     path_weight: float = setting(
-        1.0,
-        "how much the nodes above count in the score of a label: 1 is the paper's product of all "
+        0.25,
+        "exponent of the nodes above in the score of a label: 1 is the paper's product of all "
         "probabilities on its path, 0 the last one alone",
         between(0, 1),
     )
@@ -188,13 +199,9 @@ class AttentionXML(Neural):
     )
     inner_epochs: int | None = setting(
         None,
-        "passes over the documents for each level above the labels; none takes `epochs`",
+        "passes over the documents for each level above the labels; none takes a third of "
+        "`epochs`, as more spoil what the levels below begin with",
         between(1, MOST_EPOCHS),
-    )
-    inherited_rate: float = setting(
-        1.0,
-        "share of the learning rate for weights that a warm start brings",
-        above(0, at_most=1),
     )
     trees: int = setting(
         1, "how many trees, each with networks of its own, are averaged", between(1, 1000)
@@ -283,10 +290,12 @@ class AttentionXML(Neural):
         return 18 * seconds if preset == "small" else 100 * seconds
 
     def work(self, facts: Facts) -> float:
-        """Every tree has networks of its own, which read all texts in every epoch."""
+        """Every level of every tree has a network, which reads all texts in every epoch."""
         hidden, word_dim = LARGE_SIZES if facts.n_documents >= LARGE_FROM else SIZES
         hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
         epochs = self.epochs or _choose_epochs(facts.n_documents)
+        inner = self.inner_epochs or _choose_inner_epochs(epochs)
+        epochs += self._n_levels(facts.n_labels) * inner
         return self.trees * epochs * hidden * (word_dim + 2 * hidden)
 
     # -- learning -----------------------------------------------------------------------------
@@ -340,7 +349,8 @@ class AttentionXML(Neural):
         kept, held = hold_out(len(dataset), self.valid, self.seed)
         known, held_out = (LevelDocuments.of(rows, dataset.Y, part) for part in (kept, held))
         measured = held_out if len(held) else None
-        trainer = TreeTrainer(self, config, shape, self.followed_, vectors, known, measured)
+        inner = self.inner_epochs or _choose_inner_epochs(config.epochs)
+        trainer = TreeTrainer(self, config, inner, shape, self.followed_, vectors, known, measured)
         trees = [
             trainer.train_tree(number, tree, progress) for number, tree in enumerate(label_trees)
         ]
@@ -598,7 +608,7 @@ class AttentionXML(Neural):
             config={
                 "word_dim": layer,
                 "hidden": layer,
-                "followed": Value(int, between(1, LARGEST_LAYER), optional=True),
+                "followed": Value(int, at_least(1)),
                 "depths": ListOf(Value(int, between(1, DEEPEST)), 1, MOST_TREES),
             }
         )
@@ -619,7 +629,7 @@ class AttentionXML(Neural):
         from longtail.models.attention_xml.search import ProbabilisticLabelTree
 
         self.tokens_ = Tokens.from_files(files)
-        self.followed_ = files.config.get("followed", self.candidates or 1)
+        self.followed_ = files.config["followed"]
         word_dim, hidden = files.config["word_dim"], files.config["hidden"]
         trees = []
         for number, depth in enumerate(files.config["depths"]):
@@ -649,6 +659,10 @@ def _choose_batch_size(n_documents: int) -> int:
 def _choose_epochs(n_documents: int) -> int:
     """Return how many passes were about the best on held-out documents of sets of that size."""
     return int(np.clip(8 + 200_000 / n_documents, 10, 40))
+
+
+def _choose_inner_epochs(epochs: int) -> int:
+    return -(-epochs // 3)
 
 
 def find_known(tokens: TokenRows) -> NDArray[np.int64]:

@@ -25,7 +25,6 @@ product, as m_j·w_j = Σ_i α_ij·(h_i·w_j).
 
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -36,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.training.bilstm import BiLSTM
+from longtail.training.kernels import has_triton, works
 from longtail.training.layers import read_once, take_rows
 
 # Numbers in the largest tensors of one piece: what a cache holds, or a small share of a GPU, whose
@@ -317,6 +317,32 @@ def bce_over_nodes(net: AttentionXMLNetwork, read: Encoded, relevant: Tensor) ->
     return loss
 
 
+def bce_over_candidates(
+    net: AttentionXMLNetwork,
+    read: Encoded,
+    rows: Tensor,
+    places: Tensor,
+    relevant: Tensor,
+    counted: Tensor,
+) -> Tensor:
+    """Return `bce` over each document's own labels.
+
+    Args:
+        net: the network of the level.
+        read: the documents (B).
+        rows: (U, ·) of all labels that occur.
+        places: (B, C) which of them each document has.
+        relevant: (B, C) whether it carries them.
+        counted: (B, C) 0 where a place only fills up.
+    """
+    if can_fuse(read, net.shape):
+        passed = net, read, places, relevant, counted, read.tokens, read.values, rows
+        loss: Tensor = _FusedOverCandidates.apply(*passed, *net.shared())  # type: ignore[no-untyped-call]
+        return loss
+    chosen = rows.index_select(0, places.flatten()).view(*places.shape, -1)
+    return bce(net.score(read, chosen), relevant, counted)
+
+
 def can_fuse(read: Encoded, shape: Shape) -> bool:
     """Whether the kernels of `kernels.py` are made for this."""
     if not read.tokens.is_cuda or read.tokens.dtype != torch.bfloat16 or not shape.attention:
@@ -326,22 +352,25 @@ def can_fuse(read: Encoded, shape: Shape) -> bool:
 
 @cache
 def _are_kernels_there(device: torch.device, n_head: int) -> bool:
-    """Whether Triton's kernels work there; a trial shows what no version number does."""
-    if find_spec("triton") is None:
+    if not has_triton(device):
         return False
-    try:
-        from longtail.models.attention_xml.kernels import LARGEST_HEAD, attend, judge, turn_back
+    from longtail.models.attention_xml.kernels import LARGEST_HEAD
 
-        matches = torch.ones(2, 3, 64, device=device, dtype=torch.bfloat16)
-        lengths = torch.tensor([3, 1], device=device, dtype=torch.int32)
-        weights, direct = attend(matches, lengths)
-        hidden = matches.new_ones(2, n_head, 64)
-        weight, bias = torch.ones(n_head, device=device), torch.ones(1, device=device)
-        loss, errors, _ = judge(hidden, weight, bias, direct, torch.ones_like(direct), 64)
-        turn_back(matches, weights, matches.clone(), errors, lengths)
-        return n_head <= LARGEST_HEAD and bool((loss + matches.sum()).isfinite())
-    except Exception:  # no compiler, no folder for what it compiles, a GPU it does not know
-        return False
+    return n_head <= LARGEST_HEAD and works(lambda: _try_kernels(device, n_head))
+
+
+def _try_kernels(device: torch.device, n_head: int) -> Tensor:
+    """Attend to a few words and back; return what came of it."""
+    from longtail.models.attention_xml.kernels import attend, judge, turn_back
+
+    matches = torch.ones(2, 3, 64, device=device, dtype=torch.bfloat16)
+    lengths = torch.tensor([3, 1], device=device, dtype=torch.int32)
+    weights, direct = attend(matches, lengths)
+    hidden = matches.new_ones(2, n_head, 64)
+    weight, bias = torch.ones(n_head, device=device), torch.ones(1, device=device)
+    loss, errors, _ = judge(hidden, weight, bias, direct, torch.ones_like(direct), 64)
+    turn_back(matches, weights, matches.clone(), errors, lengths)
+    return loss + matches.sum()
 
 
 class _OverNodes(torch.autograd.Function):
@@ -390,8 +419,44 @@ class _OverNodes(torch.autograd.Function):
         return None, None, None, d_tokens, d_values, d_labels, *sums
 
 
+class _Judged(NamedTuple):
+    """The loss of some labels, and its gradients."""
+
+    loss: Tensor
+    d_matches: Tensor
+    d_values: Tensor
+    d_weight: Tensor
+    d_bias: Tensor
+
+
+def _judge(
+    net: AttentionXMLNetwork,
+    matches: Tensor,
+    values: Tensor,
+    lengths: Tensor,
+    relevant: Tensor,
+    n_real: int,
+    counted: Tensor | None = None,
+) -> _Judged:
+    """Compute both from h_i·w_j (B, T, C), by kernels that write no tensor twice."""
+    from longtail.models.attention_xml.kernels import attend, judge, turn_back
+
+    weight, bias = net.shared()
+    weights, direct = attend(matches, lengths)
+    if not net.shape.direct:
+        direct.zero_()
+    if counted is not None:
+        direct.masked_fill_(counted == 0, NEVER)  # a loss of 0
+    hidden = torch.bmm(values.transpose(1, 2), weights)  # (B, N_fc, C)
+    loss, errors, d_weight = judge(hidden, weight, bias, direct, relevant, n_real)
+    d_values = torch.bmm(weights, hidden.transpose(1, 2))
+    d_matches = torch.bmm(values, hidden)
+    turn_back(d_matches, weights, matches, errors if net.shape.direct else None, lengths)
+    return _Judged(loss, d_matches, d_values, d_weight, errors.sum())
+
+
 class _FusedOverNodes(torch.autograd.Function):
-    """The same, by kernels that never write what a few sums are made of."""
+    """As `_OverNodes`, by kernels."""
 
     @staticmethod
     @torch.autocast("cuda", enabled=False)  # type: ignore[untyped-decorator]
@@ -405,35 +470,23 @@ class _FusedOverNodes(torch.autograd.Function):
         labels: Tensor,
         *shared: Tensor,
     ) -> Tensor:
-        from longtail.models.attention_xml.kernels import attend, judge, turn_back
-
-        weight, bias = shared
         size, n_nodes = piece_size(read, net.shape), len(labels)
         flat = tokens.flatten(0, 1)  # (B·T, width)
         table = F.pad(labels, (0, 0, 0, relevant.shape[1] - n_nodes)).to(tokens.dtype)
         d_table, loss = torch.empty_like(table, dtype=torch.float32), labels.new_zeros(())
         d_tokens = torch.zeros_like(flat, dtype=torch.float32)
         d_values = torch.zeros_like(values, dtype=torch.float32)
-        d_weight, d_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        d_weight, d_bias = (torch.zeros_like(each) for each in shared)
         for first in range(0, len(table), size):
             rows, wanted = table[first : first + size], relevant[:, first : first + size]
-            matches = tokens @ rows.T  # (B, T, C)
-            weights, direct = attend(matches, read.lengths)
-            if not net.shape.direct:
-                direct.zero_()
-            hidden = torch.bmm(values.transpose(1, 2), weights)  # (B, N_fc, C)
-            part, errors, d_out = judge(hidden, weight, bias, direct, wanted, n_nodes - first)
-            d_values += torch.bmm(weights, hidden.transpose(1, 2))
-            d_matches = torch.bmm(values, hidden)
-            turn_back(
-                d_matches, weights, matches, errors if net.shape.direct else None, read.lengths
-            )
-            d_flat = d_matches.flatten(0, 1)
+            found = _judge(net, tokens @ rows.T, values, read.lengths, wanted, n_nodes - first)
+            d_flat = found.d_matches.flatten(0, 1)
             d_tokens += d_flat @ rows
             d_table[first : first + size] = d_flat.T @ flat
-            d_weight += d_out
-            d_bias += errors.sum()
-            loss += part
+            d_values += found.d_values
+            d_weight += found.d_weight
+            d_bias += found.d_bias
+            loss += found.loss
         d_tokens = d_tokens.view(tokens.shape)
         ctx.save_for_backward(d_tokens, d_values, d_table[:n_nodes], d_weight, d_bias)
         ctx.types = [tokens.dtype, values.dtype]
@@ -443,6 +496,57 @@ class _FusedOverNodes(torch.autograd.Function):
     def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
         d_tokens, d_values, *rest = (each * incoming[0] for each in ctx.saved_tensors)
         return None, None, None, d_tokens.to(ctx.types[0]), d_values.to(ctx.types[1]), *rest
+
+
+class _FusedOverCandidates(torch.autograd.Function):
+    """As `bce_over_candidates`, by kernels, for as many documents at a time as a piece holds."""
+
+    @staticmethod
+    @torch.autocast("cuda", enabled=False)  # type: ignore[untyped-decorator]
+    def forward(
+        ctx: Any,
+        net: AttentionXMLNetwork,
+        read: Encoded,
+        places: Tensor,
+        relevant: Tensor,
+        counted: Tensor,
+        tokens: Tensor,
+        values: Tensor,
+        rows: Tensor,
+        *shared: Tensor,
+    ) -> Tensor:
+        n_candidates, (_, length, width) = places.shape[1], tokens.shape
+        each = n_candidates * (2 * width + 3 * length + net.shape.head[0])
+        size = max(1, _count_numbers("cuda") // each)
+        low, loss = rows.to(tokens.dtype), rows.new_zeros(())
+        d_rows, d_tokens, d_values = (torch.zeros_like(x) for x in (rows, tokens, values))
+        d_weight, d_bias = (torch.zeros_like(x) for x in shared)
+        for first in range(0, len(tokens), size):
+            some = slice(first, first + size)
+            here = places[some].flatten()
+            chosen = low.index_select(0, here).view(-1, n_candidates, width)
+            found = _judge(
+                net,
+                torch.bmm(tokens[some], chosen.transpose(1, 2)),
+                values[some],
+                read.lengths[some],
+                relevant[some],
+                n_candidates,
+                counted[some],
+            )
+            d_tokens[some] = torch.bmm(found.d_matches, chosen)
+            d_values[some] = found.d_values
+            d_chosen = torch.bmm(found.d_matches.transpose(1, 2), tokens[some])
+            d_rows.index_add_(0, here, d_chosen.flatten(0, 1).to(d_rows.dtype))
+            d_weight += found.d_weight
+            d_bias += found.d_bias
+            loss += found.loss
+        ctx.save_for_backward(d_tokens, d_values, d_rows, d_weight, d_bias)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None,) * 5, *(each * incoming[0].to(each.dtype) for each in ctx.saved_tensors)
 
 
 # -- to and from plain arrays -----------------------------------------------------------------

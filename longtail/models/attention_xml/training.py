@@ -20,7 +20,7 @@ from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.network import (
     AttentionXMLNetwork,
     Shape,
-    bce,
+    bce_over_candidates,
     bce_over_nodes,
     count_aligned,
 )
@@ -91,8 +91,7 @@ class LevelTask:
         known: documents with the nodes of this level; with the nodes above, if there are some.
         held_out: such documents for validation, or None.
         children: of the nodes above; None on the first level.
-        candidates: (n, C) nodes of the level above, for each document; None on the first level.
-        inherited_rate: share of the learning rate for all weights but the labels'.
+        candidates: (n, C) nodes of the level above, for each document; None if it meets all nodes.
     """
 
     model: "AttentionXML"
@@ -101,7 +100,6 @@ class LevelTask:
     held_out: LevelDocuments | None
     children: Ints | None = None
     candidates: Ints | None = None
-    inherited_rate: float = 1.0
 
     def __post_init__(self) -> None:
         """View the rows."""
@@ -147,25 +145,20 @@ class LevelTask:
             relevant.view(-1).index_fill_(0, places, 1)  # `relevant[…] = 1` waits for a GPU
             return bce_over_nodes(net, read, relevant) / n
         rows = take_rows(net.labels, batch["nodes"])
-        places = batch["node_places"]  # (B, C)
-        rows = rows.index_select(0, places.flatten()).view(*places.shape, -1)
-        return bce(net.score(read, rows), batch["relevant"], batch["counted"]) / n
+        tried = batch["node_places"], batch["relevant"], batch["counted"]
+        return bce_over_candidates(net, read, rows, *tried) / n
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
-        net, inherited = self.net, self.inherited_rate * learning_rate
+        net = self.net
         net.words.requires_grad_(self.model.train_vectors)
-        by_row = self.candidates is not None
-        rest = [p for p in net.parameters() if p is not net.words and p is not net.labels]
-        groups = [{"params": rest, "lr": inherited}]
-        rows: list[torch.optim.Optimizer] = []
-        if self.model.train_vectors:
-            rows.append(RowAdam(net.words, inherited))
-        if by_row:
-            rows.append(RowAdam(read_once(net.labels), learning_rate))
-        else:
-            groups.append({"params": [net.labels], "lr": learning_rate})
-        return [*rows, torch.optim.Adam(groups, learning_rate, fused=True)]
+        lazy = [net.words] if self.model.train_vectors else []
+        if self.candidates is not None:
+            lazy.append(read_once(net.labels))
+        taken = {id(parameter) for parameter in lazy}
+        rest = [p for p in net.parameters() if p.requires_grad and id(p) not in taken]
+        rows: list[torch.optim.Optimizer] = [RowAdam(each, learning_rate) for each in lazy]
+        return [*rows, torch.optim.Adam(rest, learning_rate, fused=True)]
 
     def validate(self) -> dict[str, float] | None:
         """Return the metrics on the held-out documents, for the nodes of this level."""
@@ -275,6 +268,7 @@ class TreeTrainer:
 
     model: "AttentionXML"
     config: TrainingConfig
+    inner_epochs: int
     shape: Shape
     width: int  # C
     vectors: NDArray[np.float32] | None
@@ -303,9 +297,10 @@ class TreeTrainer:
             net = self._new_network(here, self.model.seed + 1000 * number + level)
             task = LevelTask(self.model, net, here, held)
             if known.above is not None:
-                parents = find_nodes(known.nodes, tree, level - 1)
                 task.children = tree.children[level - 1]
-                task.candidates = choose_candidates(parents, known.above.nodes, self.width)
+                if self.width < tree.sizes[level - 1]:  # else a document meets all nodes anyway
+                    parents = find_nodes(known.nodes, tree, level - 1)
+                    task.candidates = choose_candidates(parents, known.above.nodes, self.width)
             self._begin(task, levels)
             self._train(task, number, level, level < tree.depth, progress)
             if level < tree.depth:
@@ -319,7 +314,6 @@ class TreeTrainer:
         net, is_warm = task.net, self.model.warm_start and bool(levels)
         if is_warm:
             net.start_from(levels[-1])
-            task.inherited_rate = self.model.inherited_rate
         if not (is_warm and self.model.inherit_bias and net.output is not None):
             net.begin_at(task.share())
 
@@ -342,9 +336,8 @@ class TreeTrainer:
     def _train(
         self, task: LevelTask, number: int, level: int, is_inner: bool, progress: Progress
     ) -> None:
-        model, config = self.model, self.config
-        if is_inner and model.inner_epochs is not None:
-            config = replace(config, epochs=model.inner_epochs)
+        model = self.model
+        config = replace(self.config, epochs=self.inner_epochs) if is_inner else self.config
         run_dir = None
         if model.run_dir is not None:
             run_dir = model.run_dir / f"tree-{number + 1}" / f"level-{level}"

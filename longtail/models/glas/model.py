@@ -87,7 +87,9 @@ class GLaS(NeuralRows):
         "paper": {
             "dim": 1024,
             "embedding": "relu",
-            "loss": "margin",
+            "loss": "mining",
+            "margin": 0.3,
+            "mined": 30,
             "batch_size": 4096,
             "epoch_steps": 290,
             "strength": 10.0,
@@ -95,9 +97,9 @@ class GLaS(NeuralRows):
             "dropout": 0.0,
             "lazy": False,
             "epochs": 10,
-            "schedule": "constant",
+            "learning_rate": 0.003,
             "valid": 0.1,
-            "patience": 1,
+            "patience": 3,
         },
     }
 

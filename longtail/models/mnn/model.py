@@ -78,7 +78,7 @@ class MNN(NeuralRows):
 
     name: ClassVar[str] = "mnn"
     summary: ClassVar[str] = "documents and label sets as vectors; labels of the nearest documents"
-    choose_when: ClassVar[str] = "documents carry many labels, or only rare ones"
+    choose_when: ClassVar[str] = "documents carry many labels, similar ones similar sets"
     has_embeddings: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 5
     member_reason: ClassVar[str] = "finds documents with similar label sets"
@@ -89,7 +89,6 @@ class MNN(NeuralRows):
             "embedding": "average",
             "negatives": 4,
             "margin": 0.0,
-            "blend": 0.0,
         },
     }
 
@@ -108,7 +107,7 @@ class MNN(NeuralRows):
         at_least(1),
     )
     margin: float = setting(
-        0.3, "cosines of negatives up to this are harmless (hardest; the paper's m)", between(-1, 1)
+        0.0, "cosines of negatives up to this are harmless (hardest; the paper's m)", between(-1, 1)
     )
     contrast: float = setting(
         0.1, "weight of the softmax that is added to the graded loss", at_least(0)
@@ -177,7 +176,9 @@ class MNN(NeuralRows):
 
         device_type = choose_device(self.device).type
         batch_size = self._choose_batch_size(X.shape[0], device_type)
-        others = ({"dim": 64}, {"dim": 32})
+        others = [{"dim": 64}, {"dim": 32}]
+        if self.loss == "hardest":
+            others.append({"negatives": 4})
         self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
         weights = self.weigh(X)
         rows = weigh_rows(X, weights, self.normalize)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from longtail.models.rank_ae.network import RankAENetwork, attend, scale_to_unit
+from longtail.models.rank_ae.network import RankAENetwork, attend
 from longtail.models.rank_ae.sequence import LSTM, BiLSTM
 from longtail.text.tokens import TokenRows
 from longtail.training.layers import take_rows
@@ -45,8 +45,7 @@ class SequenceNetwork(RankAENetwork):
             states = self._read(words, lengths)  # V' (B, T, C)
         M = states
         if self.model.attention:
-            read = scale_to_unit(states) if self.model.excitation == "unit" else states
-            M = states * torch.sigmoid(attend(read, self.squeeze, self.excite)).float()
+            M = states * torch.sigmoid(attend(states, self.squeeze, self.excite)).float()
         ended = torch.arange(M.shape[1], device=M.device) >= lengths[:, None]
         return self.finish(M.masked_fill(ended[..., None], 0).sum(1), lengths)
 

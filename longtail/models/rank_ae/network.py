@@ -8,8 +8,8 @@
     y'          decode, then labels (n_labels, dim)    D: scores of all labels
     λ, m        balance, margin                        L_h + λ·L_ae (1), ranking loss (2) to (4)
 
-What the paper prints and what we do by default differ in five places, each of which is a parameter:
-`output`, `start`, `residual`, `pooling`, `excitation`.
+What the paper prints and what we do by default differ in four places, each of which is a parameter:
+`output`, `start`, `residual`, `pooling`.
 
 This module needs torch, a trained model does not: `reader.py` predicts with what it exports.
 """
@@ -43,6 +43,7 @@ from longtail.training.layers import (
 if TYPE_CHECKING:
     from longtail.models.rank_ae.model import RankAE
 
+WORD_SPREAD = 0.1  # of the first word vectors, where nothing else says how large they are
 LAYER_SPREAD = 0.01  # of the layers with a residual connection
 
 
@@ -56,11 +57,6 @@ def attend(words: Tensor, F1: Tensor, F2: Tensor) -> Tensor:
     network runs once for each distinct word of a batch, not once for each word of each document.
     """
     return F.linear(F.relu(F.linear(words, F1)), F2)
-
-
-def scale_to_unit(words: Tensor) -> Tensor:
-    """Return word vectors whose values have the mean square 1."""
-    return F.normalize(words, dim=-1).mul(words.shape[-1] ** 0.5)
 
 
 def ranking(scores: Tensor, relevant: Tensor, m: float) -> Tensor:
@@ -236,9 +232,9 @@ class RankAENetwork(nn.Module):
         self.model, self.signed = model, signed
         h, narrow = model.dim, max(1, C // model.reduction)
         words = torch.randn(n_features, word_dim or C)
-        words *= 1.0 if model.spread is None else model.spread
+        words *= WORD_SPREAD if model.spread is None else model.spread
         self.words = read_once(nn.Parameter(words))
-        self.squeeze = nn.Parameter(torch.randn(narrow, C) / C**0.5)  # F1
+        self.squeeze = nn.Parameter(torch.randn(narrow, C) * model.gain / C**0.5)  # F1
         self.excite = nn.Parameter(torch.randn(C, narrow) / narrow**0.5)  # F2
         self.project = nn.Linear(C, h)
         self.encode_first = read_once(nn.Parameter(torch.empty(n_labels, h)))
@@ -283,7 +279,7 @@ class RankAENetwork(nn.Module):
         given = torch.from_numpy(vectors)[known]
         size, spread = given.square().mean().sqrt(), self.model.spread
         if spread is None:
-            self.words.mul_(size)
+            self.words.mul_(size / WORD_SPREAD)
             self.words[known] = given
         else:
             self.words[known] = given * (spread / size)
@@ -301,20 +297,18 @@ class RankAENetwork(nn.Module):
         """F for the cells of rows."""
         v = cells.value[:, None]
         e = take_rows(self.words, cells.touched)  # (U, C), each word once
-        unit = self.model.excitation == "unit"
         tables = [e]
         if self.model.attention:
-            read = scale_to_unit(e) if unit else e
-            tables.append(attend(read, self.squeeze, self.excite))
+            tables.append(attend(e, self.squeeze, self.excite))
             if self.signed:
-                tables.append(attend(-read, self.squeeze, self.excite))
+                tables.append(attend(-e, self.squeeze, self.excite))
         table = torch.cat([each.float() for each in tables], 1)
         table = _Spread.apply(table, cells.order, cells.touched_start)  # type: ignore[no-untyped-call]
         spread = table.chunk(len(tables), 1)  # each (nnz, C)
         M = v * spread[0]  # V', the spatial attention
         if self.model.attention:
             excited = torch.where(v < 0, spread[2], spread[1]) if self.signed else spread[1]
-            M = M * torch.sigmoid(excited if unit else v.abs() * excited)  # V' ∘ A
+            M = M * torch.sigmoid(v.abs() * excited)  # V' ∘ A, the channel attention
         x: Tensor = _Pool.apply(M, cells.start)  # type: ignore[no-untyped-call]
         return self.finish(x, torch.diff(cells.start))
 

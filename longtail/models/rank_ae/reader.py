@@ -18,7 +18,7 @@ from longtail.runtime.schema import Schema, floats
 Floats = NDArray[np.float32]
 
 ROWS_PER_TASK = 512
-LEAST_LENGTH = 1e-12  # of a word vector, as torch has it
+LEAST_LENGTH = 1e-12  # of a word vector
 LEAST_SLOPE, STEEPEST = 0.01, 50.0  # of the curve: by standard deviation, and by unit of score
 
 
@@ -28,7 +28,6 @@ class Options(NamedTuple):
     attention: bool
     residual: bool
     normalize: bool  # rows
-    unit_words: bool  # before the excitation network
     unit_pool: bool  # x' has length 1; else it is the mean
 
 
@@ -136,47 +135,31 @@ def excite_words(reader: Reader, rows: Rows, first: int, last: int, options: Opt
     begin, end = rows.start[first], rows.start[last]
     used, place = np.unique(rows.columns[begin:end], return_inverse=True)
     values = rows.values[begin:end]
-    unit = options.unit_words
     words = reader.words[used if options.attention else used[:0]]
-    positive = excite(reader, words, np.float32(1), unit)
+    positive = excite(reader, words, np.float32(1))
     negative = positive[:0]
     if options.attention and len(values) and values.min() < 0:
-        negative = excite(reader, words, np.float32(-1), unit)
+        negative = excite(reader, words, np.float32(-1))
     return Excitation(place, positive, negative)
 
 
 @njit(nogil=True, cache=True)
-def excite(reader: Reader, words: Floats, sign: np.float32, unit: bool) -> Floats:
-    """Return F2·δ(F1·e) of the words' vectors (n, C), or of −e; see `network.attend`.
-
-    With `unit`, each vector is scaled to the mean square 1 first.
-    """
+def excite(reader: Reader, words: Floats, sign: np.float32) -> Floats:
+    """Return F2·δ(F1·e) of the words' vectors (n, C), or of −e; see `network.attend`."""
     C, narrow = reader.squeeze.shape
     excited = np.zeros((len(words), C), np.float32)
     inner = np.empty(narrow, np.float32)
     for i in range(len(words)):
         inner[:] = 0
         word = words[i]
-        factor = sign
-        if unit:
-            factor = sign * _unit_factor(word)
         for c in range(C):
             for j in range(narrow):
-                inner[j] += factor * word[c] * reader.squeeze[c, j]
+                inner[j] += sign * word[c] * reader.squeeze[c, j]
         for j in range(narrow):
             if inner[j] > 0:
                 for c in range(C):
                     excited[i, c] += inner[j] * reader.excite[j, c]
     return excited
-
-
-@njit(nogil=True, cache=True)
-def _unit_factor(word: Floats) -> np.float32:
-    """Return what a vector is multiplied by so that its values have the mean square 1."""
-    squares = 0.0
-    for c in range(len(word)):
-        squares += np.float64(word[c]) ** 2
-    return np.float32(np.sqrt(len(word)) / max(np.sqrt(squares), LEAST_LENGTH))
 
 
 @njit(nogil=True, cache=True)
@@ -190,7 +173,7 @@ def read_row(
     for cell in range(first, last):
         at = excited.place[cell - begin]
         e = reader.words[rows.columns[cell]]
-        _weigh_word(v[cell - first], e, at, excited, options.unit_words, words[cell - first])
+        _weigh_word(v[cell - first], e, at, excited, words[cell - first])
     return pool_words(reader, words, options.unit_pool)
 
 
@@ -245,21 +228,18 @@ def _scale_of_row(reader: Reader, rows: Rows, i: int) -> np.float32:
 
 
 @njit(nogil=True, cache=True)
-def _weigh_word(
-    v: np.float32, e: Floats, at: int, excited: Excitation, unit: bool, word: Floats
-) -> None:
+def _weigh_word(v: np.float32, e: Floats, at: int, excited: Excitation, word: Floats) -> None:
     """Leave V' ∘ A of equation (5) in `word`; A is 1 without attention."""
     one = np.float32(1)
     if len(excited.positive) == 0:
         for c in range(len(e)):
             word[c] = v * e[c]
         return
-    factor = one if unit else abs(v)
     # NaN, of values too large for float32, is neither above nor below 0.
     is_positive = v >= 0 or len(excited.negative) == 0
     table = excited.positive if is_positive else excited.negative
     for c in range(len(e)):
-        word[c] = v * e[c] / (one + np.exp(-factor * table[at, c]))
+        word[c] = v * e[c] / (one + np.exp(-abs(v) * table[at, c]))
 
 
 @njit(nogil=True, cache=True)
@@ -300,8 +280,7 @@ def attend_row(reader: Reader, rows: Rows, i: int, options: Options) -> Floats:
     table = excited.positive[excited.place]
     if len(excited.negative):
         table = np.where(v < 0, excited.negative[excited.place], table)
-    excited_by = table if options.unit_words else np.abs(v) * table
-    return np.asarray(1 / (1 + np.exp(-excited_by)), np.float32)
+    return np.asarray(1 / (1 + np.exp(-np.abs(v) * table)), np.float32)
 
 
 def factor_words(reader: Reader, rows: Rows, options: Options) -> tuple[Floats, Floats, Floats]:

@@ -21,6 +21,7 @@ from longtail.models.rank_ae.reader import (
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.schema import Schema, floats
+from longtail.runtime.store import Files
 from longtail.text.tfidf import Tfidf
 from longtail.text.tokens import TokenRows
 
@@ -48,6 +49,30 @@ class BiLSTM(NamedTuple):
 
     onwards: LSTM
     backwards: LSTM
+
+    def add_to_files(self, files: Files) -> None:
+        """Add the arrays of both directions."""
+        for direction, lstm in self._asdict().items():
+            for field, array in lstm._asdict().items():
+                files.arrays[f"bilstm.{direction}.{field}"] = array
+
+    @classmethod
+    def from_files(cls, files: Files, reader: Reader) -> "BiLSTM":
+        """Take back what was saved; raise ValueError unless its sizes fit those of the reader."""
+        loaded = cls(
+            *(
+                LSTM(*(files.arrays[f"bilstm.{direction}.{field}"] for field in LSTM._fields))
+                for direction in cls._fields
+            )
+        )
+        half, n_gates = loaded.onwards.from_state.shape
+        if n_gates != 4 * half or 2 * half != len(reader.project):
+            raise ValueError(
+                f"an LSTM with {n_gates} gates and {half} states does not fit "
+                f"{len(reader.project)} channels; a state has 4 gates, and each direction half "
+                "of the channels"
+            )
+        return loaded
 
 
 def describe_bilstm() -> Schema:
@@ -94,7 +119,7 @@ def _read_some(
     for i in range(first, last):
         words = texts.tokens[texts.start[i] : texts.start[i + 1]]
         states = run_bilstm(reader, bilstm, words)
-        A = _attend(reader, states, options)
+        A = attend_states(reader, states, options)
         row = pool_words(reader, states * A, options.unit_pool)
         decode_row(row, options.residual, found[i - first])
     return found
@@ -111,11 +136,11 @@ def run_bilstm(reader: Reader, bilstm: BiLSTM, words: NDArray[np.int32]) -> Floa
 
 
 @njit(nogil=True, cache=True)
-def _attend(reader: Reader, states: Floats, options: Options) -> Floats:
+def attend_states(reader: Reader, states: Floats, options: Options) -> Floats:
     """Return A of equation (5), (T, C); all 1 without attention."""
     if not options.attention:
         return np.ones_like(states)
-    excited = excite(reader, states, np.float32(1), options.unit_words)
+    excited = excite(reader, states, np.float32(1))
     return np.float32(1) / (np.float32(1) + np.exp(-excited))
 
 
@@ -143,13 +168,6 @@ def _run(vectors: Floats, lstm: LSTM, words: NDArray[np.int32], states: Floats) 
             states[t, j] = show * np.tanh(cell[j])
 
 
-def attend_words(
-    reader: Reader, bilstm: BiLSTM, words: NDArray[np.int32], options: Options
-) -> Floats:
-    """Return A (T, C) for the words of one text."""
-    return _attend(reader, run_bilstm(reader, bilstm, words), options)
-
-
 def explain_words(
     reader: Reader,
     bilstm: BiLSTM,
@@ -163,7 +181,7 @@ def explain_words(
     what the state at the word adds to the label's score.
     """
     states = run_bilstm(reader, bilstm, words)
-    A = _attend(reader, states, options)
+    A = attend_states(reader, states, options)
     attention = np.asarray(A.mean(axis=1), np.float32)
     if label is None:
         return attention, attention
