@@ -286,7 +286,7 @@ def test_a_hierarchy_takes_the_place_of_co_occurrence(tmp_path):
 
 
 def test_siblings_of_a_planted_tree_are_nearer_than_others(tmp_path):
-    """With the defaults a given hierarchy shows in the labels' vectors."""
+    """With the defaults a given hierarchy shows in the vectors: any sibling is nearer."""
     train = planted_dataset()
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"parent {label % 3}\t{label}\n" for label in range(12)))
@@ -294,7 +294,7 @@ def test_siblings_of_a_planted_tree_are_nearer_than_others(tmp_path):
     cosines = V @ V.T
     siblings = np.arange(12)[:, None] % 3 == np.arange(12) % 3
     np.fill_diagonal(cosines, np.nan)
-    assert np.nanmean(cosines[siblings]) > np.nanmean(cosines[~siblings]) + 0.2
+    assert np.nanmin(cosines[siblings]) > np.nanmax(cosines[~siblings]) + 0.1
 
 
 def test_a_hierarchy_that_is_not_there(tmp_path):
