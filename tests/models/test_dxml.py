@@ -238,8 +238,8 @@ def test_many_documents_are_clustered_and_few_of_them_looked_at(monkeypatch):
 def test_the_number_of_neighbours_is_chosen_by_held_out_documents():
     """With labels at random, one neighbour knows nothing, and many know what is frequent."""
     rng = np.random.default_rng(0)
-    X = sp.csr_matrix((rng.random((400, 20)) < 0.3).astype(np.float32))
-    Y = sp.csr_matrix((rng.random((400, 8)) < np.linspace(0.1, 0.6, 8)).astype(np.float32))
+    X = sp.csr_matrix((rng.random((1000, 20)) < 0.3).astype(np.float32))
+    Y = sp.csr_matrix((rng.random((1000, 8)) < np.linspace(0.1, 0.6, 8)).astype(np.float32))
     settings = {**SMALL, "neighbours": None, "temperature": 0.0}
     assert DXML(**settings).fit(X, Y).voters_.n_neighbours >= 20
     assert DXML(**{**settings, "neighbours": 4}).fit(X, Y).voters_.n_neighbours == 4
