@@ -29,10 +29,10 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "vectors": {
         "as DeepWalk leaves them": {"whiten": 0.0},
-        "half whitened": {"whiten": 0.5},
-        "whitened": {},
-        "whitened, weighted edges": {"weighted": True},
-        "whitened, dim 100": {"dim": 100},
+        "half shrunk": {"whiten": 0.5},
+        "shrunk by the labels of a document": {},
+        "whitened": {"whiten": 1.0},
+        "at random": {"label_vectors": "random"},
     },
     "clusters": {
         "all documents": {"clusters": 1},

@@ -238,8 +238,8 @@ def test_many_documents_are_clustered_and_few_of_them_looked_at(monkeypatch):
 def test_the_number_of_neighbours_is_chosen_by_held_out_documents():
     """With labels at random, one neighbour knows nothing, and many know what is frequent."""
     rng = np.random.default_rng(0)
-    X = sp.csr_matrix((rng.random((400, 20)) < 0.3).astype(np.float32))
-    Y = sp.csr_matrix((rng.random((400, 8)) < np.linspace(0.1, 0.6, 8)).astype(np.float32))
+    X = sp.csr_matrix((rng.random((1000, 20)) < 0.3).astype(np.float32))
+    Y = sp.csr_matrix((rng.random((1000, 8)) < np.linspace(0.1, 0.6, 8)).astype(np.float32))
     settings = {**SMALL, "neighbours": None, "temperature": 0.0}
     assert DXML(**settings).fit(X, Y).voters_.n_neighbours >= 20
     assert DXML(**{**settings, "neighbours": 4}).fit(X, Y).voters_.n_neighbours == 4
@@ -286,7 +286,7 @@ def test_a_hierarchy_takes_the_place_of_co_occurrence(tmp_path):
 
 
 def test_siblings_of_a_planted_tree_are_nearer_than_others(tmp_path):
-    """With the defaults a given hierarchy shows in the labels' vectors."""
+    """With the defaults a given hierarchy shows in the vectors: any sibling is nearer."""
     train = planted_dataset()
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"parent {label % 3}\t{label}\n" for label in range(12)))
@@ -294,7 +294,7 @@ def test_siblings_of_a_planted_tree_are_nearer_than_others(tmp_path):
     cosines = V @ V.T
     siblings = np.arange(12)[:, None] % 3 == np.arange(12) % 3
     np.fill_diagonal(cosines, np.nan)
-    assert np.nanmean(cosines[siblings]) > np.nanmean(cosines[~siblings]) + 0.2
+    assert np.nanmin(cosines[siblings]) > np.nanmax(cosines[~siblings]) + 0.1
 
 
 def test_a_hierarchy_that_is_not_there(tmp_path):

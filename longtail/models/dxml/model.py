@@ -79,7 +79,7 @@ Floats = NDArray[np.float32]
 
 FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
 FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
-GRAPH_SHARE = 0.5  # of a label's vector, if a document carried one label
+GRAPH_SHARE = 0.25  # of a label's vector, if a document carried one label
 WALK_SECONDS = 4e-6  # of a step of a walk, at dim=300 and window=5
 HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
 NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # of neighbours, to choose from
@@ -96,7 +96,7 @@ class DXML(NeuralRows):
 
     name: ClassVar[str] = "dxml"
     summary: ClassVar[str] = "labels of the nearest documents, in a space made of a label graph"
-    choose_when: ClassVar[str] = "new documents and labels keep coming, or there is a hierarchy"
+    choose_when: ClassVar[str] = "new documents and labels keep coming"
     can_update: ClassVar[bool] = True
     has_embeddings: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 6
