@@ -10,13 +10,13 @@ The symbols of the paper are listed in `network.py`, beside its equations.
 Departures: in a graph as dense as that of bibtex all labels are near each other, and so are their
 vectors; V is therefore whitened, but not wholly, so that something of the graph stays (`whiten`).
 Rows of V and f_y have length 1, as f_x has (`unit_labels`). What enters the ReLU is added to what
-W_2 returns (residual=False is figure 1): better on stackexchange and yso, worse on delicious.
-Neighbours count by exp(cosine/temperature). Adam is quicker than SGD and not worse. Input cells are
-dropped, as in GLaS. There are clusters only where looking at all documents is slow, and enough of
-them are searched to find 95 % of the neighbours (searched=1 is the paper's way). k-means compares
-directions: f_x has length 1, so that only centres differ from those of equation (4), by their
-length. `preset=paper` has the paper's own values; where it gives none (size of a batch, number of
-epochs, clusters, share of dropout, window), those that were best on held-out documents.
+W_2 returns (residual=False is figure 1, within about a point). Neighbours count by
+exp(cosine/temperature). Adam is quicker than SGD and not worse. Input cells are dropped, as in
+GLaS. There are clusters only where looking at all documents is slow, and enough of them are
+searched to find 95 % of the neighbours (searched=1 is the paper's way). k-means compares
+directions: f_x has length 1, so that only the centres differ, by their length, from those of
+equation (4). `preset=paper` has the paper's own values, and where it gives none (batch, epochs,
+clusters, dropout, window) what was best on held-out documents.
 
 Documents keep their rows, which take less space than their vectors: so a model can take in new ones
 at once, and go on training with old and new ones when it should (`partial_fit`).
