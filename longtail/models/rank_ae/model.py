@@ -82,7 +82,7 @@ class RankAE(NeuralRows):
 
     name: ClassVar[str] = "rank-ae"
     summary: ClassVar[str] = "autoencoder of label sets with word attention, trained by ranking"
-    choose_when: ClassVar[str] = "labels are missing, rows are dense, or words must be explained"
+    choose_when: ClassVar[str] = "rows are dense, or words must be explained"
     can_explain: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 7
     member_reason: ClassVar[str] = "is trained to rank, and errs in other places"
