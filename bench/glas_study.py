@@ -11,10 +11,10 @@ not used. Their base setting is the model's default one, or the paper's with `--
 preset=paper`; `--set name=value` changes it further, and `--only loss,similarity` varies these
 parameters alone. What the paper says of the time that one document takes is measured by `python -m
 bench.latency --models glas --labels 25000,1000000`.
-EURLex-4K, on which the paper has P@1/3/5 of 77.5 / 65.0 / 54.4, takes the paper's own setting with
-its loss for many labels: put its files into a folder EURLex-4K, then
+EURLex-4K, on which the paper has P@1/3/5 of 77.5 / 65.0 / 54.4, takes the paper's own setting: put
+its files into a folder EURLex-4K, then
 
-    longtail train EURLex-4K --model glas --out eurlex --set preset=paper --set loss=softmax
+    longtail train EURLex-4K --model glas --out eurlex --set preset=paper --valid 0
     longtail evaluate eurlex EURLex-4K
 """
 

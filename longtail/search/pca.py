@@ -51,10 +51,10 @@ SHARES = (16, 8, 4)  # one in so many dimensions is kept
 MOST_KEPT = min(SHARES)
 WORTH_A_THREAD = 1 << 23  # bytes of projected vectors; a second thread takes as long to wake up
 WORTH_LISTS = 1 << 22  # bytes; who reads more may gain by inverted lists
-SCATTERED = 3  # times as long as it takes to read vectors in a row, it takes for candidates
+SCATTERED = 6  # times as long as it takes to read vectors in a row, it takes for candidates
 LARGEST_COST = 0.75  # of reading all vectors, which is simpler
 LARGEST_SCORES = 1 << 24  # scores of several queries at once, which then share what is read
-N_SAMPLED = 1024  # scores that tell where about the best ones begin
+FEWEST_SAMPLED, MOST_SAMPLED = 128, 1024  # scores that tell where about the best ones begin
 
 
 class PCAIndex(Index):
@@ -236,7 +236,7 @@ def label_index_bytes(n: int, dim: int, n_queries: int) -> int:
     """Return about what `build_label_index` takes beside the vectors themselves."""
     if n * dim <= SMALLEST or dim < 2 * max(SHARES):
         return index_bytes(n, dim)
-    with_lists = index_bytes(n, dim)
+    with_lists = index_bytes(n, dim) + n * padded(dim // MOST_KEPT)  # beside what PCA has made
     at_once = max(1, min(-(-n_queries // 2 // n_threads()), LARGEST_SCORES // n))
     projected = n * (8 * (dim // MOST_KEPT) + padded(dim // MOST_KEPT))
     with_pca = 2 * n * (padded(dim) + 12) + projected + 4 * n_threads() * n * at_once
@@ -338,7 +338,8 @@ def pick(scores: Floats, wanted: int) -> Ids:
     n = len(scores)
     if wanted >= n:
         return np.arange(n, dtype=np.int32)
-    probed = np.sort(scores[:: max(1, n // N_SAMPLED)])
+    n_sampled = min(max(FEWEST_SAMPLED, n // 100), MOST_SAMPLED)  # to sort more takes longer
+    probed = np.sort(scores[:: n // n_sampled | 1])  # odd, as round ids may be special labels
     place = len(probed) - 1 - (3 * wanted * len(probed) // (2 * n) + 8)
     found = np.flatnonzero(scores >= probed[max(0, place)])
     if len(found) < wanted:

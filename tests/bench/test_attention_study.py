@@ -68,7 +68,7 @@ def test_a_tree_against_none_over_seeds(data, tmp_path, capsys):
     flat, tree = rows
     assert flat["nodes"] == "12"
     assert flat["P@5"] == flat["P@5 (0.0)"]
-    assert tree["P@5"] == tree["P@5 (0.25)"]  # the default
+    assert tree["P@5"] == tree["P@5 (0.5)"]  # the default
     assert flat["followed"] == [100.0, 100.0]
     assert all(0 < share < 100 for share in tree["followed"])
     assert len(tree["P@1"]) == 2

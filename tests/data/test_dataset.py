@@ -74,3 +74,14 @@ def test_align_renumbers_and_keeps_unknown_labels(data):
 def test_align_of_a_dataset_without_labels():
     empty = Dataset(sp.csr_matrix((2, 0), dtype=np.float32), [], texts=["a", "b"])
     assert empty.align(["x", "y"]).Y.shape == (2, 2)
+
+
+def test_names_of_features_are_those_of_the_columns():
+    Y = sp.csr_matrix(np.ones((2, 1), np.float32))
+    X = sp.csr_matrix(np.ones((2, 3), np.float32))
+    data = Dataset(Y, ["a"], X=X, feature_names=["x", "y", "z"])
+    assert data.take(np.array([1])).feature_names == ["x", "y", "z"]
+    with pytest.raises(DataError, match="2 feature names for 3 columns of X"):
+        Dataset(Y, ["a"], X=X, feature_names=["x", "y"])
+    with pytest.raises(DataError, match="but there are only texts"):
+        Dataset(Y, ["a"], texts=["x", "y"], feature_names=["x", "y"])

@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from longtail.models.attention_xml import loss as losses  # noqa: E402
 from longtail.models.attention_xml import network  # noqa: E402
 from longtail.models.attention_xml.network import AttentionXMLNetwork, Shape  # noqa: E402
 
@@ -46,10 +47,10 @@ def test_loss_and_gradients(direct, n_nodes, n_head, monkeypatch):
     found = {}
     for fused in (True, False):
         if not fused:
-            monkeypatch.setattr(network, "can_fuse", lambda read, shape: False)
+            monkeypatch.setattr(losses, "can_fuse", lambda read, shape: False)
         encoded = read(net, places, lengths)
-        assert fused == network.can_fuse(encoded, net.shape)
-        loss = network.bce_over_nodes(net, encoded, relevant)
+        assert fused == losses.can_fuse(encoded, net.shape)
+        loss = losses.bce_over_nodes(net, encoded, relevant)
         wanted = [net.labels, *net.shared(), net.encoder.start]
         found[fused] = [loss.detach(), *torch.autograd.grad(loss, wanted)]
     for ours, plain in zip(found[True], found[False], strict=True):
@@ -63,7 +64,7 @@ def test_scores_and_pieces(direct, monkeypatch):
     with torch.no_grad():
         encoded = read(net, places, lengths)
         fused = net.score_all(encoded)
-        monkeypatch.setattr(network, "_count_numbers", lambda device: 1)
+        monkeypatch.setattr(network, "count_numbers", lambda device: 1)
         pieces = net.score_all(encoded)
         monkeypatch.setattr(network, "can_fuse", lambda read, shape: False)
         plain = net.score_all(encoded)
@@ -74,7 +75,7 @@ def test_scores_and_pieces(direct, monkeypatch):
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("numbers", [1, 1 << 30])
 def test_candidates_of_each_document(direct, numbers, monkeypatch):
-    monkeypatch.setattr(network, "_count_numbers", lambda device: numbers)
+    monkeypatch.setattr(losses, "count_numbers", lambda device: numbers)
     net, places, lengths, _ = make(direct, 300)
     nodes = torch.randint(300, (20, 24), device="cuda")
     relevant = (torch.rand(20, 24, device="cuda") < 0.1).float()
@@ -83,9 +84,9 @@ def test_candidates_of_each_document(direct, numbers, monkeypatch):
     found = {}
     for fused in (True, False):
         if not fused:
-            monkeypatch.setattr(network, "can_fuse", lambda read, shape: False)
+            monkeypatch.setattr(losses, "can_fuse", lambda read, shape: False)
         encoded = read(net, places, lengths)
-        loss = network.bce_over_candidates(net, encoded, net.labels, nodes, relevant, counted)
+        loss = losses.bce_over_candidates(net, encoded, net.labels, nodes, relevant, counted)
         wanted = [net.labels, *net.shared(), net.encoder.start]
         found[fused] = [loss.detach(), *torch.autograd.grad(loss, wanted)]
     for ours, plain in zip(found[True], found[False], strict=True):

@@ -12,10 +12,9 @@ Departures: the first layer is applied before the attention's average and not be
 the same sum and far cheaper, and m_j·w_j is added to a label's score (see `network.py`).
 Without a file of word vectors, training begins with vectors from the co-occurrence of words in the
 training texts. Where a document has fewer candidates, the rest is left out and not filled up at
-random. A label's score takes the nodes above it by a power below 1, and inner levels are trained
-for fewer epochs. In an ensemble the first 100 labels of each tree are compared. In large sets,
-words seen once are learned as unknown ones, so that the unknown word has a vector. Prediction needs
-torch, unlike that of other models.
+random. A label's score takes the nodes above it by a power below 1. In an ensemble the first 100
+labels of each tree are compared. In large sets, words seen once are learned as unknown ones, so
+that the unknown word has a vector. Prediction needs torch, unlike that of other models.
 """
 
 import re
@@ -186,7 +185,7 @@ class AttentionXML(Neural):
         None, "how many are followed in prediction; none takes as many as in training", at_least(1)
     )
     path_weight: float = setting(
-        0.25,
+        0.5,
         "exponent of the nodes above in the score of a label: 1 is the paper's product of all "
         "probabilities on its path, 0 the last one alone",
         between(0, 1),
@@ -199,8 +198,8 @@ class AttentionXML(Neural):
     )
     inner_epochs: int | None = setting(
         None,
-        "passes over the documents for each level above the labels; none takes a third of "
-        "`epochs`, as more spoil what the levels below begin with",
+        "passes over the documents for each level above the labels; none takes `epochs`; fewer may "
+        "be better where the tree is small",
         between(1, MOST_EPOCHS),
     )
     trees: int = setting(
@@ -294,8 +293,7 @@ class AttentionXML(Neural):
         hidden, word_dim = LARGE_SIZES if facts.n_documents >= LARGE_FROM else SIZES
         hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
         epochs = self.epochs or _choose_epochs(facts.n_documents)
-        inner = self.inner_epochs or _choose_inner_epochs(epochs)
-        epochs += self._n_levels(facts.n_labels) * inner
+        epochs += self._n_levels(facts.n_labels) * (self.inner_epochs or epochs)
         return self.trees * epochs * hidden * (word_dim + 2 * hidden)
 
     # -- learning -----------------------------------------------------------------------------
@@ -349,7 +347,7 @@ class AttentionXML(Neural):
         kept, held = hold_out(len(dataset), self.valid, self.seed)
         known, held_out = (LevelDocuments.of(rows, dataset.Y, part) for part in (kept, held))
         measured = held_out if len(held) else None
-        inner = self.inner_epochs or _choose_inner_epochs(config.epochs)
+        inner = self.inner_epochs or config.epochs
         trainer = TreeTrainer(self, config, inner, shape, self.followed_, vectors, known, measured)
         trees = [
             trainer.train_tree(number, tree, progress) for number, tree in enumerate(label_trees)
@@ -659,10 +657,6 @@ def _choose_batch_size(n_documents: int) -> int:
 def _choose_epochs(n_documents: int) -> int:
     """Return how many passes were about the best on held-out documents of sets of that size."""
     return int(np.clip(8 + 200_000 / n_documents, 10, 40))
-
-
-def _choose_inner_epochs(epochs: int) -> int:
-    return -(-epochs // 3)
 
 
 def find_known(tokens: TokenRows) -> NDArray[np.int64]:

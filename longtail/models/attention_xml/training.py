@@ -17,11 +17,10 @@ from torch import Tensor, nn
 
 from longtail.evaluation.metrics import evaluate
 from longtail.labels.tree import LabelTree
+from longtail.models.attention_xml.loss import bce_over_candidates, bce_over_nodes
 from longtail.models.attention_xml.network import (
     AttentionXMLNetwork,
     Shape,
-    bce_over_candidates,
-    bce_over_nodes,
     count_aligned,
 )
 from longtail.models.attention_xml.search import (

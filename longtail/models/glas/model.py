@@ -13,6 +13,8 @@ which (1) does without and BCE needs. With many features, φ is the sum of a lin
 layer's outputs, better than either alone. The block U is that of the batch's distinct labels, at
 most 1024. Kept cells are divided by ρ, so that training and prediction see sums of one size.
 PMI is normalized to at most 1 and cut at 0, as inner products of unit vectors have to meet it.
+Adam is lazy, without the part of weight normalization's gradient that reaches every feature
+(`lazy`). The preset "paper" departs in the sizes of blocks and batches alone.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,11 +7,12 @@ every label only meets the hardest label of the other side, which costs O(L).
 
 The symbols of the paper are listed in `network.py`, beside its equations.
 
-Departures: y' are plain scores, not probabilities (better by five points in a trial). The second
-layer of E and the first of D have a residual connection, and both ends begin with the same label
-vectors: otherwise, when documents have many labels, the ranking loss stays where all scores are
-equal. x' has length 1, so that long documents count as much as short ones. Input dropout (`keep`)
-and dropout of hidden values are not in the paper. Dense rows are scaled by each column's spread.
+Departures, each a parameter that `preset=paper` sets back: y' are plain scores, not probabilities
+(`output`). The second layer of E and the first of D have a residual connection (`residual`), and
+both ends begin with the same label vectors (`start`): otherwise, when documents have many labels,
+the ranking loss stays where all scores are equal at all but a few settings. x' has length 1, so
+that long documents count as much as short ones (`pooling`). Input dropout (`keep`) and dropout of
+hidden values are not in the paper. Dense rows are scaled by each column's spread.
 """
 
 from collections.abc import Mapping, Sequence
