@@ -629,6 +629,12 @@ def test_a_bilstm_explains_by_its_attention(sequential):
         sequential.explain(text, "x")
 
 
+@pytest.mark.parametrize("several", [["one text", "another"], []])
+def test_a_bilstm_explains_one_text_at_a_time(several, sequential):
+    with pytest.raises(DataError, match="one document can be explained at a time"):
+        sequential.explain(several)
+
+
 def test_a_bilstm_needs_texts_and_reads_only_so_many_words(tmp_path):
     with pytest.raises(DataError) as caught:
         RankAE(**SMALL, reader="bilstm").fit(planted_dataset())

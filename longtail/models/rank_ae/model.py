@@ -215,8 +215,10 @@ class RankAE(NeuralRows):
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Learn as other models of rows do, from columns with names or from words in order."""
         self._given = dataset
-        super().fit_documents(dataset, progress)
-        self._given = None
+        try:
+            super().fit_documents(dataset, progress)
+        finally:
+            self._given = None
 
     def learn_features(
         self, dataset: Dataset, progress: Progress
@@ -458,7 +460,7 @@ class RankAE(NeuralRows):
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         if isinstance(X, TokenRows):
             if self.bilstm_ is None:
-                raise NotImplementedError("this model has no LSTM")
+                raise RuntimeError("there is no LSTM to read words in their order")
             decoded = read_texts(self.reader_, self.bilstm_, X, self._options)
         else:
             decoded = read_rows(self.reader_, view_rows(X), self._options)
@@ -489,7 +491,10 @@ class RankAE(NeuralRows):
         self._check_fitted()
         if self.bilstm_ is None or self.features_ is None:
             return super().explain(document, label)
-        text = str(self.check_documents([document] if isinstance(document, str) else document)[0])
+        documents = self.check_documents([document] if isinstance(document, str) else document)
+        if not isinstance(documents, list) or len(documents) != 1:
+            raise DataError("one document can be explained at a time: give one text")
+        (text,) = documents
         vector = None if label is None else self.index_.vectors[self._find_label(label), :-1]
         places = sorted(
             (span, term) for term, spans in self.features_.locate(text).items() for span in spans
