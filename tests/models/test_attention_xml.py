@@ -715,3 +715,10 @@ def test_sizes_grow_with_the_documents(monkeypatch):
     monkeypatch.setattr(estimator, "LARGE_FROM", 60)
     assert sizes() == (12, 8, (64,))
     assert sizes(hidden=5, word_dim=3, head="7,2") == (5, 3, (7, 2))
+
+
+def test_passes_for_inner_levels():
+    passes = [estimator._choose_inner_epochs(15, n) for n in (3_000_000, 1_600_000, 1_000)]
+    assert passes == [4, 7, 15]  # long texts, titles, few documents
+    assert estimator._choose_inner_epochs(10, 118_000_000) == 3
+    assert estimator._choose_inner_epochs(2, 118_000_000) == 2
