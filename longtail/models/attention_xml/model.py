@@ -498,21 +498,44 @@ class AttentionXML(Neural):
 
     def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
         """Rank labels for texts; one without a known word gets the most frequent labels."""
-        from longtail.models.attention_xml.search import POOL, mean_of
-
         tokens = self.tokens_.encode(cast("list[str]", documents))
         known = find_known(tokens)
         labels, scores = self.frequent_labels(k)
         n = tokens.n_documents
         top = TopK(np.tile(labels, (n, 1)), np.tile(scores, (n, 1)))
         if len(known):
-            pool = k if len(self.trees_) == 1 else min(max(k, POOL), len(self.label_names_))
-            beam, device = self.beam or self.followed_, self._device()
-            some = tokens.take(known)
-            found = [tree.search(some, pool, beam, device) for tree in self.trees_]
-            best = mean_of(found, k)
+            best = self._search(tokens.take(known), k)
             top.labels[known], top.scores[known] = best.labels, best.scores
         return top
+
+    def _search(self, tokens: TokenRows, k: int) -> TopK:
+        """Search the tree; of several, score what any of them finds by all of them."""
+        from longtail.models.attention_xml.search import POOL, pick, unite
+
+        beam, device = self.beam or self.followed_, self._device()
+        if len(self.trees_) == 1:
+            return self.trees_[0].search(tokens, k, beam, device)
+        pool = min(max(k, POOL), len(self.label_names_))
+        labels = unite([tree.search(tokens, pool, beam, device) for tree in self.trees_])
+        return pick(labels, self._score(tokens, labels), k)
+
+    def score_documents(
+        self, documents: list[str] | sp.csr_matrix, candidates: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Attend to the texts for the candidates alone, whether a beam would find them or not."""
+        scores = self.share_of(candidates)
+        tokens = self.tokens_.encode(cast("list[str]", documents))
+        known = find_known(tokens)
+        if len(known) and candidates.size:
+            scores[known] = self._score(tokens.take(known), candidates[known])
+        return scores
+
+    def _score(self, tokens: TokenRows, labels: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Return the mean of what the trees say of labels (n, c) of each document."""
+        from longtail.models.attention_xml.search import mean_of
+
+        device = self._device()
+        return mean_of([tree.score(tokens, labels, device) for tree in self.trees_])
 
     def _device(self) -> "torch.device":
         """Return where to predict: on a GPU if there is one, unless the model is for a CPU."""
@@ -576,8 +599,8 @@ class AttentionXML(Neural):
         begins[: len(spans)] = [begin for begin, _, _ in spans]
         places = [np.isin(begins, [begin for begin, _ in term.spans]) for term in terms]
         variants = leave_out(tokens, places)
-        device = self._device()
-        scores = np.mean([tree.score(variants, label, device) for tree in self.trees_], axis=0)
+        asked = np.full((variants.n_documents, 1), label, np.int32)
+        scores = self._score(variants, asked)[:, 0].astype(np.float64)
         losses = (scores[0] - scores[1:]).tolist()
         return [replace(term, loss=loss) for term, loss in zip(terms, losses, strict=True)]
 
