@@ -6,7 +6,7 @@ same function. `Model.fit` is the plain step inside.
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from longtail.data import Dataset, as_dataset, load
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
-from longtail.evaluation.metrics import TrainingCounts, evaluate, evaluate_given
+from longtail.evaluation.metrics import KS, TrainingCounts, evaluate
 from longtail.models.base import Model
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
 from longtail.progress import SILENT, Progress
@@ -25,7 +25,6 @@ from longtail.runtime.store import check_writable, identify, locked
 from longtail.topk import TopK
 
 FEWEST_TO_VALIDATE = 100  # with fewer documents, those held out say next to nothing
-METRICS_K = 5  # the metrics go up to @5
 
 CalibrationMethod = Literal["isotonic", "logistic", "none"]
 Report = dict[str, float]
@@ -226,14 +225,12 @@ def report_on(
     counts: TrainingCounts,
     propensity: Any = "default",
     threshold: float | None = None,
+    k: Sequence[int] = KS,
 ) -> Report:
     """Return all metrics; those of a threshold only with one."""
-    report = evaluate(top, test, train=counts, propensity=propensity)
+    report = evaluate(top, test, train=counts, propensity=propensity, k=k, threshold=threshold)
     report["ECE"] = round(error_of_first(top, test.Y), 5)
-    if threshold is not None:
-        report["threshold"] = threshold
-        report |= evaluate_given(top.above(threshold), test.Y)
-    return report
+    return report if threshold is None else report | {"threshold": threshold}
 
 
 def evaluate_model(
@@ -242,13 +239,15 @@ def evaluate_model(
     propensity: Any = "default",
     threshold: float | None = None,
     progress: Progress = SILENT,
+    k: Sequence[int] = KS,
 ) -> tuple[Report, TopK]:
     """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
     began = time.perf_counter()
-    k = METRICS_K if model.calibration_ is None else max(METRICS_K, model.calibration_.depth)
-    top = model.predict(test, k, progress=progress)
+    depth = max(k) if model.calibration_ is None else max(*k, model.calibration_.depth)
+    top = model.predict(test, depth, progress=progress)
     seconds = time.perf_counter() - began
-    report = report_on(top, test, model.training_counts_, propensity, threshold)
+    test = test.align(model.label_names_)
+    report = report_on(top, test, model.training_counts_, propensity, threshold, k)
     return {**report, "seconds": round(seconds, 3)}, top
 
 

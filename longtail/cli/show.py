@@ -184,16 +184,12 @@ def example_lines(data: "Dataset", top: "TopK", rows: Sequence[int]) -> list[str
         true = [data.label_names[label] for label in data.Y[row].indices.tolist()]
         predicted = [
             f"{'✓ ' if each['label'] in true else ''}{each['label']} {each['score']:.2f}"
-            for each in next(_one_row(top, row).named(data.label_names))
+            for each in top.take(slice(row, row + 1)).to_list()[0]
         ]
         lines += _wrap("" if data.texts is None else shorten(data.texts[row]), "")
         lines += _wrap(", ".join(predicted), "  predicted: ")
         lines += [*_wrap(", ".join(true), "  true:      "), ""]
     return lines
-
-
-def _one_row(top: "TopK", row: int) -> "TopK":
-    return type(top)(top.labels[row : row + 1], top.scores[row : row + 1])
 
 
 def _wrap(text: str, heading: str) -> list[str]:

@@ -497,12 +497,14 @@ class Model(ABC):
         if k is None:
             k = DEFAULT_K if least is None or calibration is None else calibration.depth
         if calibration is None:
-            return self._predict_allowed(data, k, progress)
-        # Labels may change places, so it takes as many as at calibration to know the first.
-        n_ranked = max(k, calibration.depth) if calibration.reorders else k
-        own = self._predict_allowed(data, n_ranked, progress)
-        top = self._keep_shares(own, calibration.apply(own)).first(k)
-        return top if least is None else top.above(least)
+            top = self._predict_allowed(data, k, progress)
+        else:
+            # Labels may change places, so it takes as many as at calibration to know the first.
+            n_ranked = max(k, calibration.depth) if calibration.reorders else k
+            own = self._predict_allowed(data, n_ranked, progress)
+            top = self._keep_shares(own, calibration.apply(own)).first(k)
+        named = replace(top, label_names=self.label_names_)
+        return named if least is None else named.above(least)
 
     def _keep_shares(self, own: TopK, calibrated: TopK) -> TopK:
         """Leave the documents alone that got the most frequent labels: shares are probable."""

@@ -220,7 +220,8 @@ class Linear(Model):
         found = in_threads(self._search, batches)
         if len(found) == 1:
             return TopK(*found[0])
-        return TopK(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        labels, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return TopK(labels, scores)
 
     def _search(
         self, rows: Rows, first: int, last: int, k: int
