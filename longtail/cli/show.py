@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from longtail.evaluation.explanation import Neighbour, Term, Vote
     from longtail.evaluation.metrics import Band
     from longtail.models.base import Model
+    from longtail.models.card import Card
     from longtail.runtime.settings import Setting
     from longtail.runtime.store import Verified
     from longtail.topk import TopK
@@ -167,6 +168,22 @@ def _split_rows(split: "SplitDescription") -> list[tuple[str, str]]:
 
 def _span(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,}-{most:,}"
+
+
+def card_blocks(card: "Card", path: Path) -> Iterable[Table | str]:
+    """Show where a model comes from, table by table."""
+    yield f"{path} holds a {card.model} model, {card.summary}."
+    yield ""
+    for title, rows in card.sections():
+        table = _table(title, "", "")
+        table.show_header = False
+        for row in rows:
+            table.add_row(*row)
+        yield table
+    for title, lines in card.lists():
+        yield f"{title}:"
+        yield from (f"- {line}" for line in lines)
+        yield ""
 
 
 def verified_line(path: Path, found: "Verified") -> str:
