@@ -15,6 +15,7 @@ from longtail.errors import DataError, ModelFileError, NotFittedError, Parameter
 from longtail.evaluation.calibration import AUTOMATIC, Calibration, Method, choose_depth
 from longtail.evaluation.explanation import Explanation, Neighbour, explain_terms
 from longtail.evaluation.metrics import TrainingCounts
+from longtail.models.card import FEW, Card
 from longtail.models.cost import MOST_SECONDS, Facts, find_facts, format_seconds
 from longtail.models.registry import names_of_models
 from longtail.progress import SILENT, Progress
@@ -39,10 +40,12 @@ from longtail.runtime.settings import (
     seeds,
     setting,
     settings_of,
+    show_settings,
 )
 from longtail.runtime.store import Files, write_folder
 from longtail.text.tfidf import Tfidf
 from longtail.topk import TopK
+from longtail.visible import html_table, visible
 
 Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
 DocumentType = Literal["texts", "rows"]
@@ -108,6 +111,7 @@ class Model(ABC):
     features_: Tfidf | None = learned(default=None)  # texts to rows; None if it needs none
     n_features_: int = learned(default=0)  # columns of the rows; 0 if it reads no rows
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
+    card_: Card | None = learned(default=None)  # where it comes from
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
     added_: NDArray[np.int64] = learned()  # those of the last update's documents it could use
     _made_of_texts: int = learned(default=0)  # bytes of the rows that training made of texts
@@ -429,6 +433,7 @@ class Model(ABC):
         self.label_names_ = list(dataset.label_names)
         self.training_counts_ = TrainingCounts.of(dataset)
         self.calibration_ = None  # that of an earlier training says nothing about this one
+        self.card_ = Card.begin(self.name, dataset)
         return self
 
     def calibrate(
@@ -447,6 +452,7 @@ class Model(ABC):
         Y = dataset.align(self.label_names_).Y
         top = self.predict(dataset, choose_depth(Y), calibrated=False)
         self.calibration_ = Calibration.fit(top, Y, method, counts=self.training_counts_)
+        self._note_event(f"calibrated on {len(dataset):,} documents")
         return self
 
     def _check_labels(self, dataset: Dataset) -> None:
@@ -505,6 +511,7 @@ class Model(ABC):
             old.n_documents + dataset.n_documents,
             old.padded(len(new.label_counts)) + new.label_counts,
         )
+        self._note_event(f"{len(useful):,} documents added")
         return self
 
     @property
@@ -549,12 +556,14 @@ class Model(ABC):
         if k is None:
             k = DEFAULT_K if least is None or calibration is None else calibration.depth
         if calibration is None:
-            return self._predict_allowed(data, k, progress)
-        # Labels may change places, so it takes as many as at calibration to know the first.
-        n_ranked = max(k, calibration.depth) if calibration.reorders else k
-        own = self._predict_allowed(data, n_ranked, progress)
-        top = self._keep_shares(own, calibration.apply(own)).first(k)
-        return top if least is None else top.above(least)
+            top = self._predict_allowed(data, k, progress)
+        else:
+            # Labels may change places, so it takes as many as at calibration to know the first.
+            n_ranked = max(k, calibration.depth) if calibration.reorders else k
+            own = self._predict_allowed(data, n_ranked, progress)
+            top = self._keep_shares(own, calibration.apply(own)).first(k)
+        named = replace(top, label_names=self.label_names_)
+        return named if least is None else named.above(least)
 
     def _keep_shares(self, own: TopK, calibrated: TopK) -> TopK:
         """Leave the documents alone that got the most frequent labels: shares are probable."""
@@ -730,11 +739,80 @@ class Model(ABC):
                 f"this {type(self).__name__} has not been trained yet; call fit first"
             )
 
+    # -- where it comes from ------------------------------------------------------------------
+
+    def make_card(self) -> Card:
+        """Return the card, with what the model itself knows now; see `longtail.models.card`."""
+        self._check_fitted()
+        settings = self.get_parameters()
+        if self.features_ is not None:
+            features = settings_of(Tfidf)
+            settings |= {f"tfidf.{name}": getattr(self.features_, name) for name in features}
+        card = self.card_ or Card(self.name, trained="at an unknown time")
+        notes, limits = self.describe_training(), self._find_limits()
+        return replace(card, settings=settings, notes=notes, limits=limits)
+
+    def describe_training(self) -> Sequence[str]:
+        """Return what else the card should say about training; nothing, unless overridden."""
+        return ()
+
+    def _note_event(self, event: str) -> None:
+        if self.card_ is not None:
+            self.card_ = self.card_.add_to_history(event)
+
+    def _find_limits(self) -> list[str]:
+        """Say what not to expect of this model."""
+        carried = self.training_counts_.label_counts[self.training_counts_.label_counts > 0]
+        n_few = int((carried < FEW).sum())
+        few = f" {n_few:,} of them had fewer than {FEW} documents and are seldom found."
+        limits = [
+            f"It gives none but the {len(carried):,} labels that its training documents carry."
+            f"{few if n_few else ''}",
+            "A document without any known word or feature gets the most frequent labels.",
+        ]
+        if self.trained_on == "rows":
+            limits.append(f"It reads rows of {self.n_features_:,} features, made as in training.")
+        if self.calibration_ is None:
+            limits.append("Its scores order labels; they are no probabilities.")
+        else:
+            limits.append(
+                f"Its scores are probabilities, learned from {self.calibration_.n_documents:,} "
+                "documents: they hold for documents of the same kind."
+            )
+        return limits
+
+    def __repr__(self) -> str:
+        """Return the parameters that are not the default, and where the model comes from."""
+        if not self.is_fitted:
+            return show_settings(self)
+        return "\n  ".join([show_settings(self), *self._summarize()])
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table for notebooks, with all parameters."""
+        title = "; ".join([type(self).__name__, *self._summarize()])
+        values = self.get_parameters().items()
+        return html_table(title, ["parameter", "value"], [[name, str(v)] for name, v in values])
+
+    def _summarize(self) -> list[str]:
+        """Say what it knows, where it comes from and how good it is, each in a line."""
+        if not self.is_fitted:
+            return ["not trained yet"]
+        origin = "" if self.card_ is None else f", {visible(self.card_.summary)}"
+        lines = [f"{len(self.label_names_):,} labels{origin}"]
+        metrics = {} if self.card_ is None else self.card_.metrics
+        shown = [f"{name} {metrics[name]:.1f}" for name in ("P@1", "P@3", "P@5") if name in metrics]
+        return [*lines, f"on held-out documents: {', '.join(shown)}"] if shown else lines
+
     # -- saving -----------------------------------------------------------------------------
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the model to the new folder `path`, whole or not at all."""
-        write_folder(path, self.to_files(), overwrite=overwrite)
+
+        def make_card(n_bytes: int) -> tuple[str, str]:
+            card = replace(self.make_card(), n_bytes=n_bytes)
+            return card.to_json(), card.to_page()
+
+        write_folder(path, self.to_files(), overwrite=overwrite, make_card=make_card)
 
     def to_files(self) -> Files:
         """Return what `save` writes."""
@@ -781,6 +859,7 @@ class Model(ABC):
             model.tfidf = model.features_
             model.calibration_ = Calibration.from_files(files)
             model.restore(files)
+            model.card_ = None if files.card is None else Card.from_json(files.card)
         except ModelFileError as error:  # of a part, which does not know the folder
             raise ModelFileError(f"{path}: {error}") from error
         except ValueError as error:

@@ -591,7 +591,7 @@ def test_a_word_weighs_what_the_label_loses_without_it(texts):
         label = model.label_names_[model.predict([text]).labels[0, 0]]
 
         def score_of(document, model=model, label=label):
-            named = next(model.predict([document], k=12).named(model.label_names_))
+            named = model.predict([document], k=12).to_list()[0]
             return next(each["score"] for each in named if each["label"] == label)
 
         losses = {term.name: term.loss for term in model.explain(text, label).terms}

@@ -228,7 +228,8 @@ class Linear(Model):
         found = in_threads(self._search, [(X, a, b, k) for a, b in _cut(X)])
         if len(found) == 1:
             return TopK(*found[0])
-        return TopK(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        labels, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return TopK(labels, scores)
 
     def score_rows(self, X: Rows, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
         """Follow the path to each candidate in every tree, whether a beam would find it or not."""
