@@ -72,13 +72,16 @@ FORMATS = {
 
 @dataclass
 class TextFile:
-    """The documents of one file, or of several that are one split."""
+    """The documents of one file, or of several that are one split.
+
+    There are as many ids and rows as texts, or none at all.
+    """
 
     path: Path
     texts: list[str]
     labels: LabelRows
-    ids: list[str | None] = field(default_factory=list)
-    rows: list[dict[str, Any] | None] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     columns: Columns | None = None
     read_as: str = ""
 
@@ -106,17 +109,14 @@ class TextFile:
     def _build(
         self, Y: sp.csr_matrix, names: Sequence[str], uris: Mapping[str, str] | None
     ) -> Dataset:
-        known = None if all(id is None for id in self.ids) else [id or "" for id in self.ids]
-        kept = None
-        if any(row is not None for row in self.rows):
-            fields = dict.fromkeys(name for row in self.rows for name in row or ())
-            kept = {name: [(row or {}).get(name) for row in self.rows] for name in fields}
+        fields = dict.fromkeys(name for row in self.rows for name in row)
+        kept = {name: [row.get(name) for row in self.rows] for name in fields}
         return Dataset(
             Y,
             names,
             texts=self.texts,
-            ids=known,
-            columns=kept,
+            ids=self.ids or None,
+            columns=kept or None,
             label_uris=uris,
             read_as=self.read_as,
         )
@@ -144,12 +144,9 @@ def read_file(file: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> I
         opened = open_texts(source, form, options, None)
         for documents in opened.batches:
             while batch := list(islice(documents, BATCH)):
-                _, texts, _, ids, rows = map(list, zip(*batch, strict=True))
-                said = describe_reading(form, opened.columns, source)
-                rows_of = LabelRows(Numbering())
-                yield TextFile(
-                    source.path, texts, rows_of, ids, rows, read_as=said
-                ).without_labels()
+                found = collect(((n, text, None, *more) for n, text, _, *more in batch), source.path)
+                found.read_as = describe_reading(form, opened.columns, source)
+                yield found.without_labels()
 
 
 def _no_labels(n: int) -> sp.csr_matrix:
@@ -299,15 +296,20 @@ def plain_documents(path: Path, lines: NumberedLines) -> Iterator[Document]:
         yield number, line, None, None, None
 
 
-def collect(documents: Iterable[Document], path: Path, space: LabelSpace) -> TextFile:
+def collect(
+    documents: Iterable[Document], path: Path, space: LabelSpace | None = None
+) -> TextFile:
     """Gather the documents of a file whose labels are lists."""
-    file = TextFile(path, [], LabelRows(space.numbering))
+    file = TextFile(path, [], LabelRows(space.numbering if space else Numbering()))
+    add_text, add_labels = file.texts.append, file.labels.add
     for line, text, labels, id, row in documents:
-        file.texts.append(text)
-        file.ids.append(id)
-        file.rows.append(row)
+        add_text(text)
+        if id is not None:
+            file.ids.append(id)
+        if row is not None:
+            file.rows.append(row)
         try:
-            file.labels.add(labels or ())
+            add_labels(labels or ())
         except TypeError:
             wrong = next(label for label in labels or () if _is_wrong(label))
             raise label_error(wrong, path, line) from None
@@ -318,11 +320,14 @@ def collect_cells(documents: Iterable[Document], path: Path, space: LabelSpace) 
     """Gather the documents of a file whose labels may be cells, to be split when all are read."""
     file = TextFile(path, [], LabelRows(space.numbering))
     cells: list[str | list[Any]] = []
+    add_text, add_cell = file.texts.append, cells.append
     for _, text, labels, id, row in documents:
-        file.texts.append(text)
-        file.ids.append(id)
-        file.rows.append(row)
-        cells.append(labels or "")
+        add_text(text)
+        add_cell(labels or "")
+        if id is not None:
+            file.ids.append(id)
+        if row is not None:
+            file.rows.append(row)
     file.labels = space.split_cells(cells, path)
     return file
 

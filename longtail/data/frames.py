@@ -14,7 +14,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.documents import TextFile, collect_cells
 from longtail.data.labels import LabelSpace, order_labels
 from longtail.data.parquet import SAMPLED, as_cell
-from longtail.data.table import Document, join_texts
+from longtail.data.table import Document, join_texts, spell_id
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
 
@@ -82,7 +82,7 @@ def _read(frame: Any, options: ReadOptions, space: LabelSpace | None) -> TextFil
                 i,
                 join_texts(texts),
                 as_cell(_name_classes(cell, named), None, i, options),
-                None if id is None else str(id),
+                spell_id(id) if columns.id else None,
                 {name: column[i] for name, column in kept.items()} if kept else None,
             )
 

@@ -13,7 +13,7 @@ from typing import Any
 from longtail.data.columns import Columns, choose_columns, find_labels, find_text
 from longtail.data.labels import LabelSpace
 from longtail.data.source import Source, name_json_type, parse_object
-from longtail.data.table import Document
+from longtail.data.table import Document, spell_id
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
 
@@ -67,14 +67,8 @@ class JsonReader:
                     found = self._other_labels(document, number)
                 if found and type(found[0]) is dict:
                     found = [self._name(each, number) for each in found]
-            name = None if id is None else document.get(id)
-            yield (
-                number,
-                text,
-                found,
-                name if name is None or type(name) is str else str(name),
-                document if keep else None,
-            )
+            name = None if id is None else spell_id(document.get(id))
+            yield number, text, found, name, document if keep else None
 
     def _join_text(self, document: dict[str, Any], line: int) -> str:
         document = _flatten(document)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from longtail.data.columns import Columns, choose_columns
 from longtail.data.source import Source, check_unpacked
-from longtail.data.table import Document, Opened, join_texts, parse_cell
+from longtail.data.table import Document, Opened, join_texts, parse_cell, spell_id
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
 
@@ -106,7 +106,7 @@ def _join(
             first + i,
             join_texts(parts),
             as_cell(cell, path, first + i, options),
-            None if id is None else str(id),
+            spell_id(id) if columns.id else None,
             {name: column[i] for name, column in values.items()} if options.keep else None,
         )
 

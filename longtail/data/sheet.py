@@ -15,7 +15,7 @@ from typing import Any
 from longtail.data.columns import Columns, choose_columns
 from longtail.data.parquet import SAMPLED, as_cell
 from longtail.data.source import Source, check_unpacked
-from longtail.data.table import Document, Opened, join_texts
+from longtail.data.table import Document, Opened, join_texts, spell_id
 from longtail.errors import DataError, MissingExtraError
 from longtail.reading import ReadOptions
 
@@ -54,7 +54,7 @@ def _documents(
             number,
             join_texts([values[i] for i in texts]),
             as_cell(label, path, number, options),
-            None if id is None else str(id),
+            spell_id(id) if columns.id else None,
             dict(zip(names, values, strict=True)) if options.keep else None,
         )
 

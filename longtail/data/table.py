@@ -32,7 +32,8 @@ LONGEST_NAME = 40  # letters of a column's name that nobody knows
 _SAMPLED = 500  # rows
 
 # The line where a document stands, its text, its labels (a list, a cell to be split, or None where
-# there are none or they are not wanted), its id, and all its cells by name, where they are kept.
+# there are none or they are not wanted), its id where there is a column of them, and all its cells
+# by name where they are kept.
 Document = tuple[int, str, list[Any] | str | None, str | None, dict[str, Any] | None]
 
 
@@ -237,6 +238,11 @@ def label_error(label: Any, path: Path | None, line: int) -> DataError:
     """Say what is wrong with a label that JSON gave."""
     got = find_fault(label) if type(label) in (str, int) else name_json_type(label)
     return DataError(f"a label must be a string; got {got}", path=path, line=line)
+
+
+def spell_id(id: Any) -> str:
+    """Return an id as text, an empty one where it is missing."""
+    return id if type(id) is str else "" if id is None else str(id)
 
 
 def join_texts(parts: Sequence[Any]) -> str:
