@@ -68,6 +68,6 @@ def predict(
         for batch in read_batches(source, reading):
             if batch.read_as != said:
                 say_reading(said := batch.read_as)
-            for labels in fitted.predict(batch, k, threshold=least).named(fitted.label_names_):
+            for labels in fitted.predict(batch, k, threshold=least).to_list():
                 file.write(as_json({"labels": labels}) + "\n")
             file.flush()

@@ -144,7 +144,8 @@ def read_file(file: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> I
         opened = open_texts(source, form, options, None)
         for documents in opened.batches:
             while batch := list(islice(documents, BATCH)):
-                found = collect(((n, text, None, *more) for n, text, _, *more in batch), source.path)
+                alone = ((line, text, None, id, row) for line, text, _, id, row in batch)
+                found = collect(alone, source.path)
                 found.read_as = describe_reading(form, opened.columns, source)
                 yield found.without_labels()
 
