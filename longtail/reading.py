@@ -1,8 +1,8 @@
 """What a user may say about a source, where recognizing does not do or should not be relied on.
 
 The fields of `ReadOptions` are the options of every command that reads, the keys of config files
-and the parameters of `longtail.load`: all of them, and the table in the guide, come from here. It is
-no part of `data`, so that `longtail --help` need not import that.
+and the parameters of `longtail.load`: all of them, and the table in the guide, come from here. It
+is no part of `data`, so that `longtail --help` need not import that.
 """
 
 import codecs

@@ -29,9 +29,8 @@ def as_dataset(
             frame: of pandas or polars, a table of pyarrow, a data set of Hugging Face.
         labels: a sparse matrix or 2-d array in which a value above 0 means that the document (row)
             carries the label (column); or for each document a list of label names, or of label
-            ids (whole numbers), or a single one of them. Of a frame also the name of the column that
-            holds them. Without it documents have no labels, but for frames, where the column is
-            guessed.
+            ids (whole numbers), or a single one of them; of a frame also the name of a column.
+            Without it documents have no labels, but for frames, whose column is guessed.
         text: of a frame, the name of the column that holds the text, or several.
     """
     if is_frame(data):

@@ -205,7 +205,7 @@ def normalize(name: str) -> str:
 
 
 def find_text(names: Iterable[str]) -> list[str]:
-    """Return the columns that are the text by their names, in the order in which they are joined."""
+    """Return the columns whose names say that they are the text, as they are to be joined."""
     names = list(names)
     whole = _by_name(names, TEXT_NAMES)
     if whole is not None:

@@ -1,9 +1,9 @@
 """Documents in a single file: its format, recognized by the first bytes.
 
 The first line decides, but for fastText, whose documents may lack labels: there, half of the first
-lines have to begin with `__label__`; and for tables, which `table.py` recognizes. The name of a file
-counts only where it ends in .csv or .tsv. What could be two formats is an error that asks for a name
-out of `FORMATS`.
+lines have to begin with `__label__`; and for tables, which `table.py` recognizes. The name of a
+file counts only where it ends in .csv or .tsv. What could be two formats is an error that asks for
+a name out of `FORMATS`.
 """
 
 import re
@@ -130,8 +130,8 @@ def read_file(file: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> I
 
     A batch is a Dataset without labels: texts, or rows X from a sparse file (`N D L`) or a matrix
     file (`N D`), with ids where the file has them, and with `options.keep` all its columns. What is
-    in no other format is plain text, a document a line, in which an empty line is an empty document.
-    Lines of a stream go out as they come in.
+    in no other format is plain text, a document a line, in which an empty line is an empty
+    document. Lines of a stream go out as they come in.
     """
     with Source(file, options.encoding) as source:
         form = choose_format(options.format) or recognize(source, options)
@@ -297,9 +297,7 @@ def plain_documents(path: Path, lines: NumberedLines) -> Iterator[Document]:
         yield number, line, None, None, None
 
 
-def collect(
-    documents: Iterable[Document], path: Path, space: LabelSpace | None = None
-) -> TextFile:
+def collect(documents: Iterable[Document], path: Path, space: LabelSpace | None = None) -> TextFile:
     """Gather the documents of a file whose labels are lists."""
     file = TextFile(path, [], LabelRows(space.numbering if space else Numbering()))
     add_text, add_labels = file.texts.append, file.labels.add

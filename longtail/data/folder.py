@@ -14,9 +14,9 @@ A folder is looked at in this order:
 
 Files whose names differ only in numbers, or that all end in `.parquet`, are parts of one split; so
 are the files that a pattern such as `data/*.csv` names. Every file may be packed and then ends in
-`.gz`, `.bz2`, `.xz` or `.zst`. Names of labels are taken from the same folder (see labels.py). There,
-`feature_names.txt` names the columns of feature rows, one a line, and `filter_labels_train.txt` and
-`filter_labels_test.txt` give the pairs of document and label that must never be predicted.
+`.gz`, `.bz2`, `.xz` or `.zst`. Names of labels are taken from the same folder (see labels.py).
+There, `feature_names.txt` names the columns of feature rows, one a line, `filter_labels_train.txt`
+and `filter_labels_test.txt` give the pairs of document and label that must never be predicted.
 """
 
 import glob
@@ -84,9 +84,9 @@ def load(
     """Read a data set; its format is recognized, and which column is what is guessed by name.
 
     Args:
-        data: a file, a folder, a pattern such as "data/*.csv", "-" for standard input; or a frame of
-            pandas or polars, a table of pyarrow, a data set of Hugging Face. A single file is the
-            training split, and there is no test split.
+        data: a file, a folder, a pattern such as "data/*.csv", "-" for standard input; or a frame
+            of pandas or polars, a table of pyarrow, a data set of Hugging Face. A single file is
+            the training split, and there is no test split.
         text: the column with the text, or several to be joined.
         labels: the column with the labels.
         id: the column with the documents' ids.
@@ -156,7 +156,9 @@ def _match(pattern: Path) -> list[Path]:
     """Return the files that a pattern names, none if it is no pattern."""
     if not glob.has_magic(str(pattern)):
         return []
-    files = sorted(Path(name) for name in glob.glob(str(pattern), recursive=True))
+    # A pattern may begin anywhere, which Path.glob does not know.
+    found = glob.glob(str(pattern), recursive=True)  # noqa: PTH207
+    files = sorted(map(Path, found))
     files = [file for file in files if file.is_file()]
     if not files:
         raise DataError("no file has a name of this pattern", path=pattern)

@@ -32,7 +32,7 @@ class JsonReader:
     """
 
     def __init__(self, source: Source, options: ReadOptions, space: LabelSpace | None) -> None:
-        """Look at the first objects of a source; labels go into `space`, None if nobody wants any."""
+        """Look at the first objects; labels go into `space`, None if nobody wants any."""
         self.path, self.options, self.space = source.path, options, space
         objects = [_flatten(each) for each in _read_first(source)]
         names = list(dict.fromkeys(key for each in objects for key in each))

@@ -1,8 +1,8 @@
 """CSV and TSV: tables whose first line names their columns.
 
 The delimiter is the one that makes columns with known names, or that gives every row of the
-beginning the cells of the first one, if that looks like names. A cell in quotes may hold line breaks
-and delimiters. `columns.py` says which column is what; a cell of labels is a JSON array
+beginning the cells of the first one, if that looks like names. A cell in quotes may hold line
+breaks and delimiters. `columns.py` says which column is what; a cell of labels is a JSON array
 (`["beer", "wine"]`), or several labels with one separator between them, which LabelSpace finds.
 """
 
