@@ -2,8 +2,8 @@
 
 A line of the TSV is a text, a tab, and the URIs of its subjects with blanks between them, each
 perhaps in angle brackets. In a folder each document is `NAME.txt`; its subjects stand in
-`NAME.tsv`, a URI and a label a line, or in `NAME.key`, a label a line. Annif's CSV and JSON lines are read as
-any others are.
+`NAME.tsv`, a URI and a label a line, or in `NAME.key`, a label a line. Annif's CSV and
+JSON lines are read as any others are.
 """
 
 from collections.abc import Iterable, Iterator

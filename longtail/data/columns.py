@@ -20,28 +20,22 @@ from longtail.reading import ReadOptions
 
 SHOWN_COLUMNS = 12
 
-TEXT_NAMES = [
-    "text",
-    "texts",
-    "texte",
-    "texto",
-    "testo",
-    "tekst",
-    "teksti",
-    "tekstit",
-    "document",
-    "documento",
-    "dokument",
-    "dokumentti",
-    "asiakirja",
-]
-# Each line is one part of a document, in the order in which they are joined.
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+TEXT_NAMES = _words(
+    "text texts texte texto testo tekst teksti tekstit document documento dokument dokumentti "
+    "asiakirja"
+)
+# Each is one part of a document, in the order in which they are joined.
 TEXT_PARTS = [
-    words.split()
-    for words in (
-        "title titel titre título titulo titolo tittel tytuł otsikko nimeke rubrik betreff heading "
-        "headline",
-        "subtitle untertitel untertitle sous_titre subtítulo sottotitolo alanimeke undertitel",
+    _words(names)
+    for names in (
+        "title titel titre título titulo titolo tittel tytuł otsikko nimeke rubrik betreff "
+        "überschrift heading headline",
+        "subtitle untertitel sous_titre subtítulo sottotitolo alanimeke undertitel",
         "question frage pregunta domanda kysymys fråga spørgsmål pergunta vraag pytanie query",
         "message nachricht mensaje messaggio meddelande viesti mensagem bericht wiadomość",
         "body",
@@ -55,118 +49,24 @@ TEXT_PARTS = [
         "kommentti avis reseña",
     )
 ]
-LABEL_NAMES = [
-    "labels",
-    "label",
-    "tags",
-    "tag",
-    "subjects",
-    "keywords",
-    "categories",
-    "category",
-    "topics",
-    "topic",
-    "target_ind",
-    "subject_uris",
-    "subject",
-    "classes",
-    "class",
-    "keyword",
-    "kategorien",
-    "kategorie",
-    "themen",
-    "thema",
-    "schlagworte",
-    "schlagwörter",
-    "schlagwort",
-    "etiketten",
-    "klassen",
-    "catégories",
-    "catégorie",
-    "sujets",
-    "sujet",
-    "étiquettes",
-    "étiquette",
-    "thèmes",
-    "thème",
-    "mots_clés",
-    "mot_clé",
-    "matières",
-    "categorías",
-    "categoría",
-    "categorias",
-    "categoria",
-    "etiquetas",
-    "etiqueta",
-    "temas",
-    "tema",
-    "palabras_clave",
-    "materias",
-    "argomenti",
-    "argomento",
-    "etichette",
-    "etichetta",
-    "categorie",
-    "parole_chiave",
-    "soggetti",
-    "assuntos",
-    "assunto",
-    "rótulos",
-    "rótulo",
-    "palavras_chave",
-    "kategorier",
-    "kategori",
-    "ämnen",
-    "ämne",
-    "ämnesord",
-    "nyckelord",
-    "etiketter",
-    "emner",
-    "emne",
-    "emneord",
-    "stikord",
-    "aiheet",
-    "aihe",
-    "asiasanat",
-    "asiasana",
-    "avainsanat",
-    "avainsana",
-    "luokat",
-    "luokka",
-    "onderwerpen",
-    "onderwerp",
-    "trefwoorden",
-    "trefwoord",
-    "categorieën",
-    "etykiety",
-    "etykieta",
-    "kategoria",
-    "tematy",
-    "temat",
-    "słowa_kluczowe",
-]
-ID_NAMES = [
-    "id",
-    "doc_id",
-    "docid",
-    "document_id",
-    "documentid",
-    "uid",
-    "uuid",
-    "guid",
-    "identifier",
-    "record_id",
-    "row_id",
-    "key",
-    "kennung",
-    "dokument_id",
-    "identifiant",
-    "identificador",
-    "identificatore",
-    "identifikator",
-    "tunniste",
-    "ident",
-]
+LABEL_NAMES = _words(
+    "labels label tags tag subjects keywords categories category topics topic target_ind "
+    "subject_uris subject classes class keyword "
+    "kategorien kategorie themen thema schlagworte schlagwörter schlagwort etiketten klassen "
+    "catégories catégorie sujets sujet étiquettes étiquette thèmes thème mots_clés mot_clé "
+    "matières categorías categoría categorias categoria etiquetas etiqueta temas tema "
+    "palabras_clave materias argomenti argomento etichette etichetta categorie parole_chiave "
+    "soggetti assuntos assunto rótulos rótulo palavras_chave "
+    "kategorier kategori ämnen ämne ämnesord nyckelord etiketter emner emne emneord stikord "
+    "aiheet aihe asiasanat asiasana avainsanat avainsana luokat luokka "
+    "onderwerpen onderwerp trefwoorden trefwoord categorieën "
+    "etykiety etykieta kategoria tematy temat słowa_kluczowe"
+)
+ID_NAMES = _words(
+    "id doc_id docid document_id documentid uid uuid guid identifier record_id row_id ticket_id "
+    "ticket key kennung dokument_id identifiant identificador identificatore identifikator "
+    "tunniste ident"
+)
 
 LEAST_WORDS = 3.0  # of a column that is the text, a cell on average
 FEWEST_ROWS = 10  # that say whether values come again
@@ -184,10 +84,6 @@ class Columns:
     def pin(self, options: ReadOptions) -> ReadOptions:
         """Return options that name these columns, for the other files of a split."""
         return replace(options, text=self.text, labels=self.labels, id=self.id)
-
-    def without_labels(self) -> "Columns":
-        """Return these columns for documents whose labels nobody wants."""
-        return replace(self, labels=None)
 
     def describe(self, labels: str = "") -> str:
         """Say which column is what; `labels` is how their cells are split."""
@@ -265,7 +161,7 @@ class _Chooser:
             raise self._missing("text", "text")
         if label is None and labels:
             label = self._labels_by_content([name for name in free if name not in text])
-        return Columns(text, label, id)
+        return Columns(text, label if labels else None, id)
 
     def _given_text(self, given: str | Sequence[str] | None) -> tuple[str, ...]:
         if given is None:
@@ -281,10 +177,9 @@ class _Chooser:
             return given
         alike = [name for name in self.names if normalize(name) == normalize(given)]
         if len(alike) != 1:
-            hint = suggest(given, self.names)
+            hint = suggest(given, self.names).removesuffix("?")
             raise DataError(
-                f"there is no column '{given}' for --{option}{hint} "
-                f"{'T' if hint else '; t'}he columns are {self._list()}",
+                f"there is no column '{given}' (--{option}){hint}; the columns are {self._list()}",
                 path=self.path,
             )
         return alike[0]

@@ -1,10 +1,10 @@
 """The encoding of a file of text, told from its bytes.
 
 A byte order mark decides; without one, zero bytes at every second place mean UTF-16. Everything
-else is UTF-8 unless it cannot be. What cannot be UTF-8 is taken for cp1252, Windows' Western European
-encoding, where it reads like a text of such a language: Latin-1 has the same letters, and control
-characters where cp1252 has the euro sign, dashes and curly quotes. A text in which most letters are
-beyond ASCII is in another alphabet, and only its owner knows the encoding.
+else is UTF-8 unless it cannot be. What cannot be UTF-8 is taken for cp1252, Windows' Western
+European encoding, where it reads like a text of such a language: Latin-1 has the same letters, and
+control characters where cp1252 has the euro sign, dashes and curly quotes. A text in which most
+letters are beyond ASCII is in another alphabet, and only its owner knows the encoding.
 """
 
 import codecs

@@ -18,6 +18,7 @@ from longtail.data.table import Document, join_texts, spell_id
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
 
+_NAMED_BY = ("column_names", "columns")
 _MISSING = ("NAType", "NaTType")  # what pandas calls a value that is not there
 
 
@@ -65,8 +66,6 @@ def _read(frame: Any, options: ReadOptions, space: LabelSpace | None) -> TextFil
         return {name: column.values[:SAMPLED] for name, column in values.items()}
 
     columns = choose_columns(list(held), sample, options, None, labels=space is not None)
-    if space is None:
-        columns = columns.without_labels()
     named = _find_class_names(frame, columns.labels)
     kept = {name: column.values for name, column in values.items()} if options.keep else {}
 
@@ -106,11 +105,15 @@ class _Column:
 
 
 def _find_names(frame: Any) -> list[Any] | None:
-    for attribute in ("column_names", "columns"):
-        names = getattr(frame, attribute, None)
-        if names is not None and not callable(names) and hasattr(frame, "__getitem__"):
-            return list(names)
-    return None
+    """Return the names of the columns, None for what is no frame."""
+    kind = type(frame)  # as asking a frame itself may take time
+    attribute = next((each for each in _NAMED_BY if hasattr(kind, each)), None)
+    if attribute is None or not hasattr(kind, "__getitem__"):
+        return None
+    if hasattr(kind, "collect") and not hasattr(kind, "__len__"):
+        raise DataError("this frame is lazy; give it collected: frame.collect()")
+    names = getattr(frame, attribute)
+    return None if names is None or callable(names) else list(names)
 
 
 def _as_columns(frame: Any) -> dict[str, Callable[[], Any]]:
@@ -122,8 +125,6 @@ def _as_columns(frame: Any) -> dict[str, Callable[[], Any]]:
     if len(set(map(str, names))) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"the column '{twice}' stands there twice")
-    if hasattr(frame, "collect") and not hasattr(frame, "__len__"):
-        raise DataError("this frame is lazy; give it collected: frame.collect()")
     return {str(name): _taker(frame, name) for name in names}
 
 
