@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 from longtail.data.coerce import as_dataset
 from longtail.data.dataset import Dataset
 from longtail.data.describe import BAND_NAMES, UNSEEN, assign_bands
+from longtail.data.frames import is_frame
 from longtail.data.matrix import as_csr
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.topk import NO_LABEL, TopK
@@ -130,8 +131,10 @@ class Band:
 
 def evaluate(
     top: TopK,
-    data: Dataset | sp.csr_matrix,
+    data: Any,
+    labels: Any = None,
     *,
+    text: str | Sequence[str] | None = None,
     train: Dataset | TrainingCounts | None = None,
     propensity: str = "default",
     k: int | Cuts = KS,
@@ -141,7 +144,9 @@ def evaluate(
 
     Args:
         top: the predictions, one row for each document of `data`.
-        data: the documents, or only their labels Y.
+        data: the documents, as `Model.fit` takes them, or only their labels Y.
+        labels: the labels of documents that have none, or the name of a frame's column.
+        text: the column of a frame that holds the text, where it is not known by its name.
         train: what the model was trained on; PSP and PSnDCG are given only with it.
         propensity: "default", "wikipedia" or "amazon", the constants A and B for such data.
         k: where rankings are cut, such as 10 or (1, 3, 5, 10).
@@ -154,6 +159,8 @@ def evaluate(
         DataError: the documents carry labels, and the predictions know none of their names.
     """
     cuts = _check_cuts(k, top)
+    if labels is not None or is_frame(data):
+        data = as_dataset(data, labels, text=text)
     _check_known(top, data)
     a, b = _propensity_constants(propensity)
     aligned = _Aligned.of(top, data, train, max(cuts))

@@ -47,7 +47,7 @@ from longtail.text.tfidf import Tfidf
 from longtail.topk import TopK
 from longtail.visible import html_table, visible
 
-Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
+Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str] | Any  # a frame of any kind
 DocumentType = Literal["texts", "rows"]
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -417,10 +417,24 @@ class Model(ABC):
 
     # -- learning and predicting --------------------------------------------------------------
 
-    def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
-        """Learn from a Dataset, from feature rows and Y, or from texts and lists of labels."""
+    def fit(
+        self,
+        data: Documents,
+        labels: Any = None,
+        *,
+        text: str | Sequence[str] | None = None,
+        progress: Progress = SILENT,
+    ) -> Self:
+        """Learn from documents and their labels.
+
+        Args:
+            data: a Dataset, feature rows, a list of texts, or a frame of any kind.
+            labels: Y, or a list of labels for each document, or the name of a frame's column.
+            text: the column of a frame that holds the text, or several.
+            progress: is shown what takes long.
+        """
         self.check_parameters()
-        dataset = as_dataset(data, labels)
+        dataset = as_dataset(data, labels, text=text)
         if dataset.Y.nnz == 0:
             raise DataError(
                 f"none of the {dataset.n_documents} documents carries a label; "
@@ -530,6 +544,7 @@ class Model(ABC):
         data: Documents,
         k: int | None = None,
         *,
+        text: str | Sequence[str] | None = None,
         threshold: float | str | None = None,
         calibrated: bool = True,
         progress: Progress = SILENT,
@@ -542,6 +557,7 @@ class Model(ABC):
         Args:
             data: documents of the type that the model was trained on.
             k: how many labels at most; 5, or with a threshold as many as the calibration knows.
+            text: the column of a frame that holds the text, or several.
             threshold: the least probability of a label, from 0 to 1, so that a document may get
                 none; "auto" is what gave the best F1 on the documents of the calibration,
                 "auto-document" the best mean F1 of single documents.
@@ -551,6 +567,8 @@ class Model(ABC):
         self._check_fitted()
         if k is not None and k < 1:
             raise ParameterError(f"k must be at least 1. Got {k} instead.")
+        if text is not None:
+            data = as_documents(data, text=text)
         calibration = self.calibration_ if calibrated else None
         least = None if threshold is None else find_threshold(threshold, calibration)
         if k is None:
