@@ -22,7 +22,7 @@ from longtail.evaluation.metrics import KS, TrainingCounts, evaluate
 from longtail.models.base import Model
 from longtail.models.card import Card
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
-from longtail.progress import SILENT, Progress
+from longtail.progress import SILENT, Progress, shown
 from longtail.runtime.parallel import n_threads
 from longtail.runtime.settings import parse_time
 from longtail.runtime.store import check_writable, identify, locked
@@ -70,7 +70,7 @@ def train(
     resume: bool = False,
     checkpoint_every: str = "5m",
     command: str | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | bool = SILENT,
 ) -> Trained:
     """Train a model on documents, measured and calibrated on some that were held out first.
 
@@ -90,7 +90,7 @@ def train(
         checkpoint_every: time between two checkpoints, such as 30s; the first comes after a minute
             at most.
         command: the command line that asks for this, to stand in the model's card.
-        progress: is shown what takes long.
+        progress: is shown what takes long; True shows it on stderr.
     """
     if not 0 <= valid < 1:
         raise ParameterError(
@@ -99,7 +99,7 @@ def train(
     options = {"budget": budget, "device": device, "seed": seed}
     maker = ModelMaker.check(model, {**(settings or {}), **_given(options)})
     run = RunFolder(out, resume, parse_time(checkpoint_every, "time between checkpoints"))
-    with run.opened(overwrite=overwrite, progress=progress):
+    with shown(progress) as progress, run.opened(overwrite=overwrite, progress=progress):
         is_path = isinstance(data, str | Path)
         dataset, test = load(data) if is_path else (as_dataset(data, labels), None)
         began = time.perf_counter()

@@ -176,7 +176,6 @@ def card_blocks(card: "Card", path: Path) -> Iterable[Table | str]:
     yield ""
     for title, rows in card.sections():
         table = _table(title, "", "")
-        table.show_header = False
         for row in rows:
             table.add_row(*row)
         yield table
@@ -295,6 +294,7 @@ def _table(title: str | None, *headers: str, right_from: int | None = None) -> T
     table = Table(
         title=title,
         box=SIMPLE_HEAD,
+        show_header=any(headers),
         show_edge=False,
         pad_edge=False,
     )

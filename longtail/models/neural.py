@@ -71,7 +71,9 @@ class Neural(Model):
 
     history_: "History" = learned()  # what happened in training
 
-    def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
+    def fit(
+        self, data: Documents, labels: Any = None, *, progress: Progress | bool = SILENT
+    ) -> Self:
         """Learn as every model does.
 
         Raises:

@@ -235,7 +235,9 @@ class DXML(NeuralRows):
 
     # -- algorithm 1 --------------------------------------------------------------------------
 
-    def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
+    def fit(
+        self, data: Documents, labels: Any = None, *, progress: Progress | bool = SILENT
+    ) -> Self:
         """Learn as every model does; a hierarchy is matched with the labels' names."""
         dataset = as_dataset(data, labels)
         self._names = list(dataset.label_names)
