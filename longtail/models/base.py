@@ -49,9 +49,12 @@ from longtail.visible import html_table, visible
 
 Documents = Dataset | sp.spmatrix | sp.sparray | Sequence[str]
 DocumentType = Literal["texts", "rows"]
+Ids = NDArray[np.int32]
+Floats = NDArray[np.float32]
 
 BATCH = 4096  # documents predicted between two moves of a progress bar
 WORTH_SAYING = 1 << 28  # bytes of memory
+RANKED = 1 << 24  # labels that are ranked at once where a model can only score by ranking all
 LONG = 60.0  # seconds of training
 SHOWN = 3  # labels that are named
 DEFAULT_K = 5  # labels for each document, if neither their number nor a threshold is given
@@ -181,9 +184,21 @@ class Model(ABC):
         """
         raise NotImplementedError
 
-    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
-        """Rank labels for one row or more; k is at most the number of labels."""
+    def read_rows(self, X: sp.csr_matrix) -> Any:
+        """Return what ranking and scoring begin with, such as embeddings: X, unless overridden."""
+        return X
+
+    def predict_rows(self, X: Any, k: int) -> TopK:
+        """Rank labels for what `read_rows` made of one row or more; k is at most all labels."""
         raise NotImplementedError
+
+    def score_rows(self, X: Any, candidates: Ids) -> Floats:
+        """Score candidates (n, c) for what `read_rows` made of n rows; 0 for -1, which is none.
+
+        A label gets the very bits that `predict_rows` gives it. Unless overridden, all labels are
+        ranked to find these scores.
+        """
+        return self._rank_all(self.predict_rows, X, candidates)
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Learn from documents, of which at least one has a label: as rows, unless overridden."""
@@ -212,7 +227,44 @@ class Model(ABC):
         X = self._as_rows(documents)
         if X.shape[0] == 0:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        return self.fill_empty(self.predict_rows(X, k), X)
+        return self.fill_empty(self.predict_rows(self.read_rows(X), k), X)
+
+    def score_documents(self, documents: list[str] | sp.csr_matrix, candidates: Ids) -> Floats:
+        """Score candidates (n, c) for documents of the right type: as rows, unless overridden.
+
+        A model that makes no rows of texts overrides it as well; otherwise it ranks all labels.
+        """
+        if candidates.size == 0:
+            return np.zeros(candidates.shape, np.float32)
+        if not self.makes_rows:
+            return self._rank_all(self.predict_documents, documents, candidates)
+        X = self._as_rows(documents)
+        return self.fill_empty_scores(self.score_rows(self.read_rows(X), candidates), candidates, X)
+
+    def fill_empty_scores(self, scores: Floats, candidates: Ids, X: sp.csr_matrix) -> Floats:
+        """Give candidates of rows without any feature their shares, in place."""
+        empty = np.flatnonzero(np.diff(X.indptr) == 0)
+        if len(empty):
+            scores[empty] = self.share_of(candidates[empty])
+        return scores
+
+    def _rank_all(
+        self, predict: Callable[[Any, int], TopK], documents: Any, candidates: Ids
+    ) -> Floats:
+        """Rank all labels, some documents at a time, and return the candidates' scores."""
+        n_labels = len(self.label_names_)
+        size = max(1, RANKED // n_labels)
+        parts = [
+            look_up_scores(predict(documents[a : a + size], n_labels), candidates[a : a + size])
+            for a in range(0, len(candidates), size)
+        ]
+        return np.concatenate(parts)
+
+    def share_of(self, candidates: Ids) -> Floats:
+        """Return the labels' shares of the training documents: scores without features."""
+        counts = self.training_counts_
+        shares = (counts.label_counts / counts.n_documents).astype(np.float32)
+        return np.where(candidates >= 0, shares[candidates], np.float32(0))
 
     def fill_empty(self, top: TopK, X: sp.csr_matrix) -> TopK:
         """Give rows without any feature the most frequent labels, in place."""
@@ -521,12 +573,18 @@ class Model(ABC):
 
     def _keep_shares(self, own: TopK, calibrated: TopK) -> TopK:
         """Leave the documents alone that got the most frequent labels: shares are probable."""
-        labels, shares = self.frequent_labels(own.k)
-        usual = ((own.labels == labels) & (own.scores == shares)).all(axis=1, keepdims=True)
+        usual = self._are_usual(own)
         return TopK(
             np.where(usual, own.labels, calibrated.labels),
             np.where(usual, own.scores, calibrated.scores),
         )
+
+    def _are_usual(self, own: TopK) -> NDArray[np.bool_]:
+        """Return (n, 1) which documents got the most frequent labels, having no known feature."""
+        labels, shares = self.frequent_labels(own.k)
+        same = (own.labels == labels) & (own.scores == shares)
+        usual: NDArray[np.bool_] = same.all(axis=1, keepdims=True)
+        return usual
 
     def _predict_allowed(self, data: Documents, k: int, progress: Progress) -> TopK:
         """Return the model's own scores for the best labels that are not excluded."""
@@ -536,12 +594,7 @@ class Model(ABC):
         more = 0 if exclude is None else int(np.diff(exclude.indptr).max())
         enough = min(k + more, len(self.label_names_))
         top = self._predict_in_batches(documents, enough, progress)
-        if not np.isfinite(top.scores).all():
-            first = int(np.flatnonzero(~np.isfinite(top.scores).all(axis=1))[0])
-            raise DataError(
-                f"document {first}, counted from 0, gets scores that are not finite numbers; "
-                "its feature values are too large for this model"
-            )
+        _check_finite(top.scores)
         return top if exclude is None else top.without(exclude, k)
 
     def _predict_in_batches(
@@ -557,6 +610,39 @@ class Model(ABC):
             tops.append(self.predict_documents(documents[start : start + BATCH], k))
             progress.advance(len(tops[-1]))
         return TopK.concatenate(tops)
+
+    def score(
+        self, data: Documents, candidates: Any, *, calibrated: bool = True
+    ) -> NDArray[np.float32]:
+        """Return the scores (n, c) of given labels of each document.
+
+        A label gets the very score that `predict` gives it. Labels that `predict` would not reach,
+        outside of a beam or of what an index finds, get their true score. Pairs that a Dataset
+        excludes are scored like others.
+
+        A calibrated probability also depends on a label's place in the list of its document. So
+        a calibrated model predicts as well, and labels that are not in its list come behind it.
+
+        Args:
+            data: documents of the type that the model was trained on.
+            candidates: (n, c) the numbers of labels, places in `label_names_`; -1 is none, and its
+                score is 0.
+            calibrated: whether to return probabilities if the model has been calibrated.
+        """
+        self._check_fitted()
+        documents = self.check_documents(data)
+        n = len(documents) if isinstance(documents, list) else documents.shape[0]
+        labels = check_candidates(candidates, n, len(self.label_names_))
+        scores = self.score_documents(documents, labels)
+        _check_finite(scores)
+        if self.calibration_ is None or not calibrated:
+            return scores
+        k = min(self.calibration_.n_placed, len(self.label_names_))
+        own = self.predict_documents(documents, k)
+        placed = self._keep_shares(own, self.calibration_.apply(own))
+        found = self.calibration_.apply_behind(scores, placed.scores[:, -1:])
+        found = np.where(self._are_usual(own), scores, found)
+        return np.where(labels >= 0, look_up_scores(placed, labels, found), np.float32(0))
 
     def frequent_labels(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the `k` most frequent labels, each with its share of the training documents."""
@@ -810,6 +896,56 @@ class Model(ABC):
         if "calibration" in files.config:
             shared |= Calibration.describe()
         return shared
+
+
+def check_candidates(candidates: Any, n_documents: int, n_labels: int) -> Ids:
+    """Return the candidates as label numbers (n, c), or say what is wrong with them."""
+    try:
+        given = np.asarray(candidates)
+    except ValueError as error:  # lists of different lengths
+        raise DataError(
+            "the candidates must have as many labels for each document; fill up with -1"
+        ) from error
+    if given.ndim != 2 or len(given) != n_documents:
+        raise DataError(
+            f"the candidates must be one row of labels for each of the {n_documents} documents; "
+            f"got an array of shape {given.shape}"
+        )
+    if given.size and not np.issubdtype(given.dtype, np.integer):
+        raise DataError(
+            f"the candidates must be whole numbers, places in label_names_; got {given.dtype}"
+        )
+    if given.size and (given.min() < -1 or given.max() >= n_labels):
+        wrong = given.min() if given.min() < -1 else given.max()
+        raise DataError(
+            f"the candidates must be from 0 to {n_labels - 1}, or -1 for none; got {wrong}"
+        )
+    return np.ascontiguousarray(given, np.int32)
+
+
+def look_up_scores(top: TopK, labels: Ids, others: Floats | None = None) -> Floats:
+    """Return the score of each label (n, c) in its document's list; `others`, or 0, beside it."""
+    scores = np.zeros(labels.shape, np.float32) if others is None else others.copy()
+    if not labels.size:
+        return scores
+    width = int(max(labels.max(), top.labels.max())) + 2  # so that no document's -1 is a label
+    rows = np.arange(len(labels), dtype=np.int64)[:, None] * width
+    keys, wanted = (rows + top.labels).ravel(), rows + labels
+    order = np.argsort(keys, kind="stable")
+    places = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    found = (keys[places] == wanted) & (labels >= 0)
+    scores[found] = top.scores.ravel()[places[found]]
+    return scores
+
+
+def _check_finite(scores: Floats) -> None:
+    """Raise DataError for the first document whose scores are no numbers."""
+    if not np.isfinite(scores).all():
+        first = int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
+        raise DataError(
+            f"document {first}, counted from 0, gets scores that are not finite numbers; "
+            "its feature values are too large for this model"
+        )
 
 
 def find_threshold(threshold: float | str, calibration: Calibration | None) -> float:
