@@ -18,7 +18,7 @@ import numpy as np
 from longtail.data import Dataset, as_dataset, load
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
-from longtail.evaluation.metrics import KS, TrainingCounts, evaluate
+from longtail.evaluation.metrics import KS, TrainingCounts, evaluate, find_unknown
 from longtail.models.base import Model
 from longtail.models.card import Card
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
@@ -293,12 +293,15 @@ def evaluate_model(
     k: Sequence[int] = KS,
 ) -> tuple[Report, TopK]:
     """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
+    if unknown := find_unknown(test, model.label_names_):
+        progress.say(f"Note: {unknown}.")
     began = time.perf_counter()
     depth = max(k) if model.calibration_ is None else max(*k, model.calibration_.depth)
     top = model.predict(test, depth, progress=progress)
     seconds = time.perf_counter() - began
-    test = test.align(model.label_names_)
-    report = report_on(top, test, model.training_counts_, propensity, threshold, k)
+    aligned = test.align(model.label_names_)
+    by_id = replace(top, label_names=None)  # what is unknown has been said
+    report = report_on(by_id, aligned, model.training_counts_, propensity, threshold, k)
     return {**report, "seconds": round(seconds, 3)}, top
 
 
