@@ -18,11 +18,11 @@ import numpy as np
 from longtail.data import Dataset, ReadOptions, Splits, as_dataset, read_splits
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
-from longtail.evaluation.metrics import KS, TrainingCounts, evaluate
+from longtail.evaluation.metrics import KS, TrainingCounts, evaluate, find_unknown
 from longtail.models.base import Model
 from longtail.models.card import Card
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
-from longtail.progress import SILENT, Progress
+from longtail.progress import SILENT, Progress, shown
 from longtail.reading import ANYTHING
 from longtail.runtime.parallel import n_threads
 from longtail.runtime.settings import parse_time
@@ -73,7 +73,7 @@ def train(
     resume: bool = False,
     checkpoint_every: str = "5m",
     command: str | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | bool = SILENT,
 ) -> Trained:
     """Train a model on documents, measured and calibrated on some that were held out first.
 
@@ -95,7 +95,7 @@ def train(
         checkpoint_every: time between two checkpoints, such as 30s; the first comes after a minute
             at most.
         command: the command line that asks for this, to stand in the model's card.
-        progress: is shown what takes long.
+        progress: is shown what takes long; True shows it on stderr.
     """
     if not 0 <= valid < 1:
         raise ParameterError(
@@ -104,7 +104,7 @@ def train(
     options = {"budget": budget, "device": device, "seed": seed}
     maker = ModelMaker.check(model, {**(settings or {}), **_given(options)})
     run = RunFolder(out, resume, parse_time(checkpoint_every, "time between checkpoints"))
-    with run.opened(overwrite=overwrite, progress=progress):
+    with shown(progress) as progress, run.opened(overwrite=overwrite, progress=progress):
         is_path = isinstance(data, str | Path)
         dataset, test = _read(data, labels, text, reading)
         if is_path and dataset.read_as:
@@ -309,12 +309,15 @@ def evaluate_model(
     k: Sequence[int] = KS,
 ) -> tuple[Report, TopK]:
     """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
+    if unknown := find_unknown(test, model.label_names_):
+        progress.say(f"Note: {unknown}.")
     began = time.perf_counter()
     depth = max(k) if model.calibration_ is None else max(*k, model.calibration_.depth)
     top = model.predict(test, depth, progress=progress)
     seconds = time.perf_counter() - began
-    test = test.align(model.label_names_)
-    report = report_on(top, test, model.training_counts_, propensity, threshold, k)
+    aligned = test.align(model.label_names_)
+    by_id = replace(top, label_names=None)  # what is unknown has been said
+    report = report_on(by_id, aligned, model.training_counts_, propensity, threshold, k)
     return {**report, "seconds": round(seconds, 3)}, top
 
 

@@ -78,7 +78,7 @@ class Neural(Model):
         labels: Any = None,
         *,
         text: str | Sequence[str] | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | bool = SILENT,
     ) -> Self:
         """Learn as every model does.
 

@@ -12,11 +12,11 @@ import pytest
 from command_line import LONGTAIL, fail, run, succeed, write_sparse, write_texts
 from typer.testing import CliRunner
 
+from longtail.bars import Bars, Lines
 from longtail.cli import app
 from longtail.cli.exits import Interrupted, if_interrupted
 from longtail.cli.models import list_parameters
 from longtail.cli.output import open_output
-from longtail.cli.progress import Bars, Lines
 from longtail.cli.settings import gather_settings
 from longtail.cli.show import shorten
 from longtail.errors import ParameterError
@@ -598,7 +598,7 @@ def test_demo_trains_measures_and_shows_documents(monkeypatch, tmp_path):
 
 def test_bars_name_the_stage(monkeypatch, capsys):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    monkeypatch.setattr("longtail.cli.progress.KEPT_AFTER", 0.05)
+    monkeypatch.setattr("longtail.bars.KEPT_AFTER", 0.05)
     with Bars() as progress:
         progress.advance(1)  # before any stage: nothing to move
         progress.stage("Growing [the] tree", 10)
@@ -614,7 +614,7 @@ def test_bars_name_the_stage(monkeypatch, capsys):
 
 
 def test_lines_report_only_stages_that_took_a_while(monkeypatch, capsys):
-    monkeypatch.setattr("longtail.cli.progress.SHOWN_AFTER", 0.05)
+    monkeypatch.setattr("longtail.bars.SHOWN_AFTER", 0.05)
     with Lines() as progress:
         progress.stage("quick", 1)
         progress.advance(1)

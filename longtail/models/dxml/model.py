@@ -241,7 +241,7 @@ class DXML(NeuralRows):
         labels: Any = None,
         *,
         text: str | Sequence[str] | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | bool = SILENT,
     ) -> Self:
         """Learn as every model does; a hierarchy is matched with the labels' names."""
         dataset = as_dataset(data, labels, text=text)
