@@ -93,7 +93,7 @@ def test_no_command_shows_the_help(group):
         (
             ["xyz"],
             "No such command 'xyz'; there are demo, models, train, evaluate, calibrate, predict, "
-            "compare, explain, update, verify, data",
+            "compare, explain, update, info, verify, data",
         ),
         (
             ["train", "x", "--modle", "linear"],
