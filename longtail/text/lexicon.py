@@ -1,7 +1,7 @@
 """Lexicon: words as a hash table that compiled code fills and looks up, on all cores.
 
 Texts are read as UTF-8, in pieces of a megabyte. A piece numbers its own words as they first
-appear; then either the words of all pieces are joined in the order of the pieces (`learn_words`), or
+appear; then the words of all pieces are joined in the order of the pieces (`learn_words`), or
 each is looked up in a lexicon that exists (`Lexicon.look_up`). Neither the size of the pieces nor
 the number of threads changes what comes out. The words are exactly those of `WordReader.find`,
 which also reads the few texts that `letters` is not sure about.
