@@ -9,9 +9,11 @@ import typer
 
 from longtail.cli.exits import if_interrupted
 from longtail.cli.progress import Bars, Lines
+from longtail.cli.reading import reads, say_reading
 from longtail.cli.settings import parse_pairs
 from longtail.cli.terminal import echo, is_terminal
 from longtail.errors import LongtailError, ParameterError
+from longtail.reading import ReadOptions
 
 if TYPE_CHECKING:
     from longtail.compare.folder import ReportFolder
@@ -21,6 +23,7 @@ Device = Literal["auto", "cpu", "cuda"]
 MOST_SEEDS = 1000
 
 
+@reads
 def compare(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="A file or folder; both its splits.")
@@ -114,6 +117,8 @@ def compare(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the comparison that is in --out.")
     ] = False,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Compare models, and peers, on the same documents.
 
@@ -143,7 +148,9 @@ def compare(
         jobs=jobs,
         keep_models=keep_models,
         noises=parse_noise(noise or [], noise_invalid),
+        reading=reading,
     )
+    say_reading(comparison.split.train.read_as)
     for each in comparison.missing:
         echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
     folder = open_folder(out, comparison, resume=resume, overwrite=overwrite)

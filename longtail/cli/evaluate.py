@@ -7,12 +7,15 @@ import typer
 
 from longtail.cli.output import check_json, check_output, write_json
 from longtail.cli.progress import show_progress
+from longtail.cli.reading import reads, say_reading
 from longtail.errors import DataError, ParameterError, suggest
+from longtail.reading import ReadOptions
 
 if TYPE_CHECKING:
     from longtail.models.base import Model
 
 
+@reads
 def evaluate(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A file or folder; its test split.")],
@@ -41,6 +44,8 @@ def evaluate(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Measure how good a saved model is.
 
@@ -51,7 +56,7 @@ def evaluate(
     """
     from longtail.cli.reliability import check_reliability, write_reliability
     from longtail.cli.show import band_table, metric_table, probability_blocks, show
-    from longtail.data import load
+    from longtail.data import read_splits
     from longtail.evaluation.metrics import PROPENSITIES, evaluate_bands
     from longtail.models import load_model
     from longtail.recipe import evaluate_model
@@ -68,8 +73,9 @@ def evaluate(
     set_threads(threads)
     fitted = load_model(model)
     least = choose_threshold(fitted, threshold)
-    splits = load(data)
+    splits = read_splits(data, reading)
     test = (splits.train if splits.test is None else splits.test).align(fitted.label_names_)
+    say_reading(test.read_as)
     if not len(test):
         raise DataError("there is no document to evaluate on", path=data)
     with show_progress() as progress:

@@ -8,17 +8,19 @@ import typer
 from longtail.cli.evaluate import choose_threshold
 from longtail.cli.exits import if_interrupted
 from longtail.cli.output import check_output, open_output
-from longtail.cli.terminal import open_stdin
+from longtail.cli.reading import reads, say_reading
 from longtail.errors import ParameterError
+from longtail.reading import ReadOptions
 from longtail.visible import as_json
 
 
+@reads
 def predict(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
     source: Annotated[
         str,
         typer.Argument(
-            metavar="INPUT", help="A file in any readable format, or - for stdin: a text a line."
+            metavar="INPUT", help="A file, folder or pattern in any readable format; - for stdin."
         ),
     ],
     k: Annotated[
@@ -38,17 +40,11 @@ def predict(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the file --out if it exists.")
     ] = False,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The format of INPUT, if it is not recognized: text, jsonl, csv, tsv, parquet, "
-            "fasttext, sparse, matrix.",
-        ),
-    ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Write the best labels of each document.
 
@@ -59,7 +55,7 @@ def predict(
     if k is not None and k < 1:
         raise ParameterError(f"-k must be at least 1. Got {k} instead.")
     check_output(out, "--out", overwrite=overwrite)
-    from longtail.data import read_documents
+    from longtail.data import read_batches
     from longtail.models import load_model
     from longtail.runtime.parallel import set_threads
 
@@ -68,8 +64,10 @@ def predict(
     least = None if threshold is None else choose_threshold(fitted, threshold)
     kept = "what was written so far stands." if out is None else f"{out} was not written."
     with if_interrupted(kept), open_output(out) as file:
-        read = read_documents(open_stdin().buffer if source == "-" else source, format)
-        for batch in read:
-            for labels in fitted.predict(batch, k, threshold=least).named(fitted.label_names_):
+        said = ""
+        for batch in read_batches(source, reading):
+            if batch.read_as != said:
+                say_reading(said := batch.read_as)
+            for labels in fitted.predict(batch, k, threshold=least).to_list():
                 file.write(as_json({"labels": labels}) + "\n")
             file.flush()

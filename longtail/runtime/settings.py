@@ -106,7 +106,7 @@ def learned(*, default: Any = dataclasses.MISSING, init: Literal[False] = False)
 def configurable(cls: Configured) -> Configured:
     """Give a class its constructor, its repr, and a docstring that describes the parameters."""
     dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
-    if "__repr__" not in vars(cls):
+    if not any("__repr__" in vars(base) for base in cls.__mro__[:-1]):
         setattr(cls, "__repr__", show_settings)  # noqa: B010 - mypy refuses to assign a method
     parameters = settings_of(cls)
     if parameters and cls.__doc__:
@@ -168,7 +168,7 @@ class Setting(NamedTuple):
 
     def parse(self, owner: str, value: Any) -> Any:
         """Return the value that a text such as "3" or "none" stands for."""
-        for one in self.types:
+        for one in sorted(self.types, key=lambda one: one is not NoneType):  # "none" is no name
             found = _parse(value, one)
             if found is not _NOT:
                 return found
