@@ -631,8 +631,9 @@ def test_a_vocabulary_longer_than_the_rows_is_refused(name, document_type, fitte
     files = fitted[name, document_type].to_files()
     if "vocabulary" not in files.texts:
         pytest.skip(f"{name} makes no rows of texts")
-    words = sorted([*files.texts["vocabulary"], "zzz"])
-    files.texts["vocabulary"] = words
-    files.arrays["features.idf"] = np.ones(len(words), np.float32)
+    files.texts["vocabulary"] = [*files.texts["vocabulary"], "zzz"]
+    start, idf = files.arrays["features.pairs.start"], files.arrays["features.idf"]
+    files.arrays["features.pairs.start"] = np.append(start, start[-1])
+    files.arrays["features.idf"] = np.ones(len(idf) + 1, np.float32)
     with pytest.raises(ModelFileError, match="do not fit together"):
         get_model_class(name).from_files(files, "model")
