@@ -219,7 +219,7 @@ def _carries(labels: Pair, i: int, label: int) -> bool:
 @njit(nogil=True, cache=True)
 def _log_odds(right: float, n: float, prior: float) -> float:
     rate = (right + USUAL * prior) / (n + USUAL)
-    return np.log(rate / (1 - rate))
+    return float(np.log(rate / (1 - rate)))
 
 
 @njit(nogil=True, cache=True)
@@ -255,7 +255,7 @@ def _describe(
         word = max(word, _log_odds(counts.word_right[part], n, PRIORS[0]))
     found = 0 if unseen else counts.found[name]
     row[0] = scratch.coverage[at]
-    row[1] = complete and _is_phrase(texts, i, names, name, first)
+    row[1] = complete and _is_phrase(texts, i, names, name)
     row[2] = np.log(times)
     row[3] = np.log1p(first)
     row[4] = first / n_here
@@ -273,11 +273,11 @@ def _describe(
 
 
 @njit(nogil=True, cache=True)
-def _is_phrase(texts: Pair, i: int, names: Names, name: int, first: int) -> bool:
-    """Whether the stems of a name follow one another in text i, where the first is at `first`."""
+def _is_phrase(texts: Pair, i: int, names: Names, name: int) -> bool:
+    """Whether the stems of a name follow one another in text i."""
     start, stems = texts
     begin, length = names.start[name], names.start[name + 1] - names.start[name]
-    for place in range(start[i] + first, start[i + 1] - length + 1):
+    for place in range(start[i], start[i + 1] - length + 1):
         same = True
         for offset in range(length):
             if stems[place + offset] != names.stems[begin + offset]:
@@ -369,44 +369,20 @@ def _weigh(
 # -- predicting -------------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
-def rank_labels(
-    texts: Pair,
-    begin: int,
-    end: int,
-    names: Names,
-    counts: Counts,
-    n_documents: int,
-    weights: NDArray[np.float64],
-    frequent: NDArray[np.int32],
-    k: int,
-) -> tuple[NDArray[np.int32], Floats]:
-    """Return the best labels of the texts from `begin` to `end`, and their probabilities.
+class Known(NamedTuple):
+    """All that was learned.
 
-    Labels whose name is not there follow by frequency, with probability 0; in a text without any
-    name they have their share of the training documents.
+    Attributes:
+        names: of all labels.
+        counts: of the training documents.
+        n_documents: how many those are.
+        weights: (2, N_INPUTS + 1) for names that are there in part, and for complete ones.
     """
-    n = end - begin
-    best, scores = np.empty((n, k), np.int32), np.zeros((n, k), np.float32)
-    scratch = _make_scratch(names)
-    found = _make_found(len(frequent))
-    for i in range(begin, end):
-        n_found = _score(i, texts, names, counts, n_documents, weights, scratch, found)
-        labels = found.labels[:n_found]
-        order = np.argsort(-found.scores[labels], kind="mergesort")
-        n_taken = min(k, n_found)
-        for rank in range(n_taken):
-            best[i - begin, rank] = labels[order[rank]]
-            scores[i - begin, rank] = found.scores[labels[order[rank]]]
-        for label in frequent:
-            if n_taken == k:
-                break
-            if found.text[label] != i:
-                best[i - begin, n_taken] = label
-                if not n_found:
-                    scores[i - begin, n_taken] = counts.labels[label] / n_documents
-                n_taken += 1
-    return best, scores
+
+    names: Names
+    counts: Counts
+    n_documents: int
+    weights: NDArray[np.float64]
 
 
 class Found(NamedTuple):
@@ -436,21 +412,21 @@ def _make_found(n_labels: int) -> Found:
 def _score(
     i: int,
     texts: Pair,
-    names: Names,
-    counts: Counts,
-    n_documents: int,
-    weights: NDArray[np.float64],
+    known: Known,
     scratch: Scratch,
     found: Found,
 ) -> int:
     """Note the labels whose names are in text i, each with its best name's probability."""
+    names, counts = known.names, known.counts
     row = np.empty(N_INPUTS, np.float32)
     _, n_names = _look(i, texts, names, scratch)
     n_complete = _note_complete(i, n_names, names, scratch)
     n_found = 0
     for at in range(n_names):
-        complete = _describe(i, at, n_complete, texts, names, counts, n_documents, scratch, row)
-        own = weights[1 if complete else 0]
+        complete = _describe(
+            i, at, n_complete, texts, names, counts, known.n_documents, scratch, row
+        )
+        own = known.weights[1 if complete else 0]
         margin = own[N_INPUTS]
         for j in range(N_INPUTS):
             margin += row[j] * own[j]
@@ -463,3 +439,60 @@ def _score(
             n_found += 1
         found.scores[label] = max(found.scores[label], score)
     return n_found
+
+
+@njit(nogil=True, cache=True)
+def rank_labels(
+    texts: Pair,
+    begin: int,
+    end: int,
+    known: Known,
+    frequent: NDArray[np.int32],
+    k: int,
+) -> tuple[NDArray[np.int32], Floats]:
+    """Return the best labels of the texts from `begin` to `end`, and their probabilities.
+
+    Labels whose name is not there follow by frequency, with probability 0; in a text without any
+    name they have their share of the training documents.
+    """
+    n = end - begin
+    best, scores = np.empty((n, k), np.int32), np.zeros((n, k), np.float32)
+    scratch = _make_scratch(known.names)
+    found = _make_found(len(known.counts.labels))
+    for i in range(begin, end):
+        n_found = _score(i, texts, known, scratch, found)
+        labels = found.labels[:n_found]
+        order = np.argsort(-found.scores[labels], kind="mergesort")
+        n_taken = min(k, n_found)
+        for rank in range(n_taken):
+            best[i - begin, rank] = labels[order[rank]]
+            scores[i - begin, rank] = found.scores[labels[order[rank]]]
+        for label in frequent:
+            if n_taken == k:
+                break
+            if found.text[label] != i:
+                best[i - begin, n_taken] = label
+                if not n_found:
+                    scores[i - begin, n_taken] = known.counts.labels[label] / known.n_documents
+                n_taken += 1
+    return best, scores
+
+
+@njit(nogil=True, cache=True)
+def score_labels(
+    texts: Pair, begin: int, end: int, known: Known, candidates: NDArray[np.int32]
+) -> Floats:
+    """Return what `rank_labels` gives the candidates (n, c) of all texts, from `begin` to `end`."""
+    scores = np.zeros((end - begin, candidates.shape[1]), np.float32)
+    scratch = _make_scratch(known.names)
+    found = _make_found(len(known.counts.labels))
+    for i in range(begin, end):
+        n_found = _score(i, texts, known, scratch, found)
+        for at, label in enumerate(candidates[i]):
+            if label < 0:
+                continue
+            if found.text[label] == i:
+                scores[i - begin, at] = found.scores[label]
+            elif not n_found:
+                scores[i - begin, at] = known.counts.labels[label] / known.n_documents
+    return scores

@@ -9,9 +9,9 @@ right (`matching.py`). A label that no training document carries is found like a
     weights_    (2, 16) the two logistic regressions: for a part of a name, for all of it
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,17 +19,21 @@ from numpy.typing import NDArray
 
 from longtail.data import Dataset
 from longtail.evaluation.explanation import Explanation, Term
-from longtail.models.base import Model
+from longtail.models.base import Floats, Ids, Model
 from longtail.models.cost import Facts
 from longtail.models.lexical.matching import (
+    MOST_NAMES,
     N_INPUTS,
     PRIORS,
     Counts,
+    Known,
+    Pair,
     count_held,
     count_matches,
     describe_matches,
     fit_logistic,
     rank_labels,
+    score_labels,
 )
 from longtail.models.lexical.names import (
     Names,
@@ -41,6 +45,7 @@ from longtail.models.lexical.names import (
     weigh_names,
 )
 from longtail.progress import Progress
+from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import cut, in_threads
 from longtail.runtime.schema import Schema, Sizes, Texts, counts, floats, indices, starts
 from longtail.runtime.settings import at_least, configurable, learned, setting
@@ -93,34 +98,18 @@ class Lexical(Model):
         others = []
         if self.other_names is not None:
             others = read_other_names(self.other_names, dataset.label_names)
+        texts = dataset.texts or []
+        self.say_memory(lambda model: _needs_of(texts, dataset.n_labels), (), progress)
         progress.stage("looking for names", 3)
         stems, spelling = spell(dataset.label_names, others)
         reader = Reader.of(stems, self.max_length)
-        texts = reader.read(dataset.texts or [])
+        words = reader.read(texts)
         progress.advance(1)
-        n, labels = len(dataset), _as_pair(dataset.Y)
-        names = weigh_names(spelling, count_held(texts, len(stems)), n)
-        folds = [np.arange(fold, n, FOLDS) for fold in range(FOLDS)]
-        counted = in_threads(
-            count_matches, [(texts, fold, labels, names, dataset.n_labels) for fold in folds]
-        )
-        total = Counts.add([counts for counts, _ in counted])
+        names = weigh_names(spelling, count_held(words, len(stems)), len(dataset))
+        folds = _count_folds(words, names, dataset.Y)
+        total = Counts.add([fold.counts for fold in folds])
         progress.advance(1)
-        step = 1 + sum(n_matches for _, n_matches in counted) // ENOUGH
-        found = in_threads(
-            describe_matches,
-            [
-                (texts, fold[::step], labels, names, total.without(counts), n - len(fold))
-                for fold, (counts, _) in zip(folds, counted, strict=True)
-            ],
-        )
-        rows, complete, right = map(np.concatenate, zip(*found, strict=True))
-        self.weights_ = np.stack(
-            [
-                fit_logistic(rows[complete == whole], right[complete == whole], PRIORS[whole])
-                for whole in (False, True)
-            ]
-        )
+        self.weights_ = _learn_weights(words, names, dataset.Y, folds, total)
         self.reader_, self.names_, self.counts_ = reader, names, total
         progress.advance(1)
         progress.say(_sum_up(names, total))
@@ -129,18 +118,28 @@ class Lexical(Model):
 
     def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
         """Rank the labels whose names stand in each text; the others follow by frequency."""
-        n = len(documents) if isinstance(documents, list) else 0
-        if not n:
+        if not documents:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        texts = self.reader_.read(documents)
-        n_documents, frequent = (
-            self.training_counts_.n_documents,
-            self.training_counts_.by_frequency,
-        )
-        known = (self.names_, self.counts_, n_documents, self.weights_, frequent, k)
-        cuts = cut(n, -(-n // BATCH))
-        found = in_threads(rank_labels, [(texts, a, b, *known) for a, b in pairwise(cuts)])
+        frequent = self.training_counts_.by_frequency
+        found = self._in_batches(rank_labels, documents, frequent, k)
         return TopK.concatenate([TopK(*each) for each in found])
+
+    def score_documents(self, documents: list[str] | sp.csr_matrix, candidates: Ids) -> Floats:
+        """Score candidates; those whose name is not there get 0, or their share if no name is."""
+        if not candidates.size:
+            return np.zeros(candidates.shape, np.float32)
+        return np.concatenate(self._in_batches(score_labels, documents, candidates))
+
+    def _in_batches(
+        self, function: Callable[..., Any], documents: list[str] | sp.csr_matrix, *arguments: Any
+    ) -> list[Any]:
+        """Call compiled code for all texts, some at a time."""
+        texts = self.reader_.read(cast(list[str], documents))
+        n = len(documents)
+        n_documents = self.training_counts_.n_documents
+        known = Known(self.names_, self.counts_, n_documents, self.weights_)
+        cuts = pairwise(cut(n, -(-n // BATCH)))
+        return in_threads(function, [(texts, a, b, known, *arguments) for a, b in cuts])
 
     # -- explaining ---------------------------------------------------------------------------
 
@@ -174,11 +173,12 @@ class Lexical(Model):
     def _one_text(self, document: str | sp.spmatrix | sp.sparray) -> str:
         """Return the text that is to be explained, or say that it is none."""
         found = self.check_documents([document] if isinstance(document, str) else document)
-        return found[0]
+        return cast(list[str], found)[0]
 
     def _weigh_stems(self, shown: Mapping[int, float]) -> dict[int, float]:
         """Return how much each stem counts in the names of some labels."""
-        names, weights = self.names_, {}
+        names = self.names_
+        weights: dict[int, float] = {}
         for label, score in shown.items():
             first, last = np.searchsorted(names.labels, (label, label + 1))
             parts = slice(names.start[first], names.start[last])
@@ -225,13 +225,61 @@ class Lexical(Model):
         """Take back what was saved."""
         self.reader_ = Reader.of(files.texts["stems"], self.max_length)
         spelling = Spelling(*(files.arrays[f"names.{part}"] for part in Spelling._fields))
-        counted = [files.arrays[f"counts.{part}"] for part in COUNTED]
-        self.counts_ = Counts(*counted, self.training_counts_.label_counts)
+        counted = {part: files.arrays[f"counts.{part}"] for part in COUNTED}
+        self.counts_ = Counts(**counted, labels=self.training_counts_.label_counts)
         self.names_ = weigh_names(spelling, self.counts_.held, self.training_counts_.n_documents)
         self.weights_ = files.arrays["weights"]
 
 
-def _as_pair(Y: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+class Fold(NamedTuple):
+    """Some training documents, what they say of names, and how many names they hold."""
+
+    documents: NDArray[np.int64]
+    counts: Counts
+    n_matches: int
+
+
+def _count_folds(words: Pair, names: Names, Y: sp.csr_matrix) -> list[Fold]:
+    """Divide the documents into folds, and count in each."""
+    n, n_labels = Y.shape
+    folds = [np.arange(fold, n, FOLDS) for fold in range(FOLDS)]
+    tasks = [(words, fold, _as_pair(Y), names, n_labels) for fold in folds]
+    counted = in_threads(count_matches, tasks)
+    return [Fold(fold, *each) for fold, each in zip(folds, counted, strict=True)]
+
+
+def _learn_weights(
+    words: Pair, names: Names, Y: sp.csr_matrix, folds: Sequence[Fold], total: Counts
+) -> NDArray[np.float64]:
+    """Learn both regressions from matches, each described by what the other folds say."""
+    step = 1 + sum(fold.n_matches for fold in folds) // ENOUGH
+    tasks = [
+        (
+            words,
+            fold.documents[::step],
+            _as_pair(Y),
+            names,
+            total.without(fold.counts),
+            Y.shape[0] - len(fold.documents),
+        )
+        for fold in folds
+    ]
+    rows, complete, right = map(
+        np.concatenate, zip(*in_threads(describe_matches, tasks), strict=True)
+    )
+    kinds = [complete == whole for whole in (False, True)]
+    learned = [fit_logistic(rows[k], right[k], p) for k, p in zip(kinds, PRIORS, strict=True)]
+    return np.stack(learned)
+
+
+def _needs_of(texts: Sequence[str], n_labels: int) -> Needs:
+    """Return what training takes: a number for each word, and what is known of each match."""
+    words = 2 * sum(map(len, texts))  # bytes; a word has some six characters
+    matches = 10 * N_INPUTS * min(ENOUGH, MOST_NAMES * len(texts))
+    return (Stage({"words": words, "names": 1000 * n_labels, "matches": matches}),)
+
+
+def _as_pair(Y: sp.csr_matrix) -> Pair:
     """Return where the labels of each document begin, and all labels in a row."""
     return Y.indptr.astype(np.int64, copy=False), Y.indices.astype(np.int32, copy=False)
 

@@ -5,13 +5,14 @@ A label has the name of the data set, shorter forms of it, and those of a file o
     bass (fish)               also found as    bass
     implemented-in::python                     python
 
-A stem is a word without an English plural ending. Words of other languages match where they are
-written alike.
+A stem is a word without its English endings, so that `farming` is found where a text has `farmers`.
+Words of other languages match where they are written alike.
 """
 
 import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,18 +27,20 @@ LEAST_COVERAGE = 0.5  # of a name, by the rarity of its words, to be looked at
 
 _QUALIFIER = re.compile(r"\s*[(\[][^()\[\]]*[)\]]")  # as in "bass (fish)"
 _LEVELS = re.compile(r"::|--| > ")  # as in "implemented-in::python"
+_PLURAL = re.compile(r"(?<=\w{3})(?:(?<=x)es|(?<=ss|ch|sh)es|(?<![sui])s)$")
+_ENDING = re.compile(
+    r"(?<=\w{4})(?:i[sz]ation|ations?|ically|ical|ment|ness|[ai]ble|ings?|ists?|isms?|[eo]rs?|ed|"
+    r"ions?|ive|ally|al|ics?|ity|ly|ian|an|ous|es|[esy])$"
+)
 _GZIP = b"\x1f\x8b"
 
 
+@lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """Return the word without a plural ending, if it seems to have one."""
-    if len(word) < 4 or word[-1] != "s" or word[-2] in "sui":
-        return word
-    if len(word) > 4 and word.endswith("ies"):
-        return word[:-3] + "y"
-    if len(word) > 4 and word.endswith(("sses", "xes", "ches", "shes")):
-        return word[:-2]
-    return word[:-1]
+    """Return the word without a plural ending, then without up to two other endings."""
+    is_plural = word.endswith("ies") and len(word) > 4
+    word = word[:-3] + "y" if is_plural else _PLURAL.sub("", word)
+    return _ENDING.sub("", _ENDING.sub("", word))
 
 
 def find_forms(name: str) -> list[str]:
