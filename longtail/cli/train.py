@@ -12,14 +12,17 @@ import typer
 
 from longtail.cli.exits import if_interrupted
 from longtail.cli.progress import show_progress
+from longtail.cli.reading import reads
 from longtail.cli.settings import gather_settings
 from longtail.errors import ParameterError, TrainingError
 from longtail.models.registry import DEFAULT_MODEL
+from longtail.reading import ReadOptions
 
 if TYPE_CHECKING:
     from longtail.recipe import Trained
 
 
+@reads
 def train(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="A file or folder; its training split.")
@@ -74,6 +77,8 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model that is in --out.")
     ] = False,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Train a model and save it.
 
@@ -95,7 +100,7 @@ def train(
             f"longtail compare DATA --models {model or DEFAULT_MODEL} --seeds {seeds} --out REPORT"
         )
     options = {"budget": budget, "device": device, "seed": seed}
-    name, chosen = gather_settings(model, config, settings or [], options)
+    name, chosen, reading = gather_settings(model, config, settings or [], options, reading)
     optional = {"valid": valid, "checkpoint_every": checkpoint_every}
     given: dict[str, Any] = {key: value for key, value in optional.items() if value is not None}
     set_threads(threads)
@@ -104,6 +109,7 @@ def train(
         with show_progress() as progress:
             trained = train_model(
                 data,
+                reading=reading,
                 model=name,
                 settings=chosen,
                 calibration=calibration,
