@@ -403,6 +403,17 @@ def decide(vectors: Floats, queries: Floats, candidates: Ids, k: int) -> tuple[I
     return best_ids, best_scores
 
 
+@njit(nogil=True, cache=True)
+def multiply_candidates(vectors: Floats, queries: Floats, candidates: Ids) -> Floats:
+    """Return the products (n, c) of each query with its candidates, 0 where there is none (-1)."""
+    products = np.zeros(candidates.shape, np.float32)
+    for q in range(len(queries)):
+        for place in range(candidates.shape[1]):
+            if candidates[q, place] >= 0:
+                products[q, place] = multiply_exactly(vectors[candidates[q, place]], queries[q])
+    return products
+
+
 # -------------------------------------------------------------------------------- inverted lists
 
 
