@@ -384,7 +384,7 @@ class KNN(Model):
         labels: Any = None,
         *,
         train: bool = False,
-        progress: Progress = SILENT,
+        progress: Progress | bool = SILENT,
     ) -> Self:
         """Take in more documents at once; there is no training to go on with."""
         if train:
