@@ -196,8 +196,9 @@ class Fusion(Model):
         named = None if self.members is None else parse_members(self.members)
         if budget is not None:
             progress.stage("measuring members", 1)
-        spent = time.monotonic() - began
-        plan = make_plan(facts, usable, named, budget, prober, spent, self._limits)
+        for _ in range(2):  # the second time, all is measured and the time for that is known
+            spent = time.monotonic() - began
+            plan = make_plan(facts, usable, named, budget, prober, spent, self._limits)
         return _Run(began, features, X, facts, prober, plan)
 
     @property

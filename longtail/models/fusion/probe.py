@@ -32,7 +32,7 @@ from longtail.models.registry import get_model_class
 from longtail.progress import TRAINING, OutOfTimeError, Silent
 
 SHARE = 0.03  # of the budget, for all members together
-LOADING = 0.1  # of the budget at most, for loading the code of a member
+LOADING = 0.08  # of the budget, after which no more code is loaded in order to measure
 HOPE = 0.4  # of what its formula says, a member may take in the end
 STEPS = 4  # of a member that torch trains
 FIRST_SAMPLE = 500  # documents of any other member; then twice as many, while there is time
@@ -137,7 +137,7 @@ class Prober:
     ) -> None:
         self.dataset, self.X, self.facts, self.limits = dataset, X, facts, limits
         self.budget, self.began, self.device, self.seed = budget, began, device, seed
-        self.seconds = 0.0  # spent on measuring, without loading code
+        self.seconds = self.loading = 0.0  # spent on measuring, and on loading code
         labelled = np.flatnonzero(np.diff(dataset.Y.indptr))
         self._order = np.random.default_rng(seed).permutation(labelled)
         self._costs: dict[tuple[str, str | None], Cost] = {}
@@ -157,6 +157,8 @@ class Prober:
         seconds = slowness * type(model).estimate_cost(self.facts, preset)
         guess = Cost.guess(seconds, model.choose_epochs(self.facts.n_documents))
         if self.budget is None or self.seconds >= SHARE * self.budget:
+            return guess
+        if name not in self._loaded and self.loading >= LOADING * self.budget:
             return guess
         if HOPE * seconds > self.began + self.budget - time.monotonic():
             return guess
@@ -183,8 +185,10 @@ class Prober:
             n = self.facts.n_documents
             model = model.sized_for(n, self.facts.device).with_parameters(epochs=1)
         if model.name not in self._loaded:
+            began = time.monotonic()
             self._try(model, LEAST, LOADING * budget)
             self._loaded.add(model.name)
+            self.loading += time.monotonic() - began
         limit = SHARE * budget - self.seconds
         if isinstance(model, Neural):
             found = self._measure_steps(model, epochs, most, limit / 2)
