@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.study == "components":
             runs.append(study_components(known, measured, seeded, args.rows))
         elif args.study == "levels":
-            runs.append(study_levels(known, measured, seeded, _numbers(args.levels)))
+            beams = _numbers(args.beams) if args.beams else []
+            runs.append(study_levels(known, measured, seeded, _numbers(args.levels), beams))
         elif args.study == "trees":
             runs.append(study_trees(known, measured, seeded, _numbers(args.trees)))
         else:
@@ -140,12 +141,16 @@ def study_components(
 
 
 def study_levels(
-    known: Dataset, measured: Dataset, settings: Settings, numbers: Sequence[int]
+    known: Dataset,
+    measured: Dataset,
+    settings: Settings,
+    numbers: Sequence[int],
+    beams: Sequence[int] = (),
 ) -> list[Row]:
     """Return the accuracy of trees with so many inner levels, 0 for none, as the paper chose H.
 
     `followed` is the share of all right labels whose parents the beam follows; the last columns
-    are P@1 / 3 / 5 with other weights of the path.
+    are P@1 / 3 / 5 with other weights of the path, and with other beams in prediction.
     """
     rows = []
     for levels in numbers:
@@ -159,6 +164,11 @@ def study_levels(
             other = measure(model, measured)
             row |= {f"P@{k} ({weight})": other[f"P@{k}"] for k in CUTS}
         model.trees_ = trees
+        for beam in beams:
+            model.beam = beam
+            other = measure(model, measured)
+            row |= {f"P@{k} (beam {beam})": other[f"P@{k}"] for k in CUTS}
+        model.beam = None
         rows.append({**row, **cost(model, seconds)})
         _show(rows)
     return rows
@@ -287,6 +297,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("data", type=Path, metavar="DATA", nargs="+")
     parser.add_argument("--rows", metavar="N,N,…", help="only these components, from 0")
     parser.add_argument("--levels", default="0,1,2,3", metavar="N,N,…")
+    parser.add_argument("--beams", metavar="N,N,…", help="also predict with these, for levels")
     parser.add_argument("--trees", default="1,2,3,4", metavar="N,N,…")
     parser.add_argument("--models", default=f"linear,glas,{MODEL}", metavar="NAME,NAME,…")
     parser.add_argument("--test", action="store_true", help="measure on the test split")

@@ -6,26 +6,30 @@ same function. `Model.fit` is the plain step inside.
 
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Literal
 
+import numpy as np
+
 from longtail.data import Dataset, as_dataset, load
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
-from longtail.evaluation.metrics import TrainingCounts, evaluate, evaluate_given
+from longtail.evaluation.metrics import KS, TrainingCounts, evaluate
 from longtail.models.base import Model
+from longtail.models.card import Card
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
 from longtail.progress import SILENT, Progress
+from longtail.runtime.parallel import n_threads
 from longtail.runtime.settings import parse_time
 from longtail.runtime.store import check_writable, identify, locked
 from longtail.topk import TopK
 
+TIMED, TIMED_ALONE = 256, 5  # documents that are labelled to see how fast that is
 FEWEST_TO_VALIDATE = 100  # with fewer documents, those held out say next to nothing
-METRICS_K = 5  # the metrics go up to @5
 
 CalibrationMethod = Literal["isotonic", "logistic", "none"]
 Report = dict[str, float]
@@ -65,6 +69,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     checkpoint_every: str = "5m",
+    command: str | None = None,
     progress: Progress = SILENT,
 ) -> Trained:
     """Train a model on documents, measured and calibrated on some that were held out first.
@@ -84,6 +89,7 @@ def train(
         resume: go on with training that was stopped, from the checkpoints in OUT.run.
         checkpoint_every: time between two checkpoints, such as 30s; the first comes after a minute
             at most.
+        command: the command line that asks for this, to stand in the model's card.
         progress: is shown what takes long.
     """
     if not 0 <= valid < 1:
@@ -104,8 +110,52 @@ def train(
         if fitted.held_out_ is not None:
             report, learned = measure_held_out(fitted, dataset, calibration, progress)
         fitted.calibration_ = learned
-        run.save(fitted, overwrite=overwrite)
-    return Trained(fitted, report, time.perf_counter() - began, problem, test)
+        seconds = time.perf_counter() - began
+        fitted.card_ = _complete_card(
+            fitted, dataset, report, seconds, command, str(data) if is_path else None
+        )
+        run.save(fitted, overwrite=overwrite, keep_log=problem is not None)
+    return Trained(fitted, report, seconds, problem, test)
+
+
+def _complete_card(
+    model: Model,
+    dataset: Dataset,
+    report: Report | None,
+    seconds: float,
+    command: str | None,
+    source: str | None,
+) -> Card:
+    """Return the model's card with what training measured."""
+    card = model.make_card()
+    return replace(
+        card,
+        command=command,
+        seconds=round(seconds, 1),
+        data={"source": source, **card.data},
+        metrics={name: round(value, 5) for name, value in (report or {}).items()},
+        speed=_measure_speed(model, dataset),
+    )
+
+
+def _measure_speed(model: Model, dataset: Dataset) -> dict[str, float]:
+    """Return how fast the model labels some of the documents, with the threads it may use."""
+    some = dataset.take(np.arange(min(len(dataset), TIMED)))
+    one = some.take(np.arange(1))
+    model.predict(one)  # what is compiled or built on first use is not counted
+    began = time.perf_counter()
+    model.predict(some)
+    batch = time.perf_counter() - began
+    singles = []
+    for _ in range(TIMED_ALONE):
+        began = time.perf_counter()
+        model.predict(one)
+        singles.append(time.perf_counter() - began)
+    return {
+        "documents per second": round(len(some) / batch, 1),
+        "milliseconds for one document": round(1000 * sorted(singles)[TIMED_ALONE // 2], 3),
+        "threads": n_threads(),
+    }
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,14 +276,12 @@ def report_on(
     counts: TrainingCounts,
     propensity: Any = "default",
     threshold: float | None = None,
+    k: Sequence[int] = KS,
 ) -> Report:
     """Return all metrics; those of a threshold only with one."""
-    report = evaluate(top, test, train=counts, propensity=propensity)
+    report = evaluate(top, test, train=counts, propensity=propensity, k=k, threshold=threshold)
     report["ECE"] = round(error_of_first(top, test.Y), 5)
-    if threshold is not None:
-        report["threshold"] = threshold
-        report |= evaluate_given(top.above(threshold), test.Y)
-    return report
+    return report if threshold is None else report | {"threshold": threshold}
 
 
 def evaluate_model(
@@ -242,13 +290,15 @@ def evaluate_model(
     propensity: Any = "default",
     threshold: float | None = None,
     progress: Progress = SILENT,
+    k: Sequence[int] = KS,
 ) -> tuple[Report, TopK]:
     """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
     began = time.perf_counter()
-    k = METRICS_K if model.calibration_ is None else max(METRICS_K, model.calibration_.depth)
-    top = model.predict(test, k, progress=progress)
+    depth = max(k) if model.calibration_ is None else max(*k, model.calibration_.depth)
+    top = model.predict(test, depth, progress=progress)
     seconds = time.perf_counter() - began
-    report = report_on(top, test, model.training_counts_, propensity, threshold)
+    test = test.align(model.label_names_)
+    report = report_on(top, test, model.training_counts_, propensity, threshold, k)
     return {**report, "seconds": round(seconds, 3)}, top
 
 
@@ -270,8 +320,8 @@ MEASURING, TRAINING = "measuring", "training"
 class RunFolder:
     """Where a model goes, and beside it OUT.run: log and checkpoints while it is trained.
 
-    Checkpoints go once the model is saved, the log stays. Models that train in a minute or two have
-    no use for it, and then the folder is never made.
+    It goes once the model is saved; where training stopped early, the log stays. Models that train
+    in a minute or two have no use for it, and then the folder is never made.
     """
 
     def __init__(
@@ -325,17 +375,16 @@ class RunFolder:
             model.checkpoint_seconds = self.checkpoint_seconds
         return model
 
-    def save(self, model: Model, *, overwrite: bool) -> None:
-        """Write the model, in the first of the processes that train it, and drop checkpoints."""
+    def save(self, model: Model, *, overwrite: bool, keep_log: bool = False) -> None:
+        """Write the model, in the first of the processes that train it, and tidy up."""
         if self.out is None or self.path is None or not is_first_process():
             return
         model.save(self.out, overwrite=overwrite)
-        self.remove_checkpoints()
-
-    def remove_checkpoints(self) -> None:
-        """Remove what nobody needs once the model is saved."""
-        for folder in self.find_checkpoints():
+        stages = [self.path / stage for stage in (MEASURING, TRAINING)]
+        for folder in self.find_checkpoints() if keep_log else stages:
             rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # not there, or with something in it that is not ours
+            self.path.rmdir()
 
     def say_what_is_kept(self) -> str:
         """Return what to tell a user who stopped training."""

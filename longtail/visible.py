@@ -7,7 +7,8 @@ programs read (JSON, CSV, models) stays exact.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from unicodedata import category
 
 # Control, format (directions of writing, zero width), half of a pair; ends of lines and paragraphs.
@@ -57,3 +58,16 @@ def as_json(value: object, indent: int | None = None) -> str:
     """Return `value` as JSON that reads back exactly and does a terminal no harm."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return text if text.isprintable() else text.translate(_JSON)
+
+
+def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a small table, as notebooks show it; what it holds is text and never markup."""
+
+    def cells(tag: str, values: Sequence[str]) -> str:
+        return "".join(
+            f'<{tag} style="text-align: left">{escape(visible(value))}</{tag}>' for value in values
+        )
+
+    head = f"<thead><tr>{cells('th', headings)}</tr></thead>" if any(headings) else ""
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<div><p>{escape(visible(title))}</p><table>{head}<tbody>{body}</tbody></table></div>"

@@ -268,6 +268,108 @@ def test_training_again_forgets_the_calibration(name):
     assert model.fit(planted(name)).calibration_ is not learned
 
 
+# -- scores of given labels ---------------------------------------------------------------------
+
+
+def assert_same_scores(name, one, other):
+    """Compare bit by bit; roughly, if a GPU added them up."""
+    np.testing.assert_allclose(one, other, rtol=0, atol=0.05 if name in PREDICTS_THERE else 0)
+
+
+def some_labels(n, n_labels=12, width=20):
+    """Return labels in any order, some twice, some none."""
+    return np.random.default_rng(5).integers(-1, n_labels, (n, width)).astype(np.int32)
+
+
+@pytest.mark.parametrize("document_type", ["rows", "texts"])
+@pytest.mark.parametrize("method", [None, "isotonic", "logistic"])
+def test_scores_of_labels_are_those_of_predictions(name, document_type, method, fitted):
+    make_data = planted_dataset if document_type == "rows" else planted_texts
+    model, test = copy(fitted[name, document_type]), make_data(seed=1)
+    if method is not None:
+        model.calibrate(make_data(seed=2), method=method)
+    for k in (1, 3, 12):
+        top = model.predict(test, k=k)
+        assert_same_scores(name, model.score(test, top.labels), top.scores)
+
+
+@pytest.mark.parametrize("document_type", ["rows", "texts"])
+def test_scores_of_labels_in_any_order_and_of_none(name, document_type, fitted):
+    test = (planted_dataset if document_type == "rows" else planted_texts)(seed=1)
+    model, labels = fitted[name, document_type], some_labels(300)
+    scores = model.score(test, labels)
+    assert scores.dtype == np.float32
+    assert scores.shape == (300, 20)
+    assert (scores[labels == NO_LABEL] == 0).all()
+    every = np.tile(np.arange(12, dtype=np.int32), (300, 1))
+    in_order = model.score(test, every)
+    asked = labels >= 0
+    looked_up = np.take_along_axis(in_order, np.where(asked, labels, 0), 1)
+    assert_same_scores(name, scores[asked], looked_up[asked])
+    for i in range(0, 300, 37):
+        one = model.score(test.take(np.array([i])), labels[i : i + 1, :3].tolist())
+        assert_same_scores(name, one, scores[i : i + 1, :3])
+
+
+def test_scores_do_not_depend_on_the_number_of_threads(name, fitted):
+    test, found = planted(name, seed=1), []
+    for n in (1, 3):
+        set_threads(n)
+        try:
+            found.append(fitted[name, "any"].score(test, some_labels(300)))
+        finally:
+            set_threads(None)
+    assert_same_scores(name, *found)
+
+
+def test_scores_of_a_document_without_features_are_the_shares_of_labels(name, fitted):
+    model = fitted[name, "any"]
+    shares = (model.training_counts_.label_counts / 300).astype(np.float32)
+    rows = documents(name, sp.csr_matrix((2, model.n_features_), dtype=np.float32))
+    labels = np.array([[3, -1, 7], [0, 0, 11]])
+    expected = [[shares[3], 0, shares[7]], [shares[0], shares[0], shares[11]]]
+    assert model.score(rows, labels).tolist() == expected
+    calibrated = copy(model).calibrate(planted(name, seed=2))
+    assert calibrated.score(rows, labels).tolist() == expected
+
+
+def test_scores_of_a_loaded_model(name, fitted, tmp_path):
+    test = planted(name, seed=1)
+    fitted[name, "any"].save(tmp_path / "model")
+    after = load_model(tmp_path / "model").score(test, some_labels(300))
+    assert_same_scores(name, after, fitted[name, "any"].score(test, some_labels(300)))
+
+
+def test_scores_of_no_documents_and_of_no_labels(name, fitted):
+    model, test = fitted[name, "any"], planted(name, n=4, seed=1)
+    assert model.score(test, np.empty((4, 0), np.int32)).shape == (4, 0)
+    rows = sp.csr_matrix((0, model.n_features_), dtype=np.float32)
+    assert model.score(documents(name, rows), np.empty((0, 3), np.int32)).shape == (0, 3)
+    assert (model.score(test, np.full((4, 2), -1)) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros((3, 2), np.int32), r"each of the 4 documents; got an array of shape \(3, 2\)"),
+        (np.zeros(4, np.int32), r"each of the 4 documents; got an array of shape \(4,\)"),
+        (np.zeros((4, 2)), "must be whole numbers, places in label_names_; got float64"),
+        (np.full((4, 1), 12), "must be from 0 to 11, or -1 for none; got 12"),
+        (np.full((4, 1), -2), "must be from 0 to 11, or -1 for none; got -2"),
+        ([[1, 2], [1], [1], [1]], "must have as many labels for each document; fill up with -1"),
+        ([["a"]] * 4, "must be whole numbers, places in label_names_; got <U1"),
+    ],
+)
+def test_wrong_candidates(name, labels, message, fitted):
+    with pytest.raises(DataError, match=message):
+        fitted[name, "any"].score(planted(name, n=4, seed=1), labels)
+
+
+def test_scoring_before_fitting(name):
+    with pytest.raises(NotFittedError, match="has not been trained yet; call fit first"):
+        make(name).score(planted(name), np.zeros((300, 1), np.int32))
+
+
 def test_no_documents_to_predict(name, fitted):
     model = fitted[name, "any"]
     rows = sp.csr_matrix((0, model.n_features_), dtype=np.float32)

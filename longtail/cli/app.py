@@ -12,6 +12,7 @@ from longtail.cli.demo import demo
 from longtail.cli.evaluate import evaluate
 from longtail.cli.exits import INTERRUPTED, Commands, quit_now
 from longtail.cli.explain import explain
+from longtail.cli.info import info
 from longtail.cli.models import models
 from longtail.cli.predict import predict
 from longtail.cli.terminal import echo, echo_block, mend_streams
@@ -38,6 +39,7 @@ app.command()(predict)
 app.command()(compare)
 app.command()(explain)
 app.command()(update)
+app.command()(info)
 app.command()(verify)
 
 

@@ -54,7 +54,7 @@ def explain(
     found = fitted.explain(text, label)
     if not found.terms and not found.neighbours:
         raise DataError("the model knows no word of this text, so there is nothing to explain")
-    labels = next(fitted.predict([text]).named(fitted.label_names_))
+    labels = fitted.predict([text]).to_list()[0]
     if html is not None:
         with open_output(html) as file:
             file.write(found.to_html(labels))

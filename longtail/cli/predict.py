@@ -70,6 +70,6 @@ def predict(
     with if_interrupted(kept), open_output(out) as file:
         read = read_documents(open_stdin().buffer if source == "-" else source, format)
         for batch in read:
-            for labels in fitted.predict(batch, k, threshold=least).named(fitted.label_names_):
+            for labels in fitted.predict(batch, k, threshold=least).to_list():
                 file.write(as_json({"labels": labels}) + "\n")
             file.flush()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from longtail.evaluation.explanation import Neighbour, Term, Vote
     from longtail.evaluation.metrics import Band
     from longtail.models.base import Model
+    from longtail.models.card import Card
     from longtail.runtime.settings import Setting
     from longtail.runtime.store import Verified
     from longtail.topk import TopK
@@ -169,6 +170,22 @@ def _span(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,}-{most:,}"
 
 
+def card_blocks(card: "Card", path: Path) -> Iterable[Table | str]:
+    """Show where a model comes from, table by table."""
+    yield f"{path} holds a {card.model} model, {card.summary}."
+    yield ""
+    for title, rows in card.sections():
+        table = _table(title, "", "")
+        table.show_header = False
+        for row in rows:
+            table.add_row(*row)
+        yield table
+    for title, lines in card.lists():
+        yield f"{title}:"
+        yield from (f"- {line}" for line in lines)
+        yield ""
+
+
 def verified_line(path: Path, found: "Verified") -> str:
     """Say that a model folder is complete and what it holds."""
     return (
@@ -184,16 +201,12 @@ def example_lines(data: "Dataset", top: "TopK", rows: Sequence[int]) -> list[str
         true = [data.label_names[label] for label in data.Y[row].indices.tolist()]
         predicted = [
             f"{'✓ ' if each['label'] in true else ''}{each['label']} {each['score']:.2f}"
-            for each in next(_one_row(top, row).named(data.label_names))
+            for each in top.take(slice(row, row + 1)).to_list()[0]
         ]
         lines += _wrap("" if data.texts is None else shorten(data.texts[row]), "")
         lines += _wrap(", ".join(predicted), "  predicted: ")
         lines += [*_wrap(", ".join(true), "  true:      "), ""]
     return lines
-
-
-def _one_row(top: "TopK", row: int) -> "TopK":
-    return type(top)(top.labels[row : row + 1], top.scores[row : row + 1])
 
 
 def _wrap(text: str, heading: str) -> list[str]:

@@ -1,10 +1,11 @@
 """`longtail train`: measure a model on held-out documents, then train it on all and save it."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -109,6 +110,7 @@ def train(
                 out=out,
                 overwrite=overwrite,
                 resume=resume,
+                command=join(["longtail", *sys.argv[1:]]),
                 progress=progress,
                 **given,
             )

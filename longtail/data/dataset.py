@@ -1,9 +1,10 @@
 """Dataset: documents as texts or feature rows, with their labels."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from operator import eq
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,9 +12,13 @@ from numpy.typing import NDArray
 
 from longtail.data.labels import LabelRows, NumberedNames, Numbering
 from longtail.errors import DataError
+from longtail.visible import visible
+
+SHOWN = 5  # documents, and labels of each
+SHOWN_LETTERS = 60
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Documents and their labels; exactly one of `X` and `texts` is given.
 
@@ -25,6 +30,12 @@ class Dataset:
         exclude: (n, n_labels) CSR matrix of the pairs that must never be predicted (the XC
             repository's `filter_labels_test.txt`), or None.
         feature_names: what each column of X counts, such as a word; None if nobody knows.
+        ids: what the source calls each document; None if it has no ids.
+        columns: all columns of the source by name, one value for each document, where they were
+            asked for (`keep`), or None.
+        label_uris: from the names of labels to their URIs, as far as the source gives them.
+        read_as: one line on how the source was read: which columns, what separates labels; empty
+            where nothing was guessed or chosen.
     """
 
     Y: sp.csr_matrix
@@ -33,6 +44,10 @@ class Dataset:
     texts: Sequence[str] | None = None
     exclude: sp.csr_matrix | None = None
     feature_names: Sequence[str] | None = None
+    ids: Sequence[str] | None = None
+    columns: Mapping[str, Sequence[Any]] | None = None
+    label_uris: Mapping[str, str] | None = None
+    read_as: str = ""
 
     def __post_init__(self) -> None:
         """Check that all agree in length."""
@@ -51,6 +66,10 @@ class Dataset:
                 f"exclude has the shape {self.exclude.shape}, but Y has {self.Y.shape}; "
                 "both must be the same"
             )
+        for name, values in {"ids": self.ids, **(self.columns or {})}.items():
+            if values is not None and len(values) != self.n_documents:
+                what = "ids" if name == "ids" else f"values in the column '{name}'"
+                raise DataError(f"{len(values)} {what} for {self.n_documents} documents")
         self._check_feature_names()
 
     def _check_feature_names(self) -> None:
@@ -87,8 +106,12 @@ class Dataset:
             self,
             Y=self.Y[rows],
             X=None if self.X is None else self.X[rows],
-            texts=None if self.texts is None else [self.texts[row] for row in rows.tolist()],
+            texts=_pick(self.texts, rows),
             exclude=None if self.exclude is None else self.exclude[rows],
+            ids=_pick(self.ids, rows),
+            columns=None
+            if self.columns is None
+            else {name: _pick(values, rows) or [] for name, values in self.columns.items()},
         )
 
     def split(self, fraction: float, seed: int = 0) -> tuple["Dataset", "Dataset"]:
@@ -127,12 +150,77 @@ class Dataset:
             exclude=None if self.exclude is None else _with_shape(self.exclude, shape),
         )
 
+    def __repr__(self) -> str:
+        """Show the counts and the first documents."""
+        return "\n".join([self._count(), *(f"  {row}" for row in self._first_rows())])
+
+    def _repr_html_(self) -> str:
+        """Show the counts and the first documents in a notebook."""
+        rows = "".join(
+            f"<tr><td>{escape(visible(text))}</td><td>{escape(visible(labels))}</td></tr>"
+            for text, labels in map(self._show_row, range(min(self.n_documents, SHOWN)))
+        )
+        head = "<tr><th>document</th><th>labels</th></tr>"
+        return f"<p>{escape(visible(self._count()))}</p><table>{head}{rows}</table>"
+
+    def _count(self) -> str:
+        held = "texts" if self.X is None else f"rows of {self.X.shape[1]:,} features"
+        mean = self.Y.nnz / max(self.n_documents, 1)
+        also = [
+            "with ids" if self.ids is not None else "",
+            f"{self.exclude.nnz:,} pairs excluded" if self.exclude is not None else "",
+            self.read_as,
+        ]
+        return "; ".join(
+            [
+                f"Dataset of {self.n_documents:,} documents as {held}, {self.n_labels:,} labels, "
+                f"{mean:.2f} a document",
+                *filter(None, also),
+            ]
+        )
+
+    def _first_rows(self) -> list[str]:
+        rows = map(self._show_row, range(min(self.n_documents, SHOWN)))
+        shown = [visible(f"{text} → {labels or 'no labels'}") for text, labels in rows]
+        return [*shown, "…"] if self.n_documents > SHOWN else shown
+
+    def _show_row(self, row: int) -> tuple[str, str]:
+        """Return the beginning of a document and of its labels, each on one line."""
+        if self.X is None:
+            text = " ".join((self.texts or ())[row][: 4 * SHOWN_LETTERS].split())
+        else:
+            text = f"{self.X.indptr[row + 1] - self.X.indptr[row]:,} features"
+        first, last = self.Y.indptr[row : row + 2].tolist()
+        shown = self.Y.indices[first : min(last, first + SHOWN)].tolist()
+        labels = ", ".join(self.label_names[label] for label in shown)
+        return _shorten(text), _shorten(labels + (", …" if last - first > SHOWN else ""))
+
 
 class Splits(NamedTuple):
     """A data set as it was found: its training split, and its test split where there is one."""
 
     train: Dataset
     test: Dataset | None
+
+    def __repr__(self) -> str:
+        """Show both splits, one after the other."""
+        return f"train: {self.train!r}\ntest: {'none' if self.test is None else repr(self.test)}"
+
+    def _repr_html_(self) -> str:
+        """Show both splits in a notebook."""
+        return "".join(
+            f"<h4>{name}</h4>{split._repr_html_()}"
+            for name, split in self._asdict().items()
+            if split is not None
+        )
+
+
+def _pick(values: Sequence[Any] | None, rows: NDArray[np.integer]) -> list[Any] | None:
+    return None if values is None else [values[row] for row in rows.tolist()]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= SHOWN_LETTERS else text[: SHOWN_LETTERS - 1] + "…"
 
 
 def _with_shape(matrix: sp.csr_matrix, shape: tuple[int, int]) -> sp.csr_matrix:

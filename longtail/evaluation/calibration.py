@@ -183,6 +183,11 @@ class Steps(NamedTuple):
         falling = np.minimum.accumulate(sigmoid(heights), axis=1)
         return TopK(labels, np.where(places == -np.inf, 0, falling).astype(np.float32))
 
+    def apply_behind(self, scores: NDArray[np.float32], last: NDArray[np.float32]) -> Floats:
+        """Return probabilities (n, c) of labels behind a list whose last ones are `last` (n, 1)."""
+        behind = sigmoid(self.later.at(self.base.at(log_odds(scores))))
+        return np.where(scores > 0, np.minimum(behind, last), 0)
+
 
 def fit_steps(
     top: TopK, Y: sp.csr_matrix, method: Method, counts: TrainingCounts | None, reorder: bool
@@ -218,6 +223,7 @@ def _rerank(top: TopK, base: Curve, shifts: Floats, depth: int) -> tuple[NDArray
     if not len(shifts):
         return top.labels, places
     known = (top.labels >= 0) & (top.labels < len(shifts))
+    known[:, depth:] = False  # what stands so low was not learned from
     places += np.where(known, shifts[np.where(known, top.labels, 0)], 0)
     order = np.broadcast_to(np.arange(top.k), top.labels.shape).copy()
     order[:, :depth] = np.argsort(-places[:, :depth], axis=1, kind="stable")
@@ -340,6 +346,20 @@ class Calibration:
     def apply(self, top: TopK) -> TopK:
         """Return the labels with probabilities for scores, best first."""
         return self.steps.apply(top, self.depth)
+
+    @property
+    def n_placed(self) -> int:
+        """How many of a document's labels have a probability that depends on their place."""
+        return max(self.depth, FIRST) if self.reorders else FIRST
+
+    def apply_behind(
+        self, scores: NDArray[np.float32], last: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Return probabilities (n, c) of labels that come behind a document's first `n_placed`.
+
+        `last` (n, 1) are the probabilities of the last of these.
+        """
+        return self.steps.apply_behind(scores, last).astype(np.float32)
 
     def find_threshold(self, wanted: str | float) -> float:
         """Return the threshold that "auto", "auto-document" or a number stands for."""

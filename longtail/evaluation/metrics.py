@@ -1,4 +1,4 @@
-"""P@k, nDCG@k, PSP@k, PSnDCG@k and recall@k for k = 1, 3, 5, and the same by label frequency.
+"""P@k, nDCG@k, PSP@k, PSnDCG@k, recall@k, F1@k and coverage@k, and some by label frequency.
 
 For one document with true labels T, r_1, r_2, … its predicted labels, and g(r) = 1 if r is in T:
 
@@ -20,14 +20,22 @@ P@5 = P@1 / 5. A label that stands twice in a row counts at its first place only
 set excludes pairs, those leave the ranking first and the labels below them move up. All values
 are percentages.
 
-Where a threshold decides how many labels a document gets, G are those given, whatever their order:
+Where G are the labels given to a document, whatever their order:
 
     precision = |G ∩ T| / |G|     recall = |G ∩ T| / |T|     F1 = 2·|G ∩ T| / (|G| + |T|)
 
 once over all pairs (micro), once for each document and once for each label, of which the means are
-taken (document, macro). What would be 0/0 is 0; macro counts labels that were given or are true.
+taken (document, which others call example or samples; macro). What would be 0/0 is 0; macro counts
+labels that were given or are true. F1-micro@k and the like give the first k labels; where a
+threshold decides how many a document gets, the names have no @k. coverage@k is the share of the
+labels in T of any document that are found among the first k labels at least once.
+
+Predictions and documents are compared by the names of their labels where both have names, and by
+their ids where one of them has none. Labels that the predictions do not know are missed.
 """
 
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -45,8 +53,9 @@ from longtail.topk import NO_LABEL, TopK
 
 KS = (1, 3, 5)
 PROPENSITIES = {"default": (0.55, 1.5), "wikipedia": (0.5, 0.4), "amazon": (0.6, 2.6)}
-_DEPTH = max(KS)
-_DISCOUNT = 1 / np.log2(np.arange(2, _DEPTH + 2))
+MEANS = ("micro", "macro", "document")
+SHOWN = 3  # labels that are named
+Cuts = Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,21 +134,34 @@ def evaluate(
     *,
     train: Dataset | TrainingCounts | None = None,
     propensity: str = "default",
+    k: int | Cuts = KS,
+    threshold: float | None = None,
 ) -> dict[str, float]:
     """Compare predictions with the true labels; all metrics in percent.
 
     Args:
         top: the predictions, one row for each document of `data`.
         data: the documents, or only their labels Y.
-        train: what the model was trained on; PSP and PSnDCG are given only with it. A Dataset
-            also fixes the label ids: `data` is renumbered to them by name.
+        train: what the model was trained on; PSP and PSnDCG are given only with it.
         propensity: "default", "wikipedia" or "amazon", the constants A and B for such data.
+        k: where rankings are cut, such as 10 or (1, 3, 5, 10).
+        threshold: also give precision, recall and F1 of the labels of this score or more.
 
     Returns:
-        "P@1", "P@3", "P@5", "nDCG@1", … and "n_documents".
+        "P@1", "P@3", "P@5", "nDCG@1", …, "F1-macro@5", "coverage@5" and "n_documents".
+
+    Raises:
+        DataError: the documents carry labels, and the predictions know none of their names.
     """
-    each = evaluate_documents(top, data, train=train, propensity=propensity)
-    return {name: values.percent() for name, values in each.items()} | {"n_documents": len(top)}
+    cuts = _check_cuts(k, top)
+    _check_known(top, data)
+    a, b = _propensity_constants(propensity)
+    aligned = _Aligned.of(top, data, train, max(cuts))
+    results = {name: each.percent() for name, each in aligned.per_document(cuts, a, b).items()}
+    results |= aligned.by_label(cuts)
+    if threshold is not None:
+        results |= evaluate_given(top.above(threshold), aligned.Y)
+    return results | {"n_documents": len(top)}
 
 
 def evaluate_documents(
@@ -148,18 +170,86 @@ def evaluate_documents(
     *,
     train: Dataset | TrainingCounts | None = None,
     propensity: str = "default",
+    k: int | Cuts = KS,
 ) -> dict[str, PerDocument]:
-    """Return the metrics of `evaluate`, each with its value for every single document."""
+    """Return those metrics of `evaluate` that have a value for every single document."""
+    cuts = _check_cuts(k, top)
     a, b = _propensity_constants(propensity)
-    labels, Y = _prepare(top, data, train)
-    found = _contains(Y, labels)
-    n_true = np.diff(Y.indptr)
-    results = _plain_metrics(found, n_true)
-    if train is not None:
-        inverse = _inverse_propensity(_counts_of(train), Y.shape[1], a, b)
-        gains = np.where(found, inverse[np.where(found, labels, 0)], 0.0)
-        results |= _propensity_metrics(gains, _best_gains(Y, inverse), n_true)
-    return results
+    return _Aligned.of(top, data, train, max(cuts)).per_document(cuts, a, b)
+
+
+class _Aligned(NamedTuple):
+    """Predictions and true labels with the same ids.
+
+    Attributes:
+        labels: (n, depth) the predicted labels, best first, none twice.
+        found: (n, depth) which of them are true.
+        Y: the true labels.
+        counts: those of training; of no documents if they are not known.
+    """
+
+    labels: NDArray[np.int64]
+    found: NDArray[np.bool_]
+    Y: sp.csr_matrix
+    counts: TrainingCounts
+
+    @classmethod
+    def of(
+        cls,
+        top: TopK,
+        data: Dataset | sp.csr_matrix,
+        train: Dataset | TrainingCounts | None,
+        depth: int,
+    ) -> "_Aligned":
+        """Give the true labels the ids of the predicted ones, by their names."""
+        train = as_dataset(train) if isinstance(train, Dataset) else train
+        names = top.label_names
+        if names is None and isinstance(train, Dataset):
+            names = train.label_names
+        exclude = None
+        if isinstance(data, Dataset):
+            data = as_dataset(data)
+            aligned = data if names is None else data.align(names)
+            Y, exclude = aligned.Y, aligned.exclude
+        else:
+            Y = data
+        Y = _canonical(Y)
+        if len(top) != Y.shape[0]:
+            raise DataError(
+                f"{len(top)} predictions for {Y.shape[0]} documents; they must be as many"
+            )
+        if not len(top):
+            raise DataError("there are no documents to evaluate")
+        if exclude is not None:
+            top = top.without(_canonical(exclude), top.k)
+        if isinstance(train, Dataset):
+            train = TrainingCounts.of(train if names is None else train.align(names))
+        labels = _first_labels(top.labels.astype(np.int64), depth)
+        counts = TrainingCounts(0, np.zeros(0, np.int64)) if train is None else train
+        return cls(labels, _contains(Y, labels), Y, counts)
+
+    def per_document(self, cuts: Cuts, a: float, b: float) -> dict[str, PerDocument]:
+        """Return P, nDCG and recall, and with `counts` PSP and PSnDCG."""
+        n_true = np.diff(self.Y.indptr)
+        results = _plain_metrics(self.found, n_true, cuts)
+        if self.counts.n_documents:
+            inverse = _inverse_propensity(self.counts, self.Y.shape[1], a, b)
+            gains = np.where(self.found, inverse[np.where(self.found, self.labels, 0)], 0.0)
+            best = _best_gains(self.Y, inverse, max(cuts))
+            results |= _propensity_metrics(gains, best, n_true, cuts)
+        return results
+
+    def by_label(self, cuts: Cuts) -> dict[str, float]:
+        """Return F1 and coverage of the first k labels."""
+        results: dict[str, float] = {}
+        n_carried = len(np.unique(self.Y.indices))
+        shares = {k: _shares_of_given(self.labels[:, :k], self.found[:, :k], self.Y) for k in cuts}
+        for mean in MEANS:
+            results |= {f"F1-{mean}@{k}": shares[k][f"F1-{mean}"] for k in cuts}
+        for k in cuts:
+            right = self.labels[:, :k][self.found[:, :k]]
+            results[f"coverage@{k}"] = _percent(len(np.unique(right)), n_carried)
+        return results
 
 
 def find_hits(top: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:
@@ -192,11 +282,18 @@ def evaluate_given(top: TopK, Y: sp.csr_matrix) -> dict[str, float]:
     hits, given = find_hits(top, Y), top.labels != NO_LABEL
     if not len(top):
         raise DataError("there are no documents to evaluate")
-    Y = _canonical(Y)
-    n_labels = max(Y.shape[1], int(top.labels.max(initial=0)) + 1)
+    shares = _shares_of_given(top.labels.astype(np.int64), hits, _canonical(Y))
+    return {"labels-per-document": float(given.sum() / len(top))} | shares
+
+
+def _shares_of_given(
+    labels: NDArray[np.int64], hits: NDArray[np.bool_], Y: sp.csr_matrix
+) -> dict[str, float]:
+    """Return precision, recall and F1 of the labels (n, k), of which `hits` are right."""
+    given = labels != NO_LABEL
+    n_labels = max(Y.shape[1], int(labels.max(initial=0)) + 1)
     by_label = [
-        np.bincount(labels, minlength=n_labels)
-        for labels in (top.labels[hits], top.labels[given], Y.indices)
+        np.bincount(some, minlength=n_labels) for some in (labels[hits], labels[given], Y.indices)
     ]
     some = (by_label[1] + by_label[2]) > 0
     by_document = [hits.sum(axis=1), given.sum(axis=1), np.diff(Y.indptr)]
@@ -205,8 +302,9 @@ def evaluate_given(top: TopK, Y: sp.csr_matrix) -> dict[str, float]:
         "macro": [part[some] for part in by_label],
         "document": by_document,
     }
-    results = {"labels-per-document": float(given.sum() / len(top))}
-    for mean, (right, n_given, n_true) in counts.items():
+    results = {}
+    for mean in MEANS:
+        right, n_given, n_true = counts[mean]
         results[f"precision-{mean}"] = _mean_share(right, n_given)
         results[f"recall-{mean}"] = _mean_share(right, n_true)
         results[f"F1-{mean}"] = _mean_share(2 * right, n_given + n_true)
@@ -219,20 +317,23 @@ def _mean_share(parts: NDArray[Any], wholes: NDArray[Any]) -> float:
 
 
 def evaluate_bands(
-    top: TopK, data: Dataset | sp.csr_matrix, train: Dataset | TrainingCounts
+    top: TopK,
+    data: Dataset | sp.csr_matrix,
+    train: Dataset | TrainingCounts,
+    k: int | Cuts = KS,
 ) -> list[Band]:
     """Return P@k and recall@k of head, torso and tail, as `longtail.data.describe` defines them.
 
     A fourth row, "unseen", stands for labels without training documents where `data` has any.
     """
-    labels, Y = _prepare(top, data, train)
-    label_counts = _counts_of(train).padded(Y.shape[1])
+    cuts = _check_cuts(k, top)
+    labels, found, Y, counts = _Aligned.of(top, data, train, max(cuts))
+    label_counts = counts.padded(Y.shape[1])
     band = assign_bands(label_counts)
-    found = _contains(Y, labels)
     hits = np.where(found, band[np.where(found, labels, 0)], -1)
     pairs = np.bincount(band[Y.indices], minlength=len(BAND_NAMES))
     rows = [
-        _band_row(i, label_counts[band == i], pairs, (hits == i).sum(axis=0), len(labels))
+        _band_row(i, label_counts[band == i], pairs, (hits == i).sum(axis=0), len(labels), cuts)
         for i in range(len(BAND_NAMES))
     ]
     return rows if pairs[UNSEEN] else rows[:UNSEEN]
@@ -244,6 +345,7 @@ def _band_row(
     pairs: NDArray[np.int64],
     hits: NDArray[np.int64],
     n_documents: int,
+    cuts: Cuts,
 ) -> Band:
     n_hits = np.cumsum(hits)  # n_hits[k - 1]: found in the first k
     n_pairs = int(pairs[band])
@@ -254,8 +356,8 @@ def _band_row(
         max_documents=int(label_counts.max(initial=0)),
         n_pairs=n_pairs,
         share=_percent(n_pairs, pairs.sum()),
-        precision={k: _percent(n_hits[k - 1], n_documents * k) for k in KS},
-        recall={k: _percent(n_hits[k - 1], n_pairs) for k in KS},
+        precision={k: _percent(n_hits[k - 1], n_documents * k) for k in cuts},
+        recall={k: _percent(n_hits[k - 1], n_pairs) for k in cuts},
     )
 
 
@@ -268,29 +370,53 @@ def _propensity_constants(name: str) -> tuple[float, float]:
     return PROPENSITIES[name]
 
 
-def _counts_of(train: Dataset | TrainingCounts) -> TrainingCounts:
-    return TrainingCounts.of(as_dataset(train)) if isinstance(train, Dataset) else train
+def _check_cuts(k: int | Cuts, top: TopK) -> Cuts:
+    """Return where rankings are cut; raise ParameterError where the predictions end before."""
+    given = list(k) if isinstance(k, Iterable) else [k]
+    if not given or not all(
+        isinstance(cut, int | np.integer) and cut is not True and cut >= 1 for cut in given
+    ):
+        raise ParameterError(
+            "The 'k' parameter must be a whole number of at least 1, or several. "
+            f"Got {k!r} instead."
+        )
+    cuts = sorted(set(given))
+    enough = cuts[-1] <= max(top.k, *KS) or top.label_names is None
+    if not enough and top.k < len(top.label_names or ()):
+        raise ParameterError(
+            f"the predictions hold {top.k} labels for each document, too few for metrics at "
+            f"{cuts[-1]}; predict with k={cuts[-1]}"
+        )
+    return cuts
 
 
-def _prepare(
-    top: TopK, data: Dataset | sp.csr_matrix, train: Dataset | TrainingCounts | None
-) -> tuple[NDArray[np.int64], sp.csr_matrix]:
-    """Return the (n, 5) predicted labels and the true ones, with the ids of `train`."""
-    exclude = None
-    if isinstance(data, Dataset):
-        data = as_dataset(data)
-        aligned = data.align(train.label_names) if isinstance(train, Dataset) else data
-        Y, exclude = aligned.Y, aligned.exclude
-    else:
-        Y = data
-    Y = _canonical(Y)
-    if len(top) != Y.shape[0]:
-        raise DataError(f"{len(top)} predictions for {Y.shape[0]} documents; they must be as many")
-    if not len(top):
-        raise DataError("there are no documents to evaluate")
-    if exclude is not None:
-        top = top.without(_canonical(exclude), top.k)
-    return _first_labels(top.labels.astype(np.int64)), Y
+def _check_known(top: TopK, data: Dataset | sp.csr_matrix) -> None:
+    """Say which labels of the documents the predictions cannot hold, by their names."""
+    if top.label_names is None or not isinstance(data, Dataset):
+        return
+    data = as_dataset(data).align(top.label_names)
+    carried, n_pairs = np.unique(data.Y.indices, return_counts=True)
+    unknown = carried >= len(top.label_names)  # where `align` puts them
+    if not unknown.any():
+        return
+    examples = _list_names([data.label_names[label] for label in carried[unknown][:SHOWN]])
+    if unknown.all():
+        raise DataError(
+            f"the model knows none of the {len(carried):,} labels that these documents carry, such "
+            f"as {examples}; it knows {_list_names(top.label_names[:SHOWN])}, …; name labels as "
+            "in training, or give the bare matrix Y to compare by label ids"
+        )
+    share = _percent(n_pairs[unknown].sum(), n_pairs.sum())
+    warnings.warn(
+        f"the model does not know {unknown.sum():,} of the {len(carried):,} labels that these "
+        f"documents carry, such as {examples}; they are {share:.1f} % of the pairs and count as "
+        "missed",
+        stacklevel=3,
+    )
+
+
+def _list_names(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name:.40}'" for name in names)
 
 
 def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
@@ -302,11 +428,11 @@ def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
     return matrix
 
 
-def _first_labels(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Cut or fill to five columns, without repetitions."""
-    labels = labels[:, :_DEPTH]
-    first = np.pad(labels, ((0, 0), (0, _DEPTH - labels.shape[1])), constant_values=NO_LABEL)
-    for column in range(1, _DEPTH):
+def _first_labels(labels: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
+    """Cut or fill to `depth` columns, without repetitions."""
+    labels = labels[:, :depth]
+    first = np.pad(labels, ((0, 0), (0, depth - labels.shape[1])), constant_values=NO_LABEL)
+    for column in range(1, depth):
         again = (first[:, :column] == first[:, column, None]).any(axis=1)
         first[again, column] = NO_LABEL
     return first
@@ -331,22 +457,24 @@ def _rows(matrix: sp.csr_matrix) -> NDArray[np.int64]:
     return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
 
 
-def _plain_metrics(found: NDArray[np.bool_], n_true: NDArray[np.integer]) -> dict[str, PerDocument]:
-    hits = {k: found[:, :k].sum(axis=1).astype(np.float64) for k in KS}
+def _plain_metrics(
+    found: NDArray[np.bool_], n_true: NDArray[np.integer], cuts: Cuts
+) -> dict[str, PerDocument]:
+    hits = {k: found[:, :k].sum(axis=1).astype(np.float64) for k in cuts}
     one = np.ones(len(found))
-    results = {f"P@{k}": PerDocument(hits[k], k * one) for k in KS}
-    results |= {f"nDCG@{k}": PerDocument(_ndcg(found, n_true, k), one) for k in KS}
+    results = {f"P@{k}": PerDocument(hits[k], k * one) for k in cuts}
+    results |= {f"nDCG@{k}": PerDocument(_ndcg(found, n_true, k), one) for k in cuts}
     true = np.maximum(n_true, 1)
-    return results | {f"recall@{k}": PerDocument(hits[k] / true, one) for k in KS}
+    return results | {f"recall@{k}": PerDocument(hits[k] / true, one) for k in cuts}
 
 
 def _propensity_metrics(
-    gains: NDArray[np.float64], best: NDArray[np.float64], n_true: NDArray[np.integer]
+    gains: NDArray[np.float64], best: NDArray[np.float64], n_true: NDArray[np.integer], cuts: Cuts
 ) -> dict[str, PerDocument]:
     results = {
-        f"PSP@{k}": PerDocument(gains[:, :k].sum(axis=1), best[:, :k].sum(axis=1)) for k in KS
+        f"PSP@{k}": PerDocument(gains[:, :k].sum(axis=1), best[:, :k].sum(axis=1)) for k in cuts
     }
-    for k in KS:
+    for k in cuts:
         reached, possible = _ndcg(gains, n_true, k), _ndcg(best, n_true, k)
         results[f"PSnDCG@{k}"] = PerDocument(reached, possible)
     return results
@@ -354,8 +482,9 @@ def _propensity_metrics(
 
 def _ndcg(gains: NDArray[Any], n_true: NDArray[np.integer], k: int) -> NDArray[np.float64]:
     """Return DCG@k / Σ_{i≤min(k,|T|)} 1/log2(i + 1) of each document."""
-    ideal = np.cumsum(_DISCOUNT)[np.clip(n_true, 1, k) - 1]
-    each: NDArray[np.float64] = gains[:, :k] @ _DISCOUNT[:k] / ideal
+    discount = 1 / np.log2(np.arange(2, k + 2))
+    ideal = np.cumsum(discount)[np.clip(n_true, 1, k) - 1]
+    each: NDArray[np.float64] = gains[:, :k] @ discount / ideal
     return each
 
 
@@ -368,13 +497,13 @@ def _inverse_propensity(
     return inverse
 
 
-def _best_gains(Y: sp.csr_matrix, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (n, 5) the largest inverse propensities of each document's true labels, falling."""
+def _best_gains(Y: sp.csr_matrix, inverse: NDArray[np.float64], depth: int) -> NDArray[np.float64]:
+    """Return (n, depth) the largest inverse propensities of each document's labels, falling."""
     gains, rows = inverse[Y.indices], _rows(Y)
     gains = gains[np.lexsort((-gains, rows))]
     rank = np.arange(len(gains)) - Y.indptr[rows]
-    kept = rank < _DEPTH
-    best = np.zeros((Y.shape[0], _DEPTH))
+    kept = rank < depth
+    best = np.zeros((Y.shape[0], depth))
     best[rows[kept], rank[kept]] = gains[kept]
     return best
 

@@ -106,7 +106,7 @@ def learned(*, default: Any = dataclasses.MISSING, init: Literal[False] = False)
 def configurable(cls: Configured) -> Configured:
     """Give a class its constructor, its repr, and a docstring that describes the parameters."""
     dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
-    if "__repr__" not in vars(cls):
+    if not any("__repr__" in vars(base) for base in cls.__mro__[:-1]):
         setattr(cls, "__repr__", show_settings)  # noqa: B010 - mypy refuses to assign a method
     parameters = settings_of(cls)
     if parameters and cls.__doc__:

@@ -56,6 +56,7 @@ from longtail.search.kernels import (
     Searched,
     decide,
     merge,
+    multiply_candidates,
     search,
     to_unit,
 )
@@ -198,18 +199,33 @@ class Index:
         """
         if k < 1:
             raise ParameterError(f"k must be at least 1. Got {k} instead.")
+        checked = self._check_queries(queries)
+        k = min(k, len(self))
+        if len(checked) == 0:
+            return np.empty((0, k), np.int32), np.empty((0, k), np.float32)
+        return self.search_probes(checked, k, self.n_probes)
+
+    def _check_queries(self, queries: NDArray[Any]) -> Floats:
+        """Return the queries as they are searched for."""
         checked = _check_matrix(queries, "queries")
         if checked.shape[1] != self.dim:
             raise DataError(
                 f"the queries have {checked.shape[1]} dimensions, "
                 f"but the index holds vectors of {self.dim}"
             )
-        if self.metric == "cosine":
-            checked = to_unit(checked)
-        k = min(k, len(self))
-        if len(checked) == 0:
-            return np.empty((0, k), np.int32), np.empty((0, k), np.float32)
-        return self.search_probes(checked, k, self.n_probes)
+        return to_unit(checked) if self.metric == "cosine" else checked
+
+    def score(self, queries: NDArray[Any], candidates: Ids) -> Floats:
+        """Return what `search` would give the candidates (n, c) of each query, found by it or not.
+
+        A candidate of -1 is none and gets 0.
+        """
+        checked = self._check_queries(queries)
+        cuts = cut(len(checked), n_threads())
+        held = (self.rows, self.place)
+        tasks = [(*held, checked[a:b], candidates[a:b]) for a, b in pairwise(cuts)]
+        found = in_threads(multiply_candidates, tasks)
+        return np.concatenate(found) if found else np.zeros(candidates.shape, np.float32)
 
     def search_probes(self, queries: Floats, k: int, n_probes: int) -> Found:
         """Search `n_probes` lists where the index is, or nearer."""

@@ -334,6 +334,19 @@ def decide(
     return best_ids, best_scores
 
 
+@njit(nogil=True, cache=True)
+def multiply_candidates(
+    vectors: QuantizedRows, place: Ids, queries: Floats, candidates: Ids
+) -> Floats:
+    """Return the products (n, c) of each query with its candidates, 0 where there is none (-1)."""
+    products = np.zeros(candidates.shape, np.float32)
+    for q in range(len(queries)):
+        for c in range(candidates.shape[1]):
+            if candidates[q, c] >= 0:
+                products[q, c] = multiply_row(vectors, place[candidates[q, c]], queries[q])
+    return products
+
+
 # -------------------------------------------------------------------------------- inverted lists
 
 

@@ -53,6 +53,18 @@ class Voting(NamedTuple):
     score: float = 0.0
 
 
+class Neighbours(NamedTuple):
+    """The neighbours of n documents, nearest first.
+
+    Attributes:
+        ids: (n, m) which of the voters; -1 means none.
+        weights: (n, m) how much each counts.
+    """
+
+    ids: Ids
+    weights: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Voters:
     """The documents that vote, and how they vote.
@@ -79,17 +91,25 @@ class Voters:
         """Return ids and similarities (n, m) of the neighbours that vote, or of more."""
         return self.index.search(queries, max(self.n_neighbours, at_least))
 
-    def rank_labels(self, queries: Any, k: int, *, fill: bool = True) -> TopK:
-        """Return the k labels with the most votes for each query.
+    def find(self, queries: Any) -> "Neighbours":
+        """Return the neighbours that vote on each query, with what their votes count."""
+        ids, similarities = self.search(queries)
+        return Neighbours(ids, weigh_votes(similarities, self.temperature))
+
+    def rank_labels(self, neighbours: "Neighbours", k: int, *, fill: bool = True) -> TopK:
+        """Return the k labels with the most votes for each document.
 
         Args:
-            queries: where the documents lie.
+            neighbours: of the documents, from `find`.
             k: how many labels.
             fill: whether labels that no neighbour carries follow by frequency, with score 0.
         """
-        ids, similarities = self.search(queries)
-        top = count_votes(ids, weigh_votes(similarities, self.temperature), self.Y, k)
+        top = count_votes(*neighbours, self.Y, k)
         return fill_labels(top, self.frequent) if fill else top
+
+    def score_labels(self, neighbours: "Neighbours", candidates: Ids) -> Floats:
+        """Return the share (n, c) of the votes that each of a document's candidates gets."""
+        return count_votes_for(candidates, *neighbours, self.Y)
 
     def join_labels(self, Y: sp.csr_matrix) -> sp.csr_matrix:
         """Return the labels of these documents and of more, which may have new labels."""
@@ -198,6 +218,43 @@ def count_votes(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) 
     """
     if k < 1:
         raise ParameterError(f"k must be at least 1. Got {k} instead.")
+    ids, weights, carried = _check_votes(ids, similarities, Y)
+    k = min(k, Y.shape[1])
+    tasks = [(ids[a:b], weights[a:b], carried, k) for a, b in pairwise(cut(len(ids), n_threads()))]
+    if not tasks:
+        return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
+    found = in_threads(_share_labels, tasks)
+    return TopK(
+        np.concatenate([best for best, _ in found]), np.concatenate([part for _, part in found])
+    )
+
+
+def count_votes_for(
+    candidates: Ids, ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix
+) -> Floats:
+    """Return the scores (n, c) that `count_votes` gives the candidates of each document.
+
+    A candidate that no neighbour carries gets 0, and so does -1, which is none.
+    """
+    ids, weights, carried = _check_votes(ids, similarities, Y)
+    cuts = cut(len(ids), n_threads())
+    tasks = [(candidates[a:b], ids[a:b], weights[a:b], carried) for a, b in pairwise(cuts)]
+    found = in_threads(_share_candidates, tasks)
+    return np.concatenate(found) if found else np.zeros(candidates.shape, np.float32)
+
+
+class _Carried(NamedTuple):
+    """The labels that each voter carries, and how many labels there are."""
+
+    start: NDArray[np.int64]
+    labels: Ids
+    n_labels: int
+
+
+def _check_votes(
+    ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix
+) -> tuple[Ids, Floats, _Carried]:
+    """Return neighbours, weights and labels as compiled code takes them, or say what is wrong."""
     ids = np.require(ids, np.int32, ["C", "A", "W"])
     weights = np.require(similarities, np.float32, ["C", "A", "W"])
     if ids.ndim != 2 or ids.shape != weights.shape:
@@ -211,41 +268,38 @@ def count_votes(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) 
         raise DataError("the similarities hold values that are not finite")
     labels = Y.indices.astype(np.int32, copy=False)
     start = Y.indptr.astype(np.int64, copy=False)
-    k = min(k, Y.shape[1])
-    tasks = [
-        (ids[a:b], weights[a:b], start, labels, Y.shape[1], k)
-        for a, b in pairwise(cut(len(ids), n_threads()))
-    ]
-    if not tasks:
-        return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-    found = in_threads(_share_labels, tasks)
-    return TopK(
-        np.concatenate([best for best, _ in found]), np.concatenate([part for _, part in found])
-    )
+    return ids, weights, _Carried(start, labels, Y.shape[1])
 
 
 @njit(nogil=True, cache=True)
-def _share_labels(
-    ids: Ids, weights: Floats, start: NDArray[np.int64], labels: Ids, n_labels: int, k: int
-) -> tuple[Ids, Floats]:
+def _add_votes(ids: Ids, weights: Floats, carried: _Carried, sums: NDArray[np.float64]) -> float:
+    """Add what one document's neighbours count to the sums of their labels; return it all."""
+    start, labels, n_labels = carried
+    total = 0.0
+    for place in range(len(ids)):
+        neighbour, weight = ids[place], np.float64(weights[place])
+        if neighbour < 0 or weight <= 0:
+            continue
+        total += weight
+        if not 0 <= start[neighbour] <= start[neighbour + 1] <= len(labels):
+            raise ValueError("Y is damaged: its rows lie outside of its entries")
+        for cell in range(start[neighbour], start[neighbour + 1]):
+            if not 0 <= labels[cell] < n_labels:
+                raise ValueError("Y is damaged: it holds a label that does not exist")
+            sums[labels[cell]] += weight
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _share_labels(ids: Ids, weights: Floats, carried: _Carried, k: int) -> tuple[Ids, Floats]:
     """Return the k labels of each row with the highest share of the neighbours' weights."""
+    start, labels, n_labels = carried
     best_ids = np.full((len(ids), k), NOTHING, np.int32)
     best_scores = np.full((len(ids), k), np.float32(-np.inf))
     sums = np.zeros(n_labels, np.float64)
     for i in range(len(ids)):
         best = Best(best_ids[i], best_scores[i])
-        total = 0.0
-        for place in range(ids.shape[1]):
-            neighbour, weight = ids[i, place], np.float64(weights[i, place])
-            if neighbour < 0 or weight <= 0:
-                continue
-            total += weight
-            if not 0 <= start[neighbour] <= start[neighbour + 1] <= len(labels):
-                raise ValueError("Y is damaged: its rows lie outside of its entries")
-            for cell in range(start[neighbour], start[neighbour + 1]):
-                if not 0 <= labels[cell] < n_labels:
-                    raise ValueError("Y is damaged: it holds a label that does not exist")
-                sums[labels[cell]] += weight
+        total = _add_votes(ids[i], weights[i], carried, sums)
         for place in range(ids.shape[1]):
             if ids[i, place] < 0 or weights[i, place] <= 0:
                 continue
@@ -259,6 +313,24 @@ def _share_labels(
             if best.ids[place] == NOTHING:
                 best.ids[place], best.scores[place] = -1, 0
     return best_ids, best_scores
+
+
+@njit(nogil=True, cache=True)
+def _share_candidates(candidates: Ids, ids: Ids, weights: Floats, carried: _Carried) -> Floats:
+    """Return for each row the share of the neighbours' weights that its candidates have."""
+    start, labels, n_labels = carried
+    scores = np.zeros(candidates.shape, np.float32)
+    sums = np.zeros(n_labels, np.float64)
+    for i in range(len(ids)):
+        total = _add_votes(ids[i], weights[i], carried, sums)
+        for place in range(candidates.shape[1]):
+            if candidates[i, place] >= 0 and sums[candidates[i, place]] > 0:
+                scores[i, place] = np.float32(min(1.0, sums[candidates[i, place]] / total))
+        for neighbour in ids[i]:
+            if neighbour >= 0:
+                for cell in range(start[neighbour], start[neighbour + 1]):
+                    sums[labels[cell]] = 0
+    return scores
 
 
 def fill_labels(top: TopK, frequent: Ids) -> TopK:

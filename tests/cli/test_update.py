@@ -57,7 +57,7 @@ def model(trained, tmp_path):
 
 
 def best(model, text):
-    return [label["label"] for label in next(model.predict([text], k=2).named(model.label_names_))]
+    return model.predict([text], k=2).names[0]
 
 
 @pytest.mark.parametrize("options", [[], ["--train"]])

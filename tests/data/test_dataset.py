@@ -1,12 +1,14 @@
 """The Dataset itself, and label matrices from lists of names."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail.data import Dataset, build_label_matrix
+from longtail.data import Dataset, Splits, as_dataset, build_label_matrix
 from longtail.errors import DataError
 
 
@@ -85,3 +87,46 @@ def test_names_of_features_are_those_of_the_columns():
         Dataset(Y, ["a"], X=X, feature_names=["x", "y"])
     with pytest.raises(DataError, match="but there are only texts"):
         Dataset(Y, ["a"], texts=["x", "y"], feature_names=["x", "y"])
+
+
+def test_ids_and_columns_travel_with_their_documents():
+    data = replace(
+        as_dataset(["a", "b", "c"], [["x"], [], ["y"]]),
+        ids=["1", "2", "3"],
+        columns={"n": [10, 20, 30]},
+        label_uris={"x": "http://x"},
+    )
+    some = data.take(np.array([2, 0])).align(["y", "x"])
+    assert (some.ids, some.columns, some.label_uris) == (
+        ["3", "1"],
+        {"n": [30, 10]},
+        {"x": "http://x"},
+    )
+    with pytest.raises(DataError, match="1 ids for 3 documents"):
+        replace(data, ids=["1"])
+    with pytest.raises(DataError, match="2 values in the column 'n' for 3 documents"):
+        replace(data, columns={"n": [1, 2]})
+
+
+def test_a_dataset_shows_counts_and_its_first_documents():
+    texts = ["two\nlines <b>", "long " * 1000, *["z"] * 100_000]
+    data = as_dataset(texts, [["beer", "ale"], [], *[["x"]] * 100_000])
+    first, second, third, *_, last = repr(data).splitlines()
+    assert first == "Dataset of 100,002 documents as texts, 3 labels, 1.00 a document"
+    assert second == "  two lines <b> → ale, beer"
+    assert third.endswith("… → no labels")
+    assert (len(third) < 100, last) == (True, "  …")
+    assert "two lines &lt;b&gt;</td><td>ale, beer" in data._repr_html_()
+    assert len(data._repr_html_()) < 1000
+
+
+def test_rows_and_splits_show_themselves():
+    data = as_dataset(sp.eye(2, format="csr"), [[f"l{i}" for i in range(9)], []])
+    splits = Splits(data, None)
+    assert repr(splits).splitlines() == [
+        "train: Dataset of 2 documents as rows of 2 features, 9 labels, 4.50 a document",
+        "  1 features → l0, l1, l2, l3, l4, …",
+        "  1 features → no labels",
+        "test: none",
+    ]
+    assert splits._repr_html_().startswith("<h4>train</h4><p>Dataset of 2 documents")

@@ -22,10 +22,12 @@ from longtail.evaluation.metrics import (
 )
 from longtail.topk import NO_LABEL, TopK
 
+BY_LABEL = ("F1-micro", "F1-macro", "F1-document", "coverage")
 
-def make_top(rows: list[list[int]]) -> TopK:
+
+def make_top(rows: list[list[int]], names: list[str] | None = None) -> TopK:
     labels = np.array(rows, dtype=np.int32).reshape(len(rows), -1)
-    return TopK(labels, np.zeros(labels.shape, dtype=np.float32))
+    return TopK(labels, np.zeros(labels.shape, dtype=np.float32), names)
 
 
 def make_Y(rows: list[list[int]], n_labels: int) -> sp.csr_matrix:
@@ -192,7 +194,8 @@ def test_training_dataset_fixes_the_label_ids_by_name():
 def test_keys_are_those_of_the_contract():
     plain = evaluate(make_top([[0]]), make_Y([[0]], 1))
     names = [f"{name}@{k}" for name in ("P", "nDCG", "recall") for k in KS]
-    assert list(plain) == [*names, "n_documents"]
+    by_label = [f"{name}@{k}" for name in BY_LABEL for k in KS]
+    assert list(plain) == [*names, *by_label, "n_documents"]
     scored = evaluate(make_top([[0]]), make_Y([[0]], 1), train=TrainingCounts(9, np.array([1])))
     assert set(scored) - set(plain) == {f"{name}@{k}" for name in ("PSP", "PSnDCG") for k in KS}
 
@@ -258,7 +261,29 @@ def slow_evaluate(predicted, true, n_train, counts, a=0.55, b=1.5):
         possible = [max(sum(x), 1e-300) for x in zip(*best, strict=True)]
         result[f"PSP@{k}"] = 100 * sum(f for f, _ in scored) / possible[0]
         result[f"PSnDCG@{k}"] = 100 * sum(d for _, d in scored) / possible[1]
+        result |= slow_by_label(predicted, true, k)
     return result
+
+
+def slow_by_label(predicted, true, k):
+    given = [(i, label) for i, row in enumerate(predicted) for label in set(row[:k]) - {-1}]
+    # A label that stands twice in a row counts at its first place, so the sets are the same.
+    carried = [(i, label) for i, row in enumerate(true) for label in row]
+
+    def f1(of):
+        n_given, n_true = sum(map(of, given)), sum(map(of, carried))
+        return 2 * sum(map(of, set(given) & set(carried))) / max(n_given + n_true, 1)
+
+    labels = {label for _, label in given + carried}
+    found = {label for _, label in set(given) & set(carried)}
+    by_label = [f1(lambda pair, label=label: pair[1] == label) for label in labels]
+    by_document = [f1(lambda pair, i=i: pair[0] == i) for i in range(len(true))]
+    return {
+        f"F1-micro@{k}": 100 * f1(lambda pair: True),
+        f"F1-macro@{k}": 100 * sum(by_label) / max(len(by_label), 1),
+        f"F1-document@{k}": 100 * sum(by_document) / len(by_document),
+        f"coverage@{k}": 100 * len(found) / max(len({label for _, label in carried}), 1),
+    }
 
 
 @st.composite
@@ -431,3 +456,97 @@ def test_nothing_given():
 def test_hits_beyond_the_known_labels():
     top = TopK(np.array([[0, 7, NO_LABEL]], np.int32), np.ones((1, 3), np.float32))
     assert find_hits(top, sp.csr_matrix(np.array([[1.0, 1.0]]))).tolist() == [[True, False, False]]
+
+
+# --- labels by their names --------------------------------------------------------------------
+
+
+def test_labels_are_compared_by_name_whatever_their_ids():
+    top = make_top([[0, 1], [1, 0]], ["beer", "wine"])
+    test = make_dataset([[1], [0]], ["wine", "beer"])  # the ids are the other way round
+    train = make_dataset([[1], [1], [0]], ["tea", "wine"])
+    result = evaluate(top, test, train=train)
+    assert result["P@1"] == 100
+    assert result["PSP@1"] == pytest.approx(100)
+    assert result == pytest.approx(
+        evaluate(top, test, train=TrainingCounts(3, np.array([0, 2], np.int64)))
+    )
+    assert [band.n_pairs for band in evaluate_bands(top, test, train)] == [1, 0, 0, 1]
+
+
+def test_a_bare_matrix_is_compared_by_ids():
+    top = make_top([[0, 1]], ["beer", "wine"])
+    assert evaluate(top, make_Y([[0]], 2))["P@1"] == 100
+
+
+def test_labels_that_no_prediction_can_be_are_an_error_with_examples_of_both_sides():
+    top = make_top([[0, 1]], ["beer", "wine"])
+    with pytest.raises(DataError) as caught:
+        evaluate(top, make_dataset([[0, 1]], ["Beer", "Wine"]))
+    assert str(caught.value) == (
+        "the model knows none of the 2 labels that these documents carry, such as 'Beer', 'Wine'; "
+        "it knows 'beer', 'wine', …; name labels as in training, or give the bare matrix Y to "
+        "compare by label ids"
+    )
+
+
+def test_a_share_of_unknown_labels_is_said_and_missed():
+    top = make_top([[0, 1], [1, 0]], ["beer", "wine"])
+    with pytest.warns(UserWarning, match="does not know") as caught:
+        result = evaluate(top, make_dataset([[0, 1], [1]], ["beer", "tea"]))
+    assert str(caught[0].message) == (
+        "the model does not know 1 of the 2 labels that these documents carry, such as 'tea'; "
+        "they are 66.7 % of the pairs and count as missed"
+    )
+    assert caught[0].filename == __file__
+    assert result["recall@1"] == 25
+
+
+def test_documents_without_any_label_are_no_error():
+    assert evaluate(make_top([[0]], ["a"]), make_dataset([[]], ["b"]))["P@1"] == 0
+
+
+# --- any cut ------------------------------------------------------------------------------------
+
+
+def test_metrics_at_any_k():
+    predicted = [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]]
+    result = evaluate(make_top(predicted), make_Y([[9, 1]], 12), k=(10, 2))
+    assert [key for key in result if key.startswith("P@")] == ["P@2", "P@10"]
+    assert result["P@10"] == pytest.approx(20)
+    assert result["nDCG@10"] == pytest.approx(
+        100 * (1 / math.log2(3) + 1 / math.log2(11)) / (1 + 1 / math.log2(3))
+    )
+    assert result["coverage@2"] == 50
+    alone = evaluate(make_top(predicted), make_Y([[9, 1]], 12), k=10)
+    assert alone["P@10"] == result["P@10"]
+    assert "P@2" not in alone
+    band = evaluate_bands(
+        make_top(predicted), make_Y([[9]], 12), TrainingCounts(12, np.ones(12, np.int64)), k=10
+    )
+    assert sum(row.precision[10] for row in band) == pytest.approx(10)
+
+
+@pytest.mark.parametrize("k", [0, (), (1, 0), "5", 1.5, (1, 2.5), True])
+def test_a_k_that_is_none_is_an_error(k):
+    with pytest.raises(ParameterError, match="The 'k' parameter must be a whole number"):
+        evaluate(make_top([[0]]), make_Y([[0]], 1), k=k)
+
+
+def test_a_k_beyond_the_predictions_is_an_error():
+    top = make_top([[0, 1]], [f"label {i}" for i in range(9)])
+    with pytest.raises(ParameterError) as caught:
+        evaluate(top, make_Y([[0]], 9), k=(1, 7))
+    assert str(caught.value) == (
+        "the predictions hold 2 labels for each document, too few for metrics at 7; "
+        "predict with k=7"
+    )
+    few = make_top([[0, 1]], ["a", "b"])  # there are no more labels
+    assert evaluate(few, make_Y([[0]], 2), k=10)["P@10"] == pytest.approx(10)
+
+
+def test_a_threshold_adds_what_is_given_above_it():
+    top = TopK(np.array([[0, 1]], np.int32), np.array([[0.9, 0.2]], np.float32), ["a", "b"])
+    result = evaluate(top, make_dataset([[1, 0]], ["b", "a"]), threshold=0.5)
+    assert result["F1-micro"] == pytest.approx(100 * 2 / 3)
+    assert result["labels-per-document"] == 1

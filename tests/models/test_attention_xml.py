@@ -27,7 +27,9 @@ from longtail.models.attention_xml.search import (  # noqa: E402
     ProbabilisticLabelTree,
     list_children,
     mean_of,
+    pick,
     read_documents,
+    unite,
 )
 from longtail.models.attention_xml.training import (  # noqa: E402
     choose_candidates,
@@ -336,12 +338,36 @@ def test_a_narrow_beam_leaves_labels_out_but_finds_as_many_as_wanted():
 
 
 def test_the_mean_of_trees():
-    one = TopK(np.array([[1, 2, 5]], np.int32), np.array([[0.9, 0.5, 0.1]], np.float32))
-    two = TopK(np.array([[2, 7, -1]], np.int32), np.array([[0.7, 0.2, 0.0]], np.float32))
-    mean = mean_of([one, two], 4)
-    assert mean.labels.tolist() == [[2, 1, 7, 5]]
-    np.testing.assert_allclose(mean.scores, [[0.6, 0.45, 0.1, 0.05]], rtol=1e-6)
-    assert mean_of([one, two], 6).labels.tolist() == [[2, 1, 7, 5, NO_LABEL, NO_LABEL]]
+    one = TopK(np.array([[1, 2, 5]], np.int32), np.zeros((1, 3), np.float32))
+    two = TopK(np.array([[2, 7, -1]], np.int32), np.zeros((1, 3), np.float32))
+    labels = unite([one, two])
+    assert sorted(labels[labels != NO_LABEL].tolist()) == [1, 2, 5, 7]
+    said = np.array([[0.0, 0.9, 0.5, 0, 0, 0.1, 0, 0.1]]), np.array([[0, 0, 0.7, 0, 0, 0, 0, 0.2]])
+    mean = mean_of([own[:, labels[0]].astype(np.float32) for own in said])
+    top = pick(labels, mean, 4)
+    assert top.labels.tolist() == [[2, 1, 7, 5]]
+    np.testing.assert_allclose(top.scores, [[0.6, 0.45, 0.15, 0.05]], rtol=1e-6)
+    assert pick(labels, mean, 6).labels.tolist() == [[2, 1, 7, 5, NO_LABEL, NO_LABEL]]
+
+
+@pytest.mark.parametrize("sizes", [{}, {"attention": False}, {"head": (5, 3)}, {"direct": False}])
+def test_scores_of_given_labels_are_those_of_the_network(sizes):
+    """And have the same bits whatever labels are asked for with them."""
+    levels = [make_network(n_nodes=3, **sizes), make_network(n_nodes=6, **sizes)]
+    tree, tokens = ProbabilisticLabelTree(PLANTED_TREE, levels, 0.5), make_tokens(4, 3)
+    every = np.tile(np.arange(6, dtype=np.int32), (2, 1))
+    scores = tree.score(tokens, every, CPU)
+    for row in range(2):
+        with torch.no_grad():
+            one, two = (net.score(read_alone(net, tokens, row), net.labels)[0] for net in levels)
+        for leaf, parent in enumerate(PLANTED_TREE.parents(2)):
+            literal = sigmoid(float(one[parent])) ** 0.5 * sigmoid(float(two[leaf]))
+            assert scores[row, PLANTED_TREE.leaves[leaf]] == pytest.approx(literal, rel=1e-4)
+    some = np.array([[4, -1], [2, 5]], np.int32)
+    expected = [[scores[0, 4], 0], [scores[1, 2], scores[1, 5]]]
+    assert tree.score(tokens, some, CPU).tolist() == expected
+    top = tree.search(tokens, 3, 1, CPU)
+    assert np.array_equal(np.take_along_axis(scores, top.labels, 1), top.scores)
 
 
 # -- the model ---------------------------------------------------------------------------------
@@ -435,11 +461,11 @@ def test_a_tree_that_exists_is_not_trained_again(texts, tmp_path, monkeypatch):
 def test_trees_have_trees_of_their_own(texts):
     model = AttentionXML(**{**SMALL, **TREE, "epochs": 1}, trees=3).fit(texts)
     assert len({tuple(each.tree.leaves) for each in model.trees_}) > 1
-    tops = [
-        tree.search(model.tokens_.encode(texts.texts[:5]), 12, 12, CPU) for tree in model.trees_
-    ]
-    mean, best = mean_of(tops, 3), model.predict(texts.texts[:5], k=3)
-    assert np.array_equal(mean.labels, best.labels)
+    tokens, every = model.tokens_.encode(texts.texts[:5]), np.tile(np.arange(12), (5, 1))
+    mean = mean_of([tree.score(tokens, every, CPU) for tree in model.trees_])
+    expected, best = pick(every, mean, 3), model.predict(texts.texts[:5], k=3)
+    assert np.array_equal(expected.labels, best.labels)
+    assert np.array_equal(expected.scores, best.scores)
 
 
 def test_a_level_begins_with_all_but_the_labels_of_the_one_above():
@@ -565,7 +591,7 @@ def test_a_word_weighs_what_the_label_loses_without_it(texts):
         label = model.label_names_[model.predict([text]).labels[0, 0]]
 
         def score_of(document, model=model, label=label):
-            named = next(model.predict([document], k=12).named(model.label_names_))
+            named = model.predict([document], k=12).to_list()[0]
             return next(each["score"] for each in named if each["label"] == label)
 
         losses = {term.name: term.loss for term in model.explain(text, label).terms}
@@ -715,3 +741,10 @@ def test_sizes_grow_with_the_documents(monkeypatch):
     monkeypatch.setattr(estimator, "LARGE_FROM", 60)
     assert sizes() == (12, 8, (64,))
     assert sizes(hidden=5, word_dim=3, head="7,2") == (5, 3, (7, 2))
+
+
+def test_passes_for_inner_levels():
+    passes = [estimator._choose_inner_epochs(15, n) for n in (3_000_000, 1_600_000, 1_000)]
+    assert passes == [4, 7, 15]  # long texts, titles, few documents
+    assert estimator._choose_inner_epochs(10, 118_000_000) == 3
+    assert estimator._choose_inner_epochs(2, 118_000_000) == 2

@@ -364,8 +364,7 @@ def test_texts_and_names_are_added_too():
     model.partial_fit(["word1 word2 word36", "word4"], [["label 0", "mead"], ["label 1"]])
     assert list(model.label_names_)[-1] == "mead"
     assert "mead" in {
-        label["label"]
-        for label in next(model.predict(["word1 word2 word36"]).named(model.label_names_))
+        label["label"] for label in model.predict(["word1 word2 word36"]).to_list()[0]
     }
 
 

@@ -103,7 +103,8 @@ def test_voters_come_back_from_files(sparse: bool) -> None:
     again = Voters.from_files(files, 9)
     queries = np.eye(6, dtype=np.float32)
     top, back = (
-        v.rank_labels(sp.csr_matrix(queries) if sparse else queries, 5) for v in (voters, again)
+        v.rank_labels(v.find(sp.csr_matrix(queries) if sparse else queries), 5)
+        for v in (voters, again)
     )
     np.testing.assert_array_equal(top.labels, back.labels)
     np.testing.assert_array_equal(top.scores, back.scores)
@@ -114,7 +115,8 @@ def test_voters_come_back_from_files(sparse: bool) -> None:
 def test_labels_without_votes_follow_by_frequency_or_stay_out() -> None:
     voters = some_voters(sparse=False)
     query = np.ones((1, 6), np.float32)
-    bare, filled = voters.rank_labels(query, 9, fill=False), voters.rank_labels(query, 9)
+    near = voters.find(query)
+    bare, filled = voters.rank_labels(near, 9, fill=False), voters.rank_labels(near, 9)
     n = int((bare.labels != NO_LABEL).sum())
     assert 0 < n < 9
     rest = [label for label in voters.frequent.tolist() if label not in bare.labels[0, :n]]

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 MOST_NODES = 30_000  # that a network meets all at once
 SIZES, LARGE_SIZES = (256, 200), (512, 300)  # hidden and word_dim, of some and of many documents
 LARGE_FROM = 100_000  # documents
+INNER_WORDS, LEAST_INNER_EPOCHS = 12_000_000, 3  # that a level above the labels reads
 HEADS = {True: 64, False: 512}  # with and without attention
 AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
 KEPT_STATES = {"cpu": 20, "cuda": 10}  # numbers for each of a token's outputs, with gradients
@@ -198,8 +199,8 @@ class AttentionXML(Neural):
     )
     inner_epochs: int | None = setting(
         None,
-        "passes over the documents for each level above the labels; none takes `epochs`; fewer may "
-        "be better where the tree is small",
+        "passes over the documents for each level above the labels; none reads about 12 million "
+        "words, in 3 passes at least and `epochs` at most",
         between(1, MOST_EPOCHS),
     )
     trees: int = setting(
@@ -293,7 +294,8 @@ class AttentionXML(Neural):
         hidden, word_dim = LARGE_SIZES if facts.n_documents >= LARGE_FROM else SIZES
         hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
         epochs = self.epochs or _choose_epochs(facts.n_documents)
-        epochs += self._n_levels(facts.n_labels) * (self.inner_epochs or epochs)
+        inner = self.inner_epochs or _choose_inner_epochs(epochs, facts.n_values)
+        epochs += self._n_levels(facts.n_labels) * inner
         return self.trees * epochs * hidden * (word_dim + 2 * hidden)
 
     # -- learning -----------------------------------------------------------------------------
@@ -347,7 +349,7 @@ class AttentionXML(Neural):
         kept, held = hold_out(len(dataset), self.valid, self.seed)
         known, held_out = (LevelDocuments.of(rows, dataset.Y, part) for part in (kept, held))
         measured = held_out if len(held) else None
-        inner = self.inner_epochs or config.epochs
+        inner = self.inner_epochs or _choose_inner_epochs(config.epochs, len(rows.tokens))
         trainer = TreeTrainer(self, config, inner, shape, self.followed_, vectors, known, measured)
         trees = [
             trainer.train_tree(number, tree, progress) for number, tree in enumerate(label_trees)
@@ -496,21 +498,44 @@ class AttentionXML(Neural):
 
     def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
         """Rank labels for texts; one without a known word gets the most frequent labels."""
-        from longtail.models.attention_xml.search import POOL, mean_of
-
         tokens = self.tokens_.encode(cast("list[str]", documents))
         known = find_known(tokens)
         labels, scores = self.frequent_labels(k)
         n = tokens.n_documents
         top = TopK(np.tile(labels, (n, 1)), np.tile(scores, (n, 1)))
         if len(known):
-            pool = k if len(self.trees_) == 1 else min(max(k, POOL), len(self.label_names_))
-            beam, device = self.beam or self.followed_, self._device()
-            some = tokens.take(known)
-            found = [tree.search(some, pool, beam, device) for tree in self.trees_]
-            best = mean_of(found, k)
+            best = self._search(tokens.take(known), k)
             top.labels[known], top.scores[known] = best.labels, best.scores
         return top
+
+    def _search(self, tokens: TokenRows, k: int) -> TopK:
+        """Search the tree; of several, score what any of them finds by all of them."""
+        from longtail.models.attention_xml.search import POOL, pick, unite
+
+        beam, device = self.beam or self.followed_, self._device()
+        if len(self.trees_) == 1:
+            return self.trees_[0].search(tokens, k, beam, device)
+        pool = min(max(k, POOL), len(self.label_names_))
+        labels = unite([tree.search(tokens, pool, beam, device) for tree in self.trees_])
+        return pick(labels, self._score(tokens, labels), k)
+
+    def score_documents(
+        self, documents: list[str] | sp.csr_matrix, candidates: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Attend to the texts for the candidates alone, whether a beam would find them or not."""
+        scores = self.share_of(candidates)
+        tokens = self.tokens_.encode(cast("list[str]", documents))
+        known = find_known(tokens)
+        if len(known) and candidates.size:
+            scores[known] = self._score(tokens.take(known), candidates[known])
+        return scores
+
+    def _score(self, tokens: TokenRows, labels: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Return the mean of what the trees say of labels (n, c) of each document."""
+        from longtail.models.attention_xml.search import mean_of
+
+        device = self._device()
+        return mean_of([tree.score(tokens, labels, device) for tree in self.trees_])
 
     def _device(self) -> "torch.device":
         """Return where to predict: on a GPU if there is one, unless the model is for a CPU."""
@@ -574,8 +599,8 @@ class AttentionXML(Neural):
         begins[: len(spans)] = [begin for begin, _, _ in spans]
         places = [np.isin(begins, [begin for begin, _ in term.spans]) for term in terms]
         variants = leave_out(tokens, places)
-        device = self._device()
-        scores = np.mean([tree.score(variants, label, device) for tree in self.trees_], axis=0)
+        asked = np.full((variants.n_documents, 1), label, np.int32)
+        scores = self._score(variants, asked)[:, 0].astype(np.float64)
         losses = (scores[0] - scores[1:]).tolist()
         return [replace(term, loss=loss) for term, loss in zip(terms, losses, strict=True)]
 
@@ -657,6 +682,15 @@ def _choose_batch_size(n_documents: int) -> int:
 def _choose_epochs(n_documents: int) -> int:
     """Return how many passes were about the best on held-out documents of sets of that size."""
     return int(np.clip(8 + 200_000 / n_documents, 10, 40))
+
+
+def _choose_inner_epochs(epochs: int, n_words: int) -> int:
+    """Return how many passes prepare a level for the one below.
+
+    With few, the beam is poor; with many, the weights that a warm start shares fit their documents
+    too closely before the labels are learned. Long texts need fewer than titles.
+    """
+    return min(epochs, max(LEAST_INNER_EPOCHS, INNER_WORDS // max(n_words, 1)))
 
 
 def find_known(tokens: TokenRows) -> NDArray[np.int64]:

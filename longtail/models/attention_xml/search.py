@@ -1,11 +1,13 @@
 """AttentionXML in prediction: from token rows to ranked labels, down the levels of the tree.
 
 On a CPU every document is read alone: its sums then always have the same order, and its scores the
-same bits, whatever other documents there are. A GPU reads documents of similar length together.
+same bits, whatever other documents there are, and whether its labels are searched for or given
+(`scoring.py`). A GPU reads documents of similar length together, and rounds by what is together.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ from torch.nn import functional as F
 
 from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.network import AttentionXMLNetwork, Encoded
+from longtail.models.attention_xml.scoring import score_document
 from longtail.runtime.compiled import njit
 from longtail.text.tokens import TokenRows
 from longtail.topk import NO_LABEL, TopK
@@ -24,9 +27,10 @@ from longtail.topk import NO_LABEL, TopK
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
+CPU = torch.device("cpu")
 BATCH = 1024  # documents that a GPU reads together, fewer if they are long or have many labels
 BATCH_NUMBERS = 1 << 28  # the most numbers that these may need at once
-POOL = 100  # labels of each tree of an ensemble that are compared; others count as 0
+POOL = 100  # labels of each tree of an ensemble that are compared
 
 
 class Beam(NamedTuple):
@@ -64,17 +68,40 @@ class ProbabilisticLabelTree:
 
     def search(self, tokens: TokenRows, k: int, beam: int, device: torch.device) -> TopK:
         """Return the `k` best labels that a beam search finds; no row of tokens may be empty."""
-        found = None
-        for level, net in enumerate(self.levels):
+        for net in self.levels:
             place(net, device)
-            width = k if level + 1 == len(self.levels) else self._width(level + 1, k, beam)
-            found = found and found.weighed(self.path_weight)
-            found = rank_nodes(net, tokens, width, device, found, self.tree.children[level])
-        if found is None:
+        if device.type == "cpu":
+            found = [self._search_alone(tokens, row, k, beam) for row in range(tokens.n_documents)]
+            return _stack(found, k)
+        beam_above = None
+        for level, net in enumerate(self.levels):
+            width = self._width(level + 1, k, beam)
+            beam_above = beam_above and beam_above.weighed(self.path_weight)
+            beam_above = rank_nodes(
+                net, tokens, width, device, beam_above, self.tree.children[level]
+            )
+        if beam_above is None:
             raise ValueError("a tree without levels")
-        is_label = found.nodes >= 0
-        labels = np.where(is_label, self.tree.leaves[found.nodes], NO_LABEL).astype(np.int32)
-        return TopK(labels, np.where(is_label, np.exp(found.logs), 0).astype(np.float32))
+        nodes, is_label = beam_above.nodes, beam_above.nodes >= 0
+        labels = np.where(is_label, self.tree.leaves[nodes], NO_LABEL).astype(np.int32)
+        return TopK(labels, np.where(is_label, np.exp(beam_above.logs), 0).astype(np.float32))
+
+    @torch.no_grad()
+    def _search_alone(self, tokens: TokenRows, row: int, k: int, beam: int) -> tuple[Ints, Floats]:
+        """Search for one document on a CPU; score what is found as `score` does."""
+        read, above = [], None
+        for level, net in enumerate(self.levels):
+            read.append(read_documents(net, tokens, np.array([row]), CPU))
+            width = min(self._width(level + 1, k, beam), net.shape.n_nodes)
+            above = above and above.weighed(self.path_weight)
+            logs, nodes = _rank_read(net, read[-1], width, above, self.tree.children[level])
+            above = Beam(nodes.numpy().astype(np.int32), logs.numpy())
+        if above is None:
+            raise ValueError("a tree without levels")
+        labels = self.tree.leaves[above.nodes[0][above.nodes[0] >= 0]]
+        scores = self._score_read(read, labels)
+        order = np.argsort(-scores, kind="stable")
+        return labels[order], scores[order]
 
     @torch.no_grad()
     def attention(
@@ -89,22 +116,56 @@ class ProbabilisticLabelTree:
         return net.attend(read, rows)[0].double().cpu().numpy()
 
     @torch.no_grad()
-    def score(self, tokens: TokenRows, label: int, device: torch.device) -> NDArray[np.float64]:
-        """Return the probability (n,) of one label in each document, found by a beam or not."""
-        node = int(np.flatnonzero(self.tree.leaves == label)[0])
-        logs, weight = np.zeros(tokens.n_documents), 1.0
-        for level in range(self.tree.depth, 0, -1):
-            net = self.levels[level - 1]
+    def score(self, tokens: TokenRows, labels: Ints, device: torch.device) -> Floats:
+        """Return the probabilities (n, c) of labels of each document, found by a beam or not.
+
+        A label of -1 is none and gets 0; no row of tokens may be empty.
+        """
+        scores = np.zeros(labels.shape, np.float32)
+        for net in self.levels:
             place(net, device)
-            for rows in _cut(tokens.lengths, 1, device):
-                scores = net.score(read_documents(net, tokens, rows, device), net.labels[[node]])
-                logs[rows] += weight * F.logsigmoid(scores[:, 0]).double().cpu().numpy()
-            node = int(self.tree.parents(level)[node])
-            weight *= self.path_weight
+        if device.type != "cpu":
+            return np.where(labels >= 0, self._score_together(tokens, labels, device), scores)
+        for row in np.flatnonzero((labels >= 0).any(axis=1)):
+            read = [read_documents(net, tokens, np.array([row]), CPU) for net in self.levels]
+            asked = labels[row] >= 0
+            scores[row, asked] = self._score_read(read, labels[row, asked])
+        return scores
+
+    def _score_read(self, read: Sequence[Encoded], labels: Ints) -> Floats:
+        """Return the probabilities (c,) of labels; `read` is one document at each level."""
+        logs = np.zeros(len(labels))
+        for net, own, nodes in zip(self.levels, read, self._paths, strict=True):
+            logs = self.path_weight * logs + score_document(net, own, nodes[labels])
+        return np.exp(logs).astype(np.float32)
+
+    def _score_together(self, tokens: TokenRows, labels: Ints, device: torch.device) -> Floats:
+        """Score on a GPU, documents of similar length together."""
+        logs = np.zeros(labels.shape, np.float32)
+        for net, nodes in zip(self.levels, self._paths, strict=True):
+            per_document = labels.shape[1] * net.labels.shape[1]
+            for rows in _cut(tokens.lengths, per_document, device):
+                with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                    read = read_documents(net, tokens, rows, device)
+                asked = torch.from_numpy(nodes[np.maximum(labels[rows], 0)]).to(device)
+                scores = F.logsigmoid(net.score(read, net.labels[asked]).float())
+                logs[rows] = self.path_weight * logs[rows] + scores.cpu().numpy()
         return np.exp(logs)
 
+    @cached_property
+    def _paths(self) -> Sequence[NDArray[np.int64]]:
+        """The node (n_labels,) above each label at every level, top down; the last is its own."""
+        nodes = np.empty(self.tree.n_labels, np.int64)
+        nodes[self.tree.leaves] = np.arange(self.tree.n_labels)
+        paths = [nodes]
+        for level in range(self.tree.depth, 1, -1):
+            paths.insert(0, self.tree.parents(level)[paths[0]].astype(np.int64))
+        return paths
+
     def _width(self, level: int, k: int, beam: int) -> int:
-        """Return how many nodes of an inner level to keep: enough to find `k` labels below."""
+        """Return how many nodes of a level to keep: of an inner one, enough for `k` labels."""
+        if level == len(self.levels):
+            return k
         starts = self.tree.children[level]
         for below in self.tree.children[level + 1 :]:
             starts = below[starts]
@@ -143,20 +204,19 @@ def rank_nodes(
     for rows in _cut(tokens.lengths, per_document, device):
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             read = read_documents(net, tokens, rows, device)
-        if above is None or children is None:
-            logs, nodes = F.logsigmoid(net.score_all(read)).topk(width)
-        else:
-            parents = Beam(above.nodes[rows], above.logs[rows])
-            logs, nodes = _rank_children(net, read, parents, children, width)
+        parents = None if above is None else Beam(above.nodes[rows], above.logs[rows])
+        logs, nodes = _rank_read(net, read, width, parents, children)
         found.nodes[rows, : nodes.shape[1]] = nodes.cpu().numpy()
         found.logs[rows, : nodes.shape[1]] = logs.cpu().numpy()
     return found
 
 
-def _rank_children(
-    net: AttentionXMLNetwork, read: Encoded, parents: Beam, children: Ints, width: int
+def _rank_read(
+    net: AttentionXMLNetwork, read: Encoded, width: int, parents: Beam | None, children: Ints | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the logarithms of the best children's probabilities, and the children."""
+    """Return the logarithms of the best nodes' probabilities, and the nodes."""
+    if parents is None or children is None:
+        return F.logsigmoid(net.score_all(read)).topk(width)
     device = read.tokens.device
     listed, owners = list_children(children, parents.nodes)
     nodes, parent = torch.from_numpy(listed).to(device), torch.from_numpy(owners).to(device)
@@ -165,6 +225,14 @@ def _rank_children(
     total = total.masked_fill(nodes < 0, -torch.inf)
     best, places = total.topk(min(width, total.shape[1]))
     return best, nodes.gather(1, places)
+
+
+def _stack(found: Sequence[tuple[Ints, Floats]], k: int) -> TopK:
+    """Return the lists of single documents as one, filled up to `k` with no labels."""
+    top = TopK(np.full((len(found), k), NO_LABEL, np.int32), np.zeros((len(found), k), np.float32))
+    for i, (labels, scores) in enumerate(found):
+        top.labels[i, : len(labels)], top.scores[i, : len(labels)] = labels, scores
+    return top
 
 
 def read_documents(
@@ -215,26 +283,28 @@ def list_children(
     return nodes, owners
 
 
-def mean_of(tops: Sequence[TopK], k: int) -> TopK:
-    """Return the labels with the largest mean scores; one that a tree lacks counts as 0 there."""
-    if len(tops) == 1:
-        return TopK(tops[0].labels[:, :k], tops[0].scores[:, :k])
-    n = len(tops[0])
-    labels = np.hstack([top.labels for top in tops]).astype(np.int64)  # (n, trees·pool)
-    scores = np.hstack([top.scores for top in tops]).astype(np.float64)
-    order = np.argsort(labels, axis=1, kind="stable")
-    labels, scores = np.take_along_axis(labels, order, 1), np.take_along_axis(scores, order, 1)
-    sums = scores.copy()
-    for step in range(1, len(tops)):  # a tree names a label at most once
-        same = labels[:, :-step] == labels[:, step:]
-        sums[:, :-step] += np.where(same, scores[:, step:], 0)
-    is_first = np.ones((n, labels.shape[1]), bool)
-    is_first[:, 1:] = labels[:, 1:] != labels[:, :-1]
-    sums = np.where(is_first & (labels != NO_LABEL), sums / len(tops), -1)
-    best = np.argsort(-sums, axis=1, kind="stable")[:, :k]
-    found, means = np.take_along_axis(labels, best, 1), np.take_along_axis(sums, best, 1)
-    is_label = means >= 0
+def unite(tops: Sequence[TopK]) -> Ints:
+    """Return the labels (n, c) in any tree's list of each document, each once; -1 is none."""
+    labels = np.sort(np.hstack([top.labels for top in tops]), axis=1)
+    labels[:, 1:][labels[:, 1:] == labels[:, :-1]] = NO_LABEL
+    return labels
+
+
+def mean_of(scores: Sequence[Floats]) -> Floats:
+    """Return the mean of what the trees say, tree by tree, so that batches change nothing."""
+    total = np.zeros(scores[0].shape)
+    for own in scores:
+        total += own
+    return (total / len(scores)).astype(np.float32)
+
+
+def pick(labels: Ints, scores: Floats, k: int) -> TopK:
+    """Return the `k` labels of each document with the highest scores, of equal ones the lowest."""
+    given = np.where(labels >= 0, scores, -1)
+    order = np.argsort(-given, axis=1, kind="stable")[:, :k]
+    found, best = np.take_along_axis(labels, order, 1), np.take_along_axis(given, order, 1)
+    is_label = best >= 0
     return TopK(
         np.where(is_label, found, NO_LABEL).astype(np.int32),
-        np.where(is_label, means, 0).astype(np.float32),
+        np.where(is_label, best, 0).astype(np.float32),
     )

@@ -69,7 +69,7 @@ from longtail.runtime.settings import at_least, between, configurable, learned, 
 from longtail.runtime.store import Files
 from longtail.search.index import LARGEST_EXACT, Index, build_index
 from longtail.search.kernels import to_unit
-from longtail.search.voters import Voters, choose_voting
+from longtail.search.voters import Neighbours, Voters, choose_voting
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
@@ -435,10 +435,18 @@ class DXML(NeuralRows):
 
     # -- algorithm 2 --------------------------------------------------------------------------
 
-    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
-        """Put the documents into the space; rank the labels of their neighbours there."""
+    def read_rows(self, X: sp.csr_matrix) -> Neighbours:
+        """Put the documents into the space; find their neighbours there."""
         places = embed_rows(self.embedder_, view_rows(X), self.normalize)  # line 1
-        return self.voters_.rank_labels(places, k)  # lines 2 to 5
+        return self.voters_.find(places)  # lines 2 and 3
+
+    def predict_rows(self, X: Neighbours, k: int) -> TopK:
+        """Rank the labels of the neighbours."""
+        return self.voters_.rank_labels(X, k)  # lines 4 and 5
+
+    def score_rows(self, X: Neighbours, candidates: NDArray[np.int32]) -> Floats:
+        """Count the votes of the neighbours for the candidates; without any, it is 0."""
+        return self.voters_.score_labels(X, candidates)
 
     def _cluster(
         self, embedder: Embedder, X: sp.csr_matrix, neighbours: int, progress: Progress

@@ -243,6 +243,17 @@ class Fusion(Model):
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
         return self.fill_empty(self.stacker_.rank(self._gather(documents, X, k), k), X)
 
+    def score_documents(
+        self, documents: list[str] | sp.csr_matrix, candidates: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Let the stacker score the candidates, whether a member proposes them or not."""
+        X = self._as_rows(documents)
+        if candidates.size == 0:
+            return np.zeros(candidates.shape, np.float32)
+        lists = self._ask(documents, X, 1)
+        described = gather(list(lists.values()), self.shares_, candidates)
+        return self.fill_empty_scores(self.stacker_.score(described, candidates), candidates, X)
+
     def _gather(self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int) -> Candidates:
         """Return all that the members propose."""
         lists = self._ask(documents, X, k)

@@ -67,23 +67,30 @@ def count_inputs(n_members: int) -> int:
     return PER_MEMBER * n_members + COMMON
 
 
-def gather(tops: Sequence[TopK], shares: Floats) -> Candidates:
-    """Return the union of the members' lists, described; `shares` are those of all labels."""
+def gather(
+    tops: Sequence[TopK], shares: Floats, also: NDArray[np.int32] | None = None
+) -> Candidates:
+    """Return the union of the members' lists, described; `shares` are those of all labels.
+
+    Labels that are asked for `also` (n, c) join it, -1 is none.
+    """
     labels = np.stack([top.labels for top in tops])
     scores = np.stack([top.scores for top in tops])
-    return Candidates(*_gather(labels, scores, shares))
+    also = np.empty((labels.shape[1], 0), np.int32) if also is None else also
+    return Candidates(*_gather(labels, scores, shares, also))
 
 
 @njit(nogil=True, cache=True)
 def _gather(
-    labels: NDArray[np.int32], scores: Floats, shares: Floats
+    labels: NDArray[np.int32], scores: Floats, shares: Floats, also: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], Floats]:
     n_members, n, k = labels.shape
+    most = n * (n_members * k + also.shape[1])
     width = PER_MEMBER * n_members + COMMON
     place = np.full(len(shares), -1, np.int64)
     start = np.zeros(n + 1, np.int64)
-    found = np.empty(n * n_members * k, np.int32)
-    rows = np.empty((n * n_members * k, width), np.float32)
+    found = np.empty(most, np.int32)
+    rows = np.empty((most, width), np.float32)
     m = 0
     for i in range(n):
         for member in range(n_members):
@@ -100,6 +107,12 @@ def _gather(
                 _describe(scores[member, i, rank], row[PER_MEMBER * member :])
                 row[PER_MEMBER * member + 2] = 1 / (1 + rank)
                 row[width - 2] += 1
+        for label in also[i]:
+            if label >= 0 and place[label] < 0:
+                place[label] = m
+                found[m] = label
+                _describe_absent(labels[:, i], scores[:, i], shares[label], rows[m])
+                m += 1
         for candidate in range(start[i], m):
             place[found[candidate]] = -1
         start[i + 1] = m
@@ -241,6 +254,11 @@ class Stacker(NamedTuple):
         log_odds = self.log_odds(candidates.inputs)
         return TopK(*_rank(candidates.start, candidates.labels, log_odds, k))
 
+    def score(self, candidates: Candidates, labels: NDArray[np.int32]) -> Floats:
+        """Return the probabilities (n, c) of labels, which are candidates; 0 for -1."""
+        log_odds = self.log_odds(candidates.inputs)
+        return _find_scores(candidates.start, candidates.labels, log_odds, labels)
+
     def add_to_files(self, files: Files) -> None:
         """Add it under "stacker"."""
         adjustment = {name: float(value) for name, value in self.adjustment._asdict().items()}
@@ -289,6 +307,22 @@ def _rank(
             best[i, rank] = labels[at]
             scores[i, rank] = 1 / (1 + np.exp(-margins[at]))
     return best, scores
+
+
+@njit(nogil=True, cache=True)
+def _find_scores(
+    start: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    margins: NDArray[np.float64],
+    asked: NDArray[np.int32],
+) -> Floats:
+    scores = np.zeros(asked.shape, np.float32)
+    for i in range(len(asked)):
+        for at in range(start[i], start[i + 1]):
+            for place in range(asked.shape[1]):
+                if asked[i, place] == labels[at]:
+                    scores[i, place] = 1 / (1 + np.exp(-margins[at]))
+    return scores
 
 
 class Choice(NamedTuple):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.models.cost import Facts
@@ -54,6 +55,7 @@ from longtail.topk import TopK
 if TYPE_CHECKING:
     from longtail.models.glas.network import GLaSTask
 
+Floats = NDArray[np.float32]
 Embedding = Literal["linear", "relu", "residual"]
 Loss = Literal["bce", "softmax", "margin", "mining"]
 Regularizer = Literal["glas", "spread-out", "gravity", "none"]
@@ -321,15 +323,26 @@ class GLaS(NeuralRows):
         """Whether a GPU holds the similarities of all labels; otherwise they come by batch."""
         return device_type == "cuda" and n_labels <= LARGEST_TABLE
 
-    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
-        """Embed the documents, then search the labels with the largest inner products."""
-        phi = embed_rows(self.embedder_, view_rows(X), self.normalize)
+    def read_rows(self, X: sp.csr_matrix) -> Floats:
+        """Embed the documents."""
+        return embed_rows(self.embedder_, view_rows(X), self.normalize)
+
+    def predict_rows(self, X: Floats, k: int) -> TopK:
+        """Search the labels with the largest inner products."""
         if self.device != "cpu":
-            self.index_.for_batch(len(phi))
-        labels, products = self.index_.search(phi, k)
+            self.index_.for_batch(len(X))
+        labels, products = self.index_.search(X, k)
+        return TopK(labels, self._as_probabilities(products))
+
+    def score_rows(self, X: Floats, candidates: NDArray[np.int32]) -> Floats:
+        """Multiply with the candidates alone, also with those that no search would find."""
+        scores = self._as_probabilities(self.index_.score(X, candidates))
+        return np.where(candidates >= 0, scores, np.float32(0))
+
+    def _as_probabilities(self, products: Floats) -> Floats:
         margins = products.astype(np.float64) * self.scale_ + self.bias_
         with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0
-            return TopK(labels, (1 / (1 + np.exp(-margins))).astype(np.float32))
+            return (1 / (1 + np.exp(-margins))).astype(np.float32)
 
     def add_to_files(self, files: Files) -> None:
         """Add the embedding map, the labels' index, scale and bias."""

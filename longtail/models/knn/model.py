@@ -47,6 +47,7 @@ from longtail.runtime.settings import at_least, between, configurable, learned, 
 from longtail.runtime.store import Files
 from longtail.search.voters import (
     Nearest,
+    Neighbours,
     Voters,
     Voting,
     choose_voting,
@@ -288,9 +289,17 @@ class KNN(Model):
 
     # -- predicting -----------------------------------------------------------------------------
 
-    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+    def read_rows(self, X: sp.csr_matrix) -> Neighbours:
+        """Find the nearest documents."""
+        return self.voters_.find(self.space_.place(X))
+
+    def predict_rows(self, X: Neighbours, k: int) -> TopK:
         """Let the nearest documents vote; labels that none carries follow by frequency."""
-        return self.voters_.rank_labels(self.space_.place(X), k)
+        return self.voters_.rank_labels(X, k)
+
+    def score_rows(self, X: Neighbours, candidates: Ids) -> Floats:
+        """Count the votes of the nearest documents for the candidates; without any, it is 0."""
+        return self.voters_.score_labels(X, candidates)
 
     def _search(self, X: sp.csr_matrix, at_least: int = 1) -> tuple[Ids, Floats]:
         return self.voters_.search(self.space_.place(X), at_least)

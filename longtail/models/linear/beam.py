@@ -1,5 +1,7 @@
 """Beam search through a tree of trained linear classifiers, for one document or many.
 
+Labels that are given get the score of their path by the same sums, whether a beam finds it or not.
+
 All nodes of a tree are numbered through, level by level, the root being 0. The weights lie in
 rows: a row holds, for one feature and one node, the weights of that feature for the node's
 children. The rows of a feature stand together, ordered by node, so that a document touches one
@@ -21,6 +23,7 @@ from longtail.runtime.store import Files
 # Looking a node up by halving costs about as much as passing so many rows one by one.
 STEPS_OF_A_SEARCH = 12
 LEAST_LOG = np.float32(-1e30)  # of a probability; finite, whatever weights and values there are
+UNKNOWN = np.float32(1)  # in place of a logarithm, which is never above 0
 
 
 class TreeWeights(NamedTuple):
@@ -160,6 +163,14 @@ def _log_probability(margin: np.float32, power: int) -> np.float32:
     return -product
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _go_down(above: np.float32, margin: np.float32, power: int) -> np.float32:
+    """Return the score of a node whose parent has the score `above`."""
+    score = above + _log_probability(margin, power)
+    # nor NaN: a node without a score would never be listed
+    return score if score > LEAST_LOG else LEAST_LOG
+
+
 @njit(nogil=True, cache=True)
 def _keep_best(
     margins: NDArray[np.float32],
@@ -175,9 +186,7 @@ def _keep_best(
     """
     last = len(nodes) - 1
     for c in range(len(margins)):
-        score = above + _log_probability(margins[c], power)
-        if not score > LEAST_LOG:  # nor NaN: a node without a score would never be listed
-            score = LEAST_LOG
+        score = _go_down(above, margins[c], power)
         if score < scores[last]:
             continue
         node, place = first + c, last
@@ -269,6 +278,23 @@ def search(
 
 
 @njit(nogil=True, cache=True)
+def _sum_children(
+    X: Rows, document: int, tree: TreeWeights, beam: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the sums of all children of the sorted `beam`, and where those of each node begin."""
+    first = np.zeros(len(beam) + 1, np.int64)
+    for slot in range(len(beam)):
+        first[slot + 1] = first[slot] + tree.child[beam[slot] + 1] - tree.child[beam[slot]]
+    sums = np.empty(first[len(beam)], np.float32)
+    for slot in range(len(beam)):
+        for c in range(first[slot + 1] - first[slot]):
+            sums[first[slot] + c] = tree.bias[tree.child[beam[slot]] + c]
+    for cell in range(X.start[document], X.start[document + 1]):
+        _add_feature(tree, X.columns[cell], X.values[cell], beam, first, sums)
+    return first, sums
+
+
+@njit(nogil=True, cache=True)
 def _step(
     X: Rows,
     document: int,
@@ -281,15 +307,7 @@ def _step(
     """Return the `width` best children of `nodes`, or all where there are fewer."""
     order = np.argsort(nodes)
     beam = nodes[order]
-    first = np.zeros(len(beam) + 1, np.int64)
-    for slot in range(len(beam)):
-        first[slot + 1] = first[slot] + tree.child[beam[slot] + 1] - tree.child[beam[slot]]
-    sums = np.empty(first[len(beam)], np.float32)
-    for slot in range(len(beam)):
-        for c in range(first[slot + 1] - first[slot]):
-            sums[first[slot] + c] = tree.bias[tree.child[beam[slot]] + c]
-    for cell in range(X.start[document], X.start[document + 1]):
-        _add_feature(tree, X.columns[cell], X.values[cell], beam, first, sums)
+    first, sums = _sum_children(X, document, tree, beam)
     width = min(width, len(sums))
     best, best_scores = np.full(width, -1, np.int64), np.full(width, np.float32(-np.inf))
     for slot in range(len(beam)):
@@ -297,3 +315,142 @@ def _step(
         above = scores[order[slot]]
         _keep_best(own, tree.child[beam[slot]], above, power, best, best_scores)
     return best, best_scores
+
+
+class Paths(NamedTuple):
+    """The way from the labels of a tree to its root.
+
+    Attributes:
+        leaf: (n_labels,) the node of each label.
+        parent: (n_nodes,) the parent of each node, −1 for the root.
+    """
+
+    leaf: NDArray[np.int64]
+    parent: NDArray[np.int64]
+
+
+def find_paths(tree: TreeWeights) -> Paths:
+    """Return the paths of a tree."""
+    leaf = np.empty(len(tree.leaves), np.int64)
+    leaf[tree.leaves] = np.arange(len(tree.leaves)) + tree.level[-2]
+    n_inner = len(tree.child) - 1
+    return Paths(leaf, np.concatenate(([-1], np.repeat(np.arange(n_inner), np.diff(tree.child)))))
+
+
+@njit(nogil=True, cache=True)
+def score_paths(
+    X: Rows,
+    first: int,
+    tree: TreeWeights,
+    paths: Paths,
+    labels: NDArray[np.int32],
+    logs: NDArray[np.float32],
+    power: int,
+) -> None:
+    """Write the logarithms of the probabilities of labels whose place in `logs` holds `UNKNOWN`.
+
+    Args:
+        X: the documents' features.
+        first: the document of the first row of `labels`.
+        tree: the trained tree.
+        paths: of the tree.
+        labels: (n, c) labels of each document; −1 is none, and left alone.
+        logs: (n, c) what is known already.
+        power: how margins become probabilities.
+    """
+    depth = len(tree.level) - 2
+    path = np.empty((depth + 1, labels.shape[1]), np.int64)  # of each label, from the root
+    for i in range(len(labels)):
+        asked = np.flatnonzero((labels[i] >= 0) & (logs[i] == UNKNOWN))
+        if not len(asked):
+            continue
+        for j in range(len(asked)):
+            path[depth, j] = paths.leaf[labels[i, asked[j]]]
+            for level in range(depth, 0, -1):
+                path[level - 1, j] = paths.parent[path[level, j]]
+        scores = np.zeros(len(asked), np.float32)
+        for level in range(depth):
+            beam = _sort_unique(path[level, : len(asked)])
+            start, sums = _sum_children(X, first + i, tree, beam)
+            for j in range(len(asked)):
+                slot = np.searchsorted(beam, path[level, j])
+                child = path[level + 1, j] - tree.child[beam[slot]]
+                scores[j] = _go_down(scores[j], sums[start[slot] + child], power)
+        logs[i, asked] = scores
+
+
+@njit(nogil=True, cache=True)
+def _sort_unique(nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the nodes in rising order, each once."""
+    ordered = np.sort(nodes)
+    n = 0
+    for node in ordered:
+        if n == 0 or ordered[n - 1] != node:
+            ordered[n] = node
+            n += 1
+    return ordered[:n]
+
+
+@njit(nogil=True, cache=True)
+def unite(
+    labels: NDArray[np.int32], logs: NDArray[np.float32]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the labels that any tree has found, and what each tree knows of them.
+
+    Args:
+        labels: (n_trees, n, width) what each tree has found; −1 is none.
+        logs: (n_trees, n, width) the logarithms of their probabilities there.
+
+    Returns:
+        Labels (n, c), each once, −1 behind; logs (n_trees, n, c), `UNKNOWN` where a tree has not
+        found the label.
+    """
+    n_trees, n, width = labels.shape
+    united = np.full((n, n_trees * width), -1, np.int32)
+    known = np.full((n_trees, n, n_trees * width), UNKNOWN)
+    for i in range(n):
+        size = 0
+        for tree in range(n_trees):
+            for place in range(width):
+                label = labels[tree, i, place]
+                if label < 0:
+                    continue
+                at = 0
+                while at < size and united[i, at] != label:
+                    at += 1
+                united[i, at] = label
+                known[tree, i, at] = logs[tree, i, place]
+                size += at == size
+    return united, known
+
+
+@njit(nogil=True, cache=True)
+def mean_probabilities(labels: NDArray[np.int32], logs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the mean (n, c) of e^log over the trees (n_trees, n, c); 0 where there is no label."""
+    means = np.zeros(labels.shape, np.float32)
+    for i in range(labels.shape[0]):
+        for j in range(labels.shape[1]):
+            if labels[i, j] >= 0:
+                total = np.float32(0)
+                for tree in range(len(logs)):
+                    total += np.exp(logs[tree, i, j])
+                means[i, j] = total / np.float32(len(logs))
+    return means
+
+
+@njit(nogil=True, cache=True)
+def pick_best(
+    labels: NDArray[np.int32], scores: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the k labels of each row with the highest scores; of equal ones the first."""
+    best = np.full((len(labels), k), -1, np.int32)
+    found = np.zeros((len(labels), k), np.float32)
+    for i in range(len(labels)):
+        left = np.where(labels[i] >= 0, scores[i], np.float32(-1))
+        for rank in range(min(k, len(left))):
+            top = np.argmax(left)
+            if left[top] < 0:
+                break
+            best[i, rank], found[i, rank] = labels[i, top], left[top]
+            left[top] = -1
+    return best, found

@@ -27,16 +27,22 @@ from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
 from longtail.models.base import Model
 from longtail.models.cost import Facts
 from longtail.models.linear.beam import (
+    UNKNOWN,
+    Paths,
     TreeWeights,
     count_rows,
     describe_tree,
     empty_weights,
+    find_paths,
+    mean_probabilities,
+    pick_best,
     place_rows,
+    score_paths,
     search,
+    unite,
 )
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import SILENT, Progress
-from longtail.runtime.compiled import njit
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
@@ -52,6 +58,7 @@ CROWDED = 0.4  # of the features of documents with very many labels keep a weigh
 INNER_NODES = 1.3  # times as many weights as the labels' own
 PER_LABEL = 80  # bytes for each label: its places in the tree, its document counts, its name
 BATCH = 1024  # documents that a thread takes at a time
+LEAST_WIDTH = 10  # labels that each of several trees proposes, however few are wanted
 
 
 @configurable
@@ -111,6 +118,7 @@ class Linear(Model):
     )
 
     trees_: Sequence[TreeWeights] = learned()
+    _paths: tuple[Sequence[TreeWeights] | None, Sequence[Paths]] = learned(default=(None, ()))
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
@@ -211,31 +219,69 @@ class Linear(Model):
     def _tree_seed(self, number: int) -> int:
         return self.seed + 15485863 * number
 
-    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
+    def read_rows(self, X: sp.csr_matrix) -> Rows:
+        """Scale the rows, if that is asked for."""
+        return scale_rows(view_rows(X)) if self.normalize else view_rows(X)
+
+    def predict_rows(self, X: Rows, k: int) -> TopK:
         """Search every tree and rank the labels by their mean probability."""
-        rows = scale_rows(view_rows(X)) if self.normalize else view_rows(X)
-        n = X.shape[0]
-        size = min(BATCH, max(1, -(-n // n_threads())))
-        batches = [(rows, first, min(first + size, n), k) for first in range(0, n, size)]
-        found = in_threads(self._search, batches)
+        found = in_threads(self._search, [(X, a, b, k) for a, b in _cut(X)])
         if len(found) == 1:
             return TopK(*found[0])
-        return TopK(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        labels, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return TopK(labels, scores)
+
+    def score_rows(self, X: Rows, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Follow the path to each candidate in every tree, whether a beam would find it or not."""
+        tasks = [(X, a, candidates[a:b]) for a, b in _cut(X)]
+        return np.concatenate(in_threads(self._score, tasks))
 
     def _search(
         self, rows: Rows, first: int, last: int, k: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the best labels of the documents first ≤ i < last, and their probabilities."""
-        power = 0 if self.loss == "logistic" else self.power
-        if len(self.trees_) == 1:
-            labels, logs = search(rows, first, last, self.trees_[0], self.beam, k, power)
-            return labels, np.exp(logs)
         # A label that is just below one tree's best k may be among the best of the mean.
-        width = max(2 * k, 10)
-        found = [search(rows, first, last, tree, self.beam, width, power) for tree in self.trees_]
-        labels = np.concatenate([labels for labels, _ in found], axis=1)
-        logs = np.concatenate([logs for _, logs in found], axis=1)
-        return _best_means(labels, logs, len(self.trees_), k)
+        width = k if len(self.trees_) == 1 else max(k, LEAST_WIDTH)
+        found = [
+            search(rows, first, last, tree, self.beam, width, self._power) for tree in self.trees_
+        ]
+        if len(found) == 1:
+            ((labels, logs),) = found
+            return labels, mean_probabilities(labels, logs[None])
+        labels, logs = unite(
+            np.stack([one for one, _ in found]), np.stack([one for _, one in found])
+        )
+        return pick_best(labels, self._average(rows, first, labels, logs), k)
+
+    def _score(self, rows: Rows, first: int, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Return the probabilities of the candidates of documents from `first` on."""
+        logs = np.full((len(self.trees_), *candidates.shape), UNKNOWN)
+        return self._average(rows, first, candidates, logs)
+
+    def _average(
+        self,
+        rows: Rows,
+        first: int,
+        labels: NDArray[np.int32],
+        logs: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
+        """Return the mean probabilities of labels; `logs` of the trees get what they lack."""
+        for tree, paths, own in zip(self.trees_, self._find_paths(), logs, strict=True):
+            score_paths(rows, first, tree, paths, labels, own, self._power)
+        return mean_probabilities(labels, logs)
+
+    @property
+    def _power(self) -> int:
+        """How margins become probabilities; 0 stands for the logistic loss."""
+        return 0 if self.loss == "logistic" else self.power
+
+    def _find_paths(self) -> Sequence[Paths]:
+        """Return the paths of all trees, found when they are first needed."""
+        trees, paths = self._paths
+        if trees is not self.trees_:
+            paths = [find_paths(tree) for tree in self.trees_]
+            self._paths = self.trees_, paths
+        return paths
 
     def add_to_files(self, files: Files) -> None:
         """Add the arrays of every tree."""
@@ -401,36 +447,12 @@ def _assemble(
     return weights
 
 
+def _cut(rows: Rows) -> list[tuple[int, int]]:
+    """Return which documents threads take at a time."""
+    n = len(rows.start) - 1
+    size = min(BATCH, max(1, -(-n // n_threads())))
+    return [(first, min(first + size, n)) for first in range(0, n, size)]
+
+
 def _running_sum(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-
-
-@njit(nogil=True, cache=True)
-def _best_means(
-    labels: NDArray[np.int32], logs: NDArray[np.float32], n_trees: int, k: int
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Return the k labels of each row with the highest mean of their e^log over the trees."""
-    n, width = labels.shape
-    best = np.full((n, k), -1, np.int32)
-    means = np.zeros((n, k), np.float32)
-    own = np.empty(width, np.int32)
-    total = np.empty(width, np.float32)
-    for i in range(n):
-        size = 0
-        for place in range(width):
-            if labels[i, place] < 0:
-                continue
-            at = 0
-            while at < size and own[at] != labels[i, place]:
-                at += 1
-            if at == size:
-                own[at] = labels[i, place]
-                total[at] = 0
-                size += 1
-            total[at] += np.exp(logs[i, place])
-        for rank in range(min(k, size)):
-            top = np.argmax(total[:size])
-            best[i, rank] = own[top]
-            means[i, rank] = total[top] / n_trees
-            total[top] = -1
-    return best, means

@@ -50,7 +50,7 @@ from longtail.runtime.settings import (
 )
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
-from longtail.search.voters import Voters
+from longtail.search.voters import Neighbours, Voters
 from longtail.topk import NO_LABEL, TopK
 
 if TYPE_CHECKING:
@@ -313,14 +313,29 @@ class MNN(NeuralRows):
 
     # -- predicting -----------------------------------------------------------------------------
 
-    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
-        """Embed the documents, then rank by the cosines with labels, or by the neighbours'."""
+    def read_rows(self, X: sp.csr_matrix) -> Neighbours | NDArray[np.float32]:
+        """Embed the documents; find their neighbours, if these rank labels."""
         queries = embed_rows(self.embedder_, view_rows(X), self.normalize)
+        return queries if self.voters_ is None else self.voters_.find(queries)
+
+    def predict_rows(self, X: Neighbours | NDArray[np.float32], k: int) -> TopK:
+        """Rank by the cosines with labels, or by the neighbours'."""
         if self.voters_ is not None:
-            return self.voters_.rank_labels(queries, k, fill=False)
-        places, cosines = self.index_.search(queries, k)
-        scores = np.clip((1 + cosines) / 2, 0, 1).astype(np.float32)
-        return _widen(TopK(self.ids_[places], scores), k)
+            return self.voters_.rank_labels(cast(Neighbours, X), k, fill=False)
+        places, cosines = self.index_.search(cast("NDArray[np.float32]", X), k)
+        return _widen(TopK(self.ids_[places], _as_scores(cosines)), k)
+
+    def score_rows(
+        self, X: Neighbours | NDArray[np.float32], candidates: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Compare with the candidates alone; labels that training has not seen get 0."""
+        if self.voters_ is not None:
+            return self.voters_.score_labels(cast(Neighbours, X), candidates)
+        place_of = np.full(len(self.label_names_) + 1, -1, np.int32)  # and -1 is its own
+        place_of[self.ids_] = np.arange(len(self.ids_), dtype=np.int32)
+        places = place_of[candidates]
+        cosines = self.index_.score(cast("NDArray[np.float32]", X), places)
+        return np.where(places >= 0, _as_scores(cosines), np.float32(0))
 
     def add_to_files(self, files: Files) -> None:
         """Add f_x, the vectors that are searched, and the labels of the neighbours."""
@@ -360,6 +375,11 @@ def _blend(
     vectors = (1 - share) * documents + share * sets
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
+
+
+def _as_scores(cosines: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return cosines as scores from 0 to 1."""
+    return np.clip((1 + cosines) / 2, 0, 1).astype(np.float32)
 
 
 def _widen(top: TopK, k: int) -> TopK:

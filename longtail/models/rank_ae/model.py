@@ -307,7 +307,8 @@ class RankAE(NeuralRows):
         """Find the curve from the decoder's scores to shares, on documents that have labels."""
         rows = np.flatnonzero(np.diff(Y.indptr))
         chosen = np.random.default_rng(self.seed).permutation(rows)[:CURVE_DOCUMENTS]
-        labels, scores = self._search(_take(X, chosen), min(CURVE_LABELS, Y.shape[1]))
+        decoded = self._decode(_take(X, chosen))
+        labels, scores = self.index_.search(decoded, min(CURVE_LABELS, Y.shape[1]))
         relevant = np.array([np.isin(labels[i], Y[row].indices) for i, row in enumerate(chosen)])
         return fit_score_curve(scores.ravel(), relevant.ravel())
 
@@ -424,47 +425,72 @@ class RankAE(NeuralRows):
             unit_pool=self.pooling == "unit",
         )
 
-    def predict_rows(self, X: sp.csr_matrix, k: int) -> TopK:
-        """Read the words, then search the labels that the decoder scores highest."""
+    def read_rows(self, X: sp.csr_matrix) -> NDArray[np.float32]:
+        """Read the words, and decode them up to the last layer."""
         if not self.dense_:
             _refuse_negative(X, "this model was trained on words")
-        return TopK(*self._rank(X, k))
+        return self._decode(X)
 
-    def _rank(
-        self, X: sp.csr_matrix | TokenRows, k: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return the best labels, and the share of labels with such scores that are relevant."""
-        labels, scores = self._search(X, k)
+    def predict_rows(self, X: NDArray[np.float32], k: int) -> TopK:
+        """Search the labels that the decoder scores highest."""
+        labels, scores = self.index_.search(X, k)
+        return TopK(labels, self._as_shares(scores))
+
+    def score_rows(
+        self, X: NDArray[np.float32], candidates: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Return the decoder's output for the candidates alone."""
+        shares = self._as_shares(self.index_.score(X, candidates))
+        return np.where(candidates >= 0, shares, np.float32(0))
+
+    def _as_shares(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the share of labels with such scores that are relevant."""
         slope, shift = self.curve_
         margins = np.clip(slope * scores.astype(np.float64) + shift, -700, 700)
         with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0
-            return labels, (1 / (1 + np.exp(-margins))).astype(np.float32)
+            return (1 / (1 + np.exp(-margins))).astype(np.float32)
 
     def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
         """Rank labels for rows, or for texts if an LSTM reads them."""
-        if self.features_ is None or self.bilstm_ is None or not isinstance(documents, list):
+        texts = self._cut(documents)
+        if texts is None:
             return super().predict_documents(documents, k)
-        texts = cut_texts(self.features_, documents, self.max_length)
         labels, shares = self.frequent_labels(k)
-        top = TopK(
-            np.tile(labels, (len(documents), 1)),
-            np.tile(shares, (len(documents), 1)),
-        )
+        n = texts.n_documents
+        top = TopK(np.tile(labels, (n, 1)), np.tile(shares, (n, 1)))
         known = np.flatnonzero(texts.lengths)
         if len(known):
-            top.labels[known], top.scores[known] = self._rank(texts.take(known), k)
+            found = self.predict_rows(self._decode(texts.take(known)), k)
+            top.labels[known], top.scores[known] = found.labels, found.scores
         return top
 
-    def _search(
-        self, X: sp.csr_matrix | TokenRows, k: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def score_documents(
+        self, documents: list[str] | sp.csr_matrix, candidates: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Score candidates for rows, or for texts if an LSTM reads them."""
+        texts = self._cut(documents)
+        if texts is None:
+            return super().score_documents(documents, candidates)
+        scores = self.share_of(candidates)
+        known = np.flatnonzero(texts.lengths)
+        if len(known):
+            decoded = self._decode(texts.take(known))
+            scores[known] = self.score_rows(decoded, candidates[known])
+        return scores
+
+    def _cut(self, documents: list[str] | sp.csr_matrix) -> TokenRows | None:
+        """Return the words of texts in their order, if an LSTM reads them."""
+        if self.features_ is None or self.bilstm_ is None or not isinstance(documents, list):
+            return None
+        return cut_texts(self.features_, documents, self.max_length)
+
+    def _decode(self, X: sp.csr_matrix | TokenRows) -> NDArray[np.float32]:
+        """Return what the decoder's last layer is multiplied with."""
         if isinstance(X, TokenRows):
             if self.bilstm_ is None:
                 raise RuntimeError("there is no LSTM to read words in their order")
-            decoded = read_texts(self.reader_, self.bilstm_, X, self._options)
-        else:
-            decoded = read_rows(self.reader_, view_rows(X), self._options)
-        return self.index_.search(decoded, k)
+            return read_texts(self.reader_, self.bilstm_, X, self._options)
+        return read_rows(self.reader_, view_rows(X), self._options)
 
     # -- explaining -----------------------------------------------------------------------------
 

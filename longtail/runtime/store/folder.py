@@ -1,16 +1,17 @@
 """The model folder: written whole or not at all, checked before it is used, never unpickled.
 
 A folder holds `config.json`, `weights.safetensors`, one `NAME.txt` for each list of texts, and
-`manifest.json` with the size and SHA-256 of each of them. A save writes all of it into a new
-folder beside the target, the manifest last, makes it durable, and only then gives it the target's
-name; so after a crash the target is the old model, the new one, or absent.
+`manifest.json` with the size and SHA-256 of each of them; a card beside them is for people. A save
+writes all of it into a new folder beside the target, the manifest last, makes it durable, and only
+then gives it the target's name; so after a crash the target is the old model, the new one, or
+absent.
 """
 
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,18 @@ from longtail.runtime.store.atomic import (
     temporary_folder,
 )
 from longtail.runtime.store.manifest import (
+    CARD,
+    CARD_PAGE,
     CHUNK_BYTES,
     CONFIG,
     MANIFEST,
     PLAIN_NAME,
     WEIGHTS,
     Entry,
+    Manifest,
     OpenFolder,
     parse_json,
+    read_card_json,
     read_checked,
     read_manifest,
     read_manifest_json,
@@ -57,11 +62,13 @@ class Files:
         config: settings and small facts, as JSON knows them.
         arrays: numpy arrays by name; those of `read_folder` are views of one block of memory.
         texts: lists of strings by name, such as label names; any string survives.
+        card: where the model comes from, as its folder says; None if it has no card.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     texts: dict[str, Sequence[str]] = field(default_factory=dict)
+    card: dict[str, Any] | None = None
 
     def nest(self, name: str, inner: "Files") -> None:
         """Take in the files of another model, which `inner(name)` gives back."""
@@ -94,8 +101,17 @@ class Verified:
 # ---------------------------------------------------------------------------------------- writing
 
 
-def write_folder(path: str | Path, files: Files, *, overwrite: bool = False) -> None:
-    """Save `files` as the model folder `path`, whole or not at all."""
+def write_folder(
+    path: str | Path,
+    files: Files,
+    *,
+    overwrite: bool = False,
+    make_card: Callable[[int], tuple[str, str]] | None = None,
+) -> None:
+    """Save `files` as the model folder `path`, whole or not at all.
+
+    `make_card` returns the card as JSON and as a page, given how many bytes the model has.
+    """
     target = _absolute(path)
     contents = _contents(files)
     before, new = None, None
@@ -105,6 +121,10 @@ def write_folder(path: str | Path, files: Files, *, overwrite: bool = False) -> 
         remove_stale(target)
         with temporary_folder(target) as folder:
             entries = {name: _write_file(folder / name, parts) for name, parts in contents.items()}
+            if make_card is not None:
+                card = make_card(sum(entry.size for entry in entries.values()))
+                for name, text in zip((CARD, CARD_PAGE), card, strict=True):
+                    _write_file(folder / name, [text.encode("utf-8", "backslashreplace")])
             _write_file(folder / MANIFEST, [write_manifest(entries, files.config)])
             sync_folder(folder)
             _check_target(target, overwrite)  # it may have changed while we were writing
@@ -158,9 +178,10 @@ def _check_replaceable(target: Path) -> None:
     if not found:
         return
     try:
-        ours = read_settled(target, read_manifest_json)["files"].keys() | {MANIFEST}
+        listed = read_settled(target, read_manifest_json)["files"].keys()
     except (ModelFileError, KeyError, AttributeError):
         raise LongtailError(f"{target}: is not a longtail model, so it is not replaced") from None
+    ours = listed | {MANIFEST, CARD, CARD_PAGE}
     foreign = [name for name in found if name not in ours]
     if foreign:
         raise LongtailError(
@@ -230,8 +251,13 @@ def read_folder(path: str | Path) -> Files:
     return read_settled(Path(path), _read_files)
 
 
+def read_card(path: str | Path) -> tuple[Manifest, dict[str, Any] | None]:
+    """Return the manifest and the card of the model folder `path`, without reading the model."""
+    return read_settled(Path(path), lambda folder: (read_manifest(folder), read_card_json(folder)))
+
+
 def _read_files(folder: OpenFolder) -> Files:
-    files = Files()
+    files = Files(card=read_card_json(folder))
     for name, entry in read_manifest(folder).files.items():
         data = read_checked(folder, name, entry)
         if name == CONFIG:

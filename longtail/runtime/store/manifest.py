@@ -1,5 +1,8 @@
 """The manifest: which files a model folder holds, with the size and SHA-256 of each.
 
+`card.json` and `card.md` say where a model comes from. They are no part of what is loaded, so the
+manifest does not list them: it is the same for the same model, whenever that was trained.
+
 A folder is opened once and all its files are read through that descriptor, so that a folder which
 is replaced in between is still read as one version. If it was replaced and removed before all was
 read, it is read again.
@@ -30,6 +33,8 @@ FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 CONFIG = "config.json"
 WEIGHTS = "weights.safetensors"
+CARD = "card.json"
+CARD_PAGE = "card.md"
 FORMAT_NAME = "longtail model"
 
 MAX_MANIFEST_BYTES = 1 << 20
@@ -167,14 +172,28 @@ def read_manifest_json(folder: OpenFolder) -> dict[str, Any]:
         raise ModelFileError(
             f"{folder.path}: is not a longtail model: it has no {MANIFEST}"
         ) from None
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(MAX_MANIFEST_BYTES + 1)
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise ModelFileError(f"{path}: is larger than any manifest can be")
-    found = parse_json(data, path)
+    found = _parse_small(descriptor, path, "manifest")
     if found.get("format") != FORMAT_NAME:
         raise ModelFileError(f"{folder.path}: is not a longtail model: its {MANIFEST} is another's")
     return found
+
+
+def read_card_json(folder: OpenFolder) -> dict[str, Any] | None:
+    """Return the card as it stands, or None if the folder has none."""
+    try:
+        descriptor = _open_plain(folder, CARD)
+    except FileNotFoundError:
+        return None
+    return _parse_small(descriptor, folder.path / CARD, "card")
+
+
+def _parse_small(descriptor: int, path: Path, what: str) -> dict[str, Any]:
+    """Read an opened JSON file that is small, or else not what it should be."""
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(MAX_MANIFEST_BYTES + 1)
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise ModelFileError(f"{path}: is larger than any {what} can be")
+    return parse_json(data, path)
 
 
 def _check_names(folder: OpenFolder, entries: dict[str, Entry]) -> None:
@@ -190,7 +209,7 @@ def _check_names(folder: OpenFolder, entries: dict[str, Entry]) -> None:
         found = {entry.name for entry in there}
     if missing := sorted(listed - found) or sorted({CONFIG, WEIGHTS} - entries.keys()):
         raise ModelFileError(f"{folder.path}: the file '{missing[0]}' is missing")
-    if extra := sorted(found - listed):
+    if extra := sorted(found - listed - {CARD, CARD_PAGE}):
         raise ModelFileError(f"{folder.path}: '{extra[0]}' is no part of this model; remove it")
 
 
