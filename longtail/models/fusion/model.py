@@ -9,23 +9,24 @@ where the plan has time for that.
     members_      the trained members by name; texts become rows once, for all that read rows
     stacker_      gives each label in any member's list its probability
     shares_       (n_labels,) the labels' shares of the training documents
+    report_       what each member gains, weighs and takes
     held_out_     predictions for the held-out documents, by stackers that had not seen them
 """
 
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.data import Dataset
+from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
-from longtail.models.base import WORTH_SAYING, HeldOut, Model
-from longtail.models.cost import format_seconds
+from longtail.models.base import WORTH_SAYING, Documents, HeldOut, Model
+from longtail.models.cost import Facts, format_seconds
 from longtail.models.fusion.explain import (
     count_votes,
     leave_out_cells,
@@ -33,13 +34,25 @@ from longtail.models.fusion.explain import (
     log_odds_of,
     weigh_terms,
 )
+from longtail.models.fusion.growth import Judge, grow
+from longtail.models.fusion.limits import (
+    TIMED,
+    Limits,
+    MemberReport,
+    Weight,
+    choose_members,
+    time_documents,
+)
 from longtail.models.fusion.plan import (
     Member,
     Plan,
+    find_budget,
+    find_facts,
+    make_plan,
     parse_budget,
     parse_members,
-    plan_fusion,
 )
+from longtail.models.fusion.probe import Prober
 from longtail.models.fusion.stacking import (
     Candidates,
     Stacker,
@@ -49,10 +62,10 @@ from longtail.models.fusion.stacking import (
     label_shares,
     learn_stacking,
 )
-from longtail.models.fusion.training import MemberTrainer
+from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.models.neural import Device
 from longtail.models.registry import build_model
-from longtail.progress import Progress
+from longtail.progress import SILENT, Progress
 from longtail.runtime import memory
 from longtail.runtime.memory import WORKSPACE, Stage, size_of, total_ram
 from longtail.runtime.parallel import in_threads
@@ -67,6 +80,17 @@ STACKED = 44  # bytes for each number that describes a candidate, while stacking
 WIDTH = 50  # labels that each member proposes
 
 
+class _Run(NamedTuple):
+    """A training that is planned: when it began, the documents as rows, and the plan."""
+
+    began: float
+    features: Tfidf | None
+    X: sp.csr_matrix
+    facts: Facts
+    prober: Prober
+    plan: Plan
+
+
 @configurable
 class Fusion(Model):
     """Several models, stacked by what each got right on held-out documents."""
@@ -78,6 +102,7 @@ class Fusion(Model):
     )
     can_explain: ClassVar[bool] = True
     can_resume: ClassVar[bool] = True
+    plans: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
 
     members: str | None = setting(
@@ -91,11 +116,18 @@ class Fusion(Model):
     stacker: StackerName | None = setting(
         None, "how to combine the members; none chooses on held-out documents"
     )
+    max_size: str | None = setting(
+        None, "how large the model folder may be, such as 300MB; none is any size"
+    )
+    max_latency: str | None = setting(
+        None, "how long one document may take, such as 5ms; none is any time"
+    )
     device: Device = setting("auto", "where to train the members that torch trains")
 
     members_: Mapping[str, Model] = learned()
     stacker_: Stacker = learned()
     shares_: NDArray[np.float32] = learned()
+    report_: Mapping[str, MemberReport] = learned()
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
@@ -104,55 +136,95 @@ class Fusion(Model):
             parse_members(self.members)
         if self.budget is not None:
             parse_budget(self.budget)
+        Limits.parse(self.max_size, self.max_latency)
 
     # -- learning -----------------------------------------------------------------------------
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Plan, train the members, learn to stack them, train them on all documents."""
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ParameterError("fusion is trained by one process; start it without torchrun")
-        began = time.monotonic()
-        features, X = self.learn_features(dataset, progress)
-        plan, facts = plan_fusion(
-            X,
-            dataset.Y.shape[1],
-            has_texts=dataset.X is None,
-            members=self.members,
-            budget=self.budget,
-            device=self.device,
-        )
-        for line in plan.lines(facts):
+        run = self._begin(dataset, progress)
+        for line in run.plan.lines(run.facts):
             progress.say(line)
-        self._say_memory(plan, X, dataset.Y, facts.device, features, progress)
+        self._say_memory(run, dataset.Y, progress)
         trainer = MemberTrainer(
             dataset,
-            X,
-            plan,
-            facts,
+            run.X,
+            run.plan,
+            run.facts,
             device=self.device,
             seed=self.seed,
-            began=began,
+            began=run.began,
             run_dir=self.run_dir,
             resume=self.resume,
             checkpoint_seconds=self.checkpoint_seconds,
             progress=progress,
         )
-        self._finish(trainer, *self._stack(trainer, dataset))
-        self.features_, self.n_features_ = features, int(X.shape[1])
+        self.features_, self.n_features_ = run.features, int(run.X.shape[1])
         self.shares_ = label_shares(dataset.Y)
+        held, judge = self._hold_out(trainer, run.prober, dataset)
+        held = self._drop(trainer, held, judge, dataset)
+        self._finish(trainer, held, dataset)
+        self._report(trainer, held, judge, dataset)
         took = ", ".join(f"{name} {format_seconds(s)}" for name, s in trainer.taken.items())
-        progress.say(f"Trained in {format_seconds(time.monotonic() - began)}: {took}")
+        progress.say(f"Trained in {format_seconds(time.monotonic() - run.began)}: {took}")
 
-    def _say_memory(
-        self,
-        plan: Plan,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        device: str,
-        features: Tfidf | None,
-        progress: Progress,
-    ) -> None:
+    def plan_lines(self, data: Documents, labels: Any = None) -> list[str]:
+        """Return the plan for these documents, as `fit` shows it before it trains."""
+        self.check_parameters()
+        run = self._begin(as_dataset(data, labels), SILENT)
+        return run.plan.lines(run.facts)
+
+    def _begin(self, dataset: Dataset, progress: Progress) -> "_Run":
+        """Make rows of the documents, measure the members, and plan."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ParameterError("fusion is trained by one process; start it without torchrun")
+        began = time.monotonic() if self.began is None else self.began
+        features, X = self.learn_features(dataset, progress)
+        self._check_shared(features, X, dataset)
+        facts, usable = find_facts(dataset, X, self.members, self.device)
+        budget = find_budget(self.budget, self.members)
+        prober = Prober(
+            dataset,
+            X,
+            facts,
+            budget=budget,
+            device=self.device,
+            seed=self.seed,
+            limits=self._limits,
+        )
+        named = None if self.members is None else parse_members(self.members)
+        if budget is not None:
+            progress.stage("measuring members", 1)
+        spent = time.monotonic() - began
+        plan = make_plan(facts, usable, named, budget, prober, spent, self._limits)
+        return _Run(began, features, X, facts, prober, plan)
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits.parse(self.max_size, self.max_latency)
+
+    def _check_shared(self, features: Tfidf | None, X: sp.csr_matrix, dataset: Dataset) -> None:
+        """Raise ParameterError if words and label names alone are more than is allowed."""
+        if self._limits.any:
+            shared = self._weigh_shared(features, dataset)
+            self._limits.refuse(shared, "what all models share, words and label names,")
+
+    def _weigh_shared(self, features: Tfidf | None, dataset: Dataset) -> Weight:
+        """Return what words and labels cost."""
+        files = Files(
+            arrays={"label_counts": np.zeros(dataset.n_labels, np.int64)},
+            texts={"label_names": list(dataset.label_names)},
+        )
+        if features is None:
+            return Weight(files.n_bytes, 0.0)
+        features.to_files(files)
+        texts = dataset.texts or []
+        takes = time_documents(lambda i: features.transform([texts[i]]), len(texts))
+        return Weight(files.n_bytes, takes)
+
+    def _say_memory(self, run: "_Run", Y: sp.csr_matrix, progress: Progress) -> None:
         """Say what the members take, one after the other; one that does not fit is left out."""
+        X, plan, device, features = run.X, run.plan, run.facts.device, run.features
         texts = {} if features is None else {"rows of texts": size_of(X) + features.n_bytes}
         fold = 2 * int(size_of(X, Y) * plan.scheme.largest_share)
         members = [member.make() for member in plan.members]
@@ -176,63 +248,122 @@ class Fusion(Model):
         if total_ram(stages) >= WORTH_SAYING:
             progress.say(f"Memory: {plan_text}")
 
-    def _stack(
-        self, trainer: MemberTrainer, dataset: Dataset
-    ) -> tuple[list[Member], dict[str, Model], Stacker]:
-        """Train each member with documents held out, and learn from its lists for these."""
+    def _hold_out(
+        self, trainer: MemberTrainer, prober: Prober, dataset: Dataset
+    ) -> tuple[dict[str, HeldOutMember], Judge]:
+        """Train each member with documents held out, then others for the time that is left."""
         width = min(WIDTH, dataset.Y.shape[1])
-        trained: dict[str, Model] = {}
-        lists: dict[str, list[TopK]] = {}
-        planned = list(trainer.plan.members)
-        self.held_out_ = None
+        judge = Judge(trainer)
         if not trainer.splits:
-            return planned, {}, Stacker.plain_mean(len(planned))
-        for member in planned:
+            return {}, judge
+
+        def hold_out(member: Member) -> HeldOutMember | None:
+            is_first = not trainer.taken
             found = trainer.hold_out(member, width)
-            if found is not None:
-                trained[member.name], lists[member.name] = found
-        members = [member for member in planned if member.name in trained]
-        if not members:  # such as with one labelled document, which a fold must do without
-            trainer.progress.say("Nothing could be held out: all members get the same weight")
-            return planned, {}, Stacker.plain_mean(len(planned))
-        return members, trained, self._learn_stacking(trainer, dataset, lists)
+            if found is not None and is_first:
+                judge.prepare({member.name: found})
+            return found
+
+        held = trainer.in_lanes(hold_out, trainer.plan.members)
+        if held and self.members is None and dataset.Y[judge.rows].nnz:
+            grow(trainer, held, judge, prober, width, self._limits)
+        return held, judge
+
+    def _drop(
+        self,
+        trainer: MemberTrainer,
+        held: dict[str, HeldOutMember],
+        judge: Judge,
+        dataset: Dataset,
+    ) -> dict[str, HeldOutMember]:
+        """Return the members without those that make the fusion too large or too slow."""
+        if not self._limits.any or not held:
+            return held
+        n = trainer.facts.n_documents
+        grown = n / (n - n * trainer.plan.scheme.share) if trainer.plan.scheme.refit else 1.0
+        weights = {name: self._weigh(each.model, trainer, grown) for name, each in held.items()}
+        shared = self._weigh_shared(self.features_, dataset)
+        kept = choose_members(
+            weights,
+            shared,
+            self._limits,
+            lambda names: judge.precision({name: held[name] for name in names}),
+        )
+        for name in held:
+            if name not in kept:
+                trainer.forget(name)
+                trainer.progress.say(f"{name} is left out, to be within the limits")
+        return {name: held[name] for name in kept}
+
+    def _weigh(self, model: Model, trainer: MemberTrainer, grown: float = 1.0) -> Weight:
+        """Return what a member costs; its bytes grow with the documents."""
+        rows = np.arange(min(TIMED, trainer.facts.n_documents))
+        takes = time_documents(
+            lambda i: trainer.predict(model, rows[i : i + 1], min(WIDTH, len(self.shares_))),
+            len(rows),
+        )
+        files = model.to_files()
+        files.texts.pop("label_names", None)
+        return Weight(int(grown * files.n_bytes), takes)
 
     def _learn_stacking(
-        self, trainer: MemberTrainer, dataset: Dataset, lists: Mapping[str, list[TopK]]
+        self, trainer: MemberTrainer, dataset: Dataset, held: Mapping[str, HeldOutMember]
     ) -> Stacker:
         """Learn the stacker from the held-out documents of all folds."""
         trainer.progress.stage("stacking", 1)
+        lists = {name: each.lists for name, each in held.items()}
         choice = learn_stacking(lists, trainer.splits, dataset, self.stacker)
         trainer.progress.advance(1)
         if choice is None:
             trainer.progress.say(
                 "The held-out documents carry no label: all members get the same weight"
             )
-            return Stacker.plain_mean(len(lists))
+            return Stacker.plain_mean(len(held))
         self.held_out_ = HeldOut(choice.rows, choice.unseen)
         for line in choice.lines():
             trainer.progress.say(line)
         return choice.stacker
 
     def _finish(
-        self,
-        trainer: MemberTrainer,
-        members: Sequence[Member],
-        trained: Mapping[str, Model],
-        stacker: Stacker,
+        self, trainer: MemberTrainer, held: Mapping[str, HeldOutMember], dataset: Dataset
     ) -> None:
-        """Train the members on all documents if the plan says so, and keep them."""
-        done = dict(trained)
-        if trainer.plan.scheme.refit or not trained:
-            for member in members:
-                model = trainer.refit(member, trained.get(member.name))
-                if model is not None:
-                    done[member.name] = model
+        """Learn the stacker, train the members on all documents if the plan says so."""
+        self.held_out_ = None
+        members = [each.member for each in held.values()]
+        done = {name: each.model for name, each in held.items()}
+        stacker = self._learn_stacking(trainer, dataset, held) if held else None
+        if not held:  # such as with one labelled document, which a fold must do without
+            members = list(trainer.plan.members)
+            if trainer.splits:
+                trainer.progress.say("Nothing could be held out: all members get the same weight")
+        if trainer.plan.scheme.refit or not held:
+            found = trainer.in_lanes(
+                lambda member: trainer.refit(member, done.get(member.name)), members
+            )
+            done |= found
         if not done:
             raise TrainingError("no member of the fusion could be trained; the lines above say why")
-        if len(done) < len(members):  # nothing was held out, so nothing was learned of these
-            stacker = Stacker.plain_mean(len(done))
-        self.members_, self.stacker_ = done, stacker
+        self.members_ = done
+        self.stacker_ = Stacker.plain_mean(len(done)) if stacker is None else stacker
+
+    def _report(
+        self,
+        trainer: MemberTrainer,
+        held: Mapping[str, HeldOutMember],
+        judge: Judge,
+        dataset: Dataset,
+    ) -> None:
+        """Say and keep what each member gains, weighs and takes."""
+        gains = judge.gains(held) if self.held_out_ is not None else {}
+        self.report_ = {
+            name: MemberReport(
+                gains.get(name), *self._weigh(model, trainer), trainer.taken.get(name, 0.0)
+            )
+            for name, model in self.members_.items()
+        }
+        trainer.progress.say("Members (gain: percent of precision on held-out documents):")
+        for name, report in self.report_.items():
+            trainer.progress.say(f"  {name}: {report.line()}")
 
     # -- predicting ---------------------------------------------------------------------------
 
@@ -347,6 +478,7 @@ class Fusion(Model):
     def add_to_files(self, files: Files) -> None:
         """Add the members, each with all of its files, and the stacker."""
         files.config["members"] = list(self.members_)
+        files.config["report"] = {name: each._asdict() for name, each in self.report_.items()}
         for name, member in self.members_.items():
             files.nest(name, member.to_files())
         self.stacker_.add_to_files(files)
@@ -361,12 +493,14 @@ class Fusion(Model):
         names, inner = files.config["members"], look_up(files.config, "inner")
         if not isinstance(inner, dict) or sorted(inner) != sorted(names):
             raise ValueError("the members are not those whose files are there")
-        return listed | Stacker.describe(len(names)) | Schema(members=names)
+        report = Schema(config={"report": dict.fromkeys(names, MemberReport.describe())})
+        return listed | report | Stacker.describe(len(names)) | Schema(members=names)
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for members that do not fit together."""
         names = files.config["members"]
         self.members_ = {name: self._restore_member(files, name) for name in names}
+        self.report_ = {name: MemberReport(**files.config["report"][name]) for name in names}
         self.stacker_ = Stacker.from_files(files)
         counts = self.training_counts_
         self.shares_ = (counts.label_counts / counts.n_documents).astype(np.float32)
