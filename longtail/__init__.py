@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from longtail.recipe import Trained, train
+    from longtail.runtime.device import set_device
     from longtail.runtime.parallel import set_threads
     from longtail.topk import TopK
 
@@ -51,6 +52,7 @@ _HOME = {
     "Linear": "models",
     "RankAE": "models",
     "load_model": "models",
+    "set_device": "runtime.device",
     "set_threads": "runtime.parallel",
     "TopK": "topk",
     "Trained": "recipe",
@@ -79,6 +81,7 @@ __all__ = [
     "evaluate",
     "load",
     "load_model",
+    "set_device",
     "set_threads",
     "train",
 ]

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, ParameterError
 
 TRAINING = "training"  # the stage of the training loop, which advances by documents
 
@@ -42,6 +43,22 @@ class Silent:
 
 
 SILENT = Silent()
+
+
+def shown(progress: Progress | bool) -> AbstractContextManager[Progress]:
+    """Return what `progress` means, for a `with` statement: True is bars, or lines in a log."""
+    if progress is True:
+        from longtail.bars import choose_progress
+
+        return choose_progress(shown_after=0)
+    if progress is False:
+        return nullcontext(SILENT)
+    if not hasattr(progress, "stage"):
+        raise ParameterError(
+            "The 'progress' parameter must be True, False or a longtail.progress.Progress. "
+            f"Got {progress!r:.40} instead."
+        )
+    return nullcontext(progress)
 
 
 class OutOfTimeError(LongtailError):

@@ -12,14 +12,17 @@ import typer
 
 from longtail.cli.exits import if_interrupted
 from longtail.cli.progress import show_progress
+from longtail.cli.reading import reads
 from longtail.cli.settings import gather_settings
 from longtail.errors import ParameterError, TrainingError
 from longtail.models.registry import DEFAULT_MODEL
+from longtail.reading import ReadOptions
 
 if TYPE_CHECKING:
     from longtail.recipe import Trained
 
 
+@reads
 def train(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="A file or folder; its training split.")
@@ -83,6 +86,8 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model that is in --out.")
     ] = False,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Train a model and save it.
 
@@ -114,18 +119,19 @@ def train(
         "device": device,
         "seed": seed,
     }
-    name, chosen = gather_settings(model, config, settings or [], options)
+    name, chosen, reading = gather_settings(model, config, settings or [], options, reading)
     optional = {"valid": valid, "checkpoint_every": checkpoint_every}
     given: dict[str, Any] = {key: value for key, value in optional.items() if value is not None}
     set_threads(threads)
     if out is None or plan:
-        _show_plan(data, name, chosen)
+        _show_plan(data, reading, name, chosen)
         return
     kept = RunFolder(out).say_what_is_kept
     with _only_first_process_prints(is_first_process()), if_interrupted(kept):
         with show_progress() as progress:
             trained = train_model(
                 data,
+                reading=reading,
                 model=name,
                 settings=chosen,
                 calibration=calibration,
@@ -142,12 +148,12 @@ def train(
             _conclude(trained, out, "TEST_DATA" if trained.test is None else str(data))
 
 
-def _show_plan(data: Path, model: str, settings: dict[str, Any]) -> None:
+def _show_plan(data: Path, reading: ReadOptions, model: str, settings: dict[str, Any]) -> None:
     """Print what training would do."""
     from longtail.cli.show import show
     from longtail.recipe import plan
 
-    show(*plan(data, model=model, settings=settings))
+    show(*plan(data, reading=reading, model=model, settings=settings))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Nothing here imports torch before training does: a trained model predicts withou
 """
 
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -72,13 +73,20 @@ class Neural(Model):
 
     history_: "History" = learned()  # what happened in training
 
-    def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
+    def fit(
+        self,
+        data: Documents,
+        labels: Any = None,
+        *,
+        text: str | Sequence[str] | None = None,
+        progress: Progress | bool = SILENT,
+    ) -> Self:
         """Learn as every model does.
 
         Raises:
             TrainingError: the loss became NaN; the model is usable, with the last good weights.
         """
-        super().fit(data, labels, progress=progress)
+        super().fit(data, labels, text=text, progress=progress)
         if self.history_.problem is not None:
             raise TrainingError(self.history_.problem)
         return self

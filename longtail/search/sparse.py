@@ -12,7 +12,7 @@ that decide are summed in float64 in the order of the features, and of equal one
 """
 
 from itertools import pairwise
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,6 +75,10 @@ class SparseIndex:
         self.vectors = X
         self.lists = Lists(view_rows(X), view_rows(by_feature), largest)
         self._spare: list[Scratch] = []  # one for each thread at a time
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: all but the scratch space, which must be written to."""
+        return {**self.__dict__, "_spare": []}
 
     def __len__(self) -> int:
         """Return the number of rows."""

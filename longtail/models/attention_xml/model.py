@@ -35,6 +35,7 @@ from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.neural import MOST_EPOCHS, Device, Neural, require_torch
 from longtail.progress import Progress
+from longtail.runtime.device import chosen_device
 from longtail.runtime.memory import Needs, Stage, plan_memory, size_of, train_stage
 from longtail.runtime.rows import hold_out
 from longtail.runtime.schema import Extent, ListOf, Schema, Value, floats, permutation, starts
@@ -571,7 +572,9 @@ class AttentionXML(Neural):
         from longtail.training.threads import follow_threads
 
         follow_threads()
-        return choose_device("cpu" if self.device == "cpu" else "auto")
+        chosen = chosen_device()
+        own = "cpu" if self.device == "cpu" else "auto"
+        return choose_device(own if chosen == "auto" else chosen)
 
     def explain(
         self, document: str | sp.spmatrix | sp.sparray, label: str | None = None

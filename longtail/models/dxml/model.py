@@ -23,7 +23,7 @@ at once, and go on training with old and new ones when it should (`partial_fit`)
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
@@ -236,9 +236,16 @@ class DXML(NeuralRows):
 
     # -- algorithm 1 --------------------------------------------------------------------------
 
-    def fit(self, data: Documents, labels: Any = None, *, progress: Progress = SILENT) -> Self:
+    def fit(
+        self,
+        data: Documents,
+        labels: Any = None,
+        *,
+        text: str | Sequence[str] | None = None,
+        progress: Progress | bool = SILENT,
+    ) -> Self:
         """Learn as every model does; a hierarchy is matched with the labels' names."""
-        dataset = as_dataset(data, labels)
+        dataset = as_dataset(data, labels, text=text)
         self._names = list(dataset.label_names)
         return super().fit(dataset, progress=progress)
 

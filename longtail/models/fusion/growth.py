@@ -17,10 +17,10 @@ from longtail.models.fusion.stacking import Choice, StackerName, learn_stacking
 from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.topk import TopK
 
-JUDGED = 1_500  # held-out documents to judge members by, at most
+JUDGED, WIDTH = 1_000, 10  # held-out documents to judge members by, at most, and labels of each
 WORTH = 0.05  # percent of precision; a further member that gains less does not pay
 SEED_STEP = 7_919  # between the seeds of members of one model
-STACKERS = 3.0  # times as long as judging takes learning the stacker for as many documents
+STACKERS = 6.0  # times as long as judging takes learning the stacker for as many documents
 FEW = 40  # held-out documents, to load compiled code with
 
 
@@ -58,7 +58,7 @@ class Judge:
         """Learn stacking from some held-out documents of each fold."""
         lists = {
             name: [
-                TopK(top.labels[:n], top.scores[:n])
+                TopK(top.labels[:n, :WIDTH], top.scores[:n, :WIDTH])
                 for top, n in zip(held.lists, counts, strict=True)
             ]
             for name, held in members.items()

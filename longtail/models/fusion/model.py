@@ -196,6 +196,7 @@ class Fusion(Model):
             X,
             facts,
             budget=budget,
+            began=began,
             device=self.device,
             seed=self.seed,
             limits=self._limits,

@@ -5,9 +5,13 @@ documents will have, and all that comes before and after them, for two numbers o
 grows with the documents is told apart from what does not. Any other member is trained on larger and
 larger samples, which tell by which power of the documents its time grows.
 
-Measuring takes a small share of the budget (SHARE). A member for which there is no time is
-estimated by a formula (`Model.estimate_cost`), corrected by what the formulas of others were worth;
-so is one that is far out of reach.
+On a CPU that others may use as well, the time of a moment says little. What torch does not train is
+measured in seconds of the processor, and all of it together tells how long such a second takes at
+present. Torch's threads wait for each other, so that only the clock tells what its steps take.
+
+Measuring takes a small share of the budget (SHARE), beside what loads code, which training needs as
+well. A member that is out of reach, or for which no time is left, is estimated by a formula
+(`Model.estimate_cost`).
 """
 
 import time
@@ -21,65 +25,71 @@ from longtail.errors import reraise_interrupt
 from longtail.models.base import Model
 from longtail.models.cost import Cost, Facts
 from longtail.models.fusion.limits import NO_LIMITS, Limits, time_documents
+from longtail.models.fusion.plan import lane_of
 from longtail.models.fusion.training import documents_for
 from longtail.models.neural import Neural
 from longtail.models.registry import get_model_class
 from longtail.progress import TRAINING, OutOfTimeError, Silent
 
 SHARE = 0.03  # of the budget, for all members together
-FAR = 2.5  # a member whose formula says so many times the budget is not tried
+LOADING = 0.1  # of the budget at most, for loading the code of a member
+HOPE = 0.4  # of what its formula says, a member may take in the end
 STEPS = 4  # of a member that torch trains
 FIRST_SAMPLE = 500  # documents of any other member; then twice as many, while there is time
 POWERS = (0.7, 1.2)  # of the number of documents, by which time may grow
 LEAST = 64  # documents to learn anything from
 MOST_SHARE = 0.5  # of the documents, in a sample
+SLOWEST = 20.0  # seconds that a second of the processor may take
 
 
 class Stopwatch(Silent):
     """A Progress that tells the training loop's steps from the rest, and stops when time is over.
 
     Attributes:
-        steps: seconds that were spent in steps.
-        passed: documents that passed through them.
-        each: seconds for a document, without each loop's first step, which takes longer.
+        passed: documents that passed through steps.
     """
 
-    def __init__(self, stop_at: float) -> None:
-        self.stop_at, self.began = stop_at, time.monotonic()
-        self.steps = self.passed = 0.0
-        self._timed = self._timed_documents = 0.0
-        self._last: float | None = None  # when the last step of this loop was over
-        self._in_loop = False
+    def __init__(self, limit: float, by_processor: bool) -> None:
+        self.limit = limit  # seconds, by the same clock
+        self._clock = time.process_time if by_processor else time.monotonic
+        self._began = self._clock()
+        self.passed = 0.0
+        self._first = self._later = 0.0  # seconds in the first step of loops, and in later ones
+        self._in_later = 0.0  # documents
+        self._is_loop, self._is_first, self._last = False, False, 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What was spent so far."""
+        return self._clock() - self._began
 
     @property
     def each(self) -> float:
-        """Return the seconds for a document; of the first step, if there was no other."""
-        if self._timed_documents:
-            return self._timed / self._timed_documents
-        return self.steps / self.passed if self.passed else 0.0
+        """Seconds for a document in a step; first steps count only if there are no others."""
+        if self._in_later:
+            return self._later / self._in_later
+        return self._first / self.passed if self.passed else 0.0
 
     def stage(self, name: str, total: float) -> None:
         """Begin another stage."""
         self._check()
-        self._in_loop, self._last = name == TRAINING, None
-        self._entered = time.monotonic()
+        self._is_loop, self._is_first, self._last = name == TRAINING, True, self._clock()
 
     def advance(self, amount: float) -> None:
-        """Count a step."""
-        now = time.monotonic()
-        if self._in_loop:
-            took = now - (self._entered if self._last is None else self._last)
-            self.steps, self.passed = self.steps + took, self.passed + amount
-            if self._last is not None:
-                self._timed, self._timed_documents = (
-                    self._timed + took,
-                    self._timed_documents + amount,
-                )
-            self._last = now
+        """Count a step, if it is one."""
+        if self._is_loop:
+            now = self._clock()
+            took, self._last = now - self._last, now
+            self.passed += amount
+            if self._is_first:
+                self._first += took
+            else:
+                self._later, self._in_later = self._later + took, self._in_later + amount
+            self._is_first = False
         self._check()
 
     def _check(self) -> None:
-        if time.monotonic() > self.stop_at:
+        if self.seconds > self.limit:
             raise OutOfTimeError("the time for measuring is over")
 
 
@@ -89,22 +99,25 @@ class Trial(NamedTuple):
     Attributes:
         n_documents: of the sample.
         seconds: in all.
-        rest: seconds without the training loop's steps.
-        passes: how often each document passed through the steps.
+        passes: how often each document passed through the training loop's steps.
         each: seconds for a document in a step; 0 if none was made.
         is_whole: whether it came to its end.
-        n_bytes: of the model that it made, where there are limits; 0 if it made none.
+        n_bytes: of the model that it made, where there are limits.
         milliseconds: that one document takes there.
     """
 
     n_documents: int
     seconds: float
-    rest: float
     passes: float
     each: float
     is_whole: bool
     n_bytes: int = 0
     milliseconds: float = 0.0
+
+    @property
+    def rest(self) -> float:
+        """Seconds that were spent on other things than steps."""
+        return max(0.0, self.seconds - self.each * self.passes * self.n_documents)
 
 
 class Prober:
@@ -117,17 +130,19 @@ class Prober:
         facts: Facts,
         *,
         budget: float | None,
+        began: float,
         device: str,
         seed: int,
         limits: Limits = NO_LIMITS,
     ) -> None:
         self.dataset, self.X, self.facts, self.limits = dataset, X, facts, limits
-        self.budget, self.device, self.seed = budget, device, seed
-        self.seconds = 0.0  # spent on measuring
+        self.budget, self.began, self.device, self.seed = budget, began, device, seed
+        self.seconds = 0.0  # spent on measuring, without loading code
         labelled = np.flatnonzero(np.diff(dataset.Y.indptr))
         self._order = np.random.default_rng(seed).permutation(labelled)
         self._costs: dict[tuple[str, str | None], Cost] = {}
-        self._worth: dict[bool, list[float]] = {True: [], False: []}  # of formulas, by needs_torch
+        self._loaded: set[str] = set()  # models whose code has been loaded
+        self._processor = self._wall = 0.0  # seconds, of trials on the CPU
 
     def __call__(self, name: str, preset: str | None) -> Cost:
         """Return how long a training of the model takes on all documents."""
@@ -137,22 +152,20 @@ class Prober:
 
     def _find(self, name: str, preset: str | None) -> Cost:
         model = self._make(name, preset)
-        formula = type(model).estimate_cost(self.facts, preset)
-        left = np.inf if self.budget is None else SHARE * self.budget - self.seconds
-        if self.budget is None or formula > FAR * self.budget or left <= 0:
-            return self._guess(model, formula)
-        began = time.monotonic()
-        measured = self._measure(model, began + left / 2)
-        self.seconds += time.monotonic() - began
-        if measured is None:
-            return self._guess(model, formula)
-        self._worth[model.needs_torch].append(measured.seconds() / formula)
-        return measured
+        on_gpu = lane_of(name, self.facts.device) == "cuda"
+        slowness = 1.0 if on_gpu else max(1.0, self._slowness)
+        seconds = slowness * type(model).estimate_cost(self.facts, preset)
+        guess = Cost.guess(seconds, model.choose_epochs(self.facts.n_documents))
+        if self.budget is None or self.seconds >= SHARE * self.budget:
+            return guess
+        if HOPE * seconds > self.began + self.budget - time.monotonic():
+            return guess
+        return self._measure(model) or guess
 
-    def _guess(self, model: Model, formula: float) -> Cost:
-        """Correct a formula by what others were worth."""
-        seconds = formula * float(np.median(self._worth[model.needs_torch] or [1.0]))
-        return Cost.guess(seconds, model.choose_epochs(self.facts.n_documents))
+    @property
+    def _slowness(self) -> float:
+        """How long a second of the processor takes by the clock."""
+        return min(SLOWEST, self._wall / self._processor) if self._processor else 1.0
 
     def _make(self, name: str, preset: str | None) -> Model:
         settings = {"seed": self.seed, **({} if preset is None else {"preset": preset})}
@@ -160,80 +173,94 @@ class Prober:
             settings["device"] = self.device
         return get_model_class(name).from_settings(settings)
 
-    def _measure(self, model: Model, stop_at: float) -> Cost | None:
+    def _measure(self, model: Model) -> Cost | None:
         """Return what trials say; None if they say nothing."""
-        if isinstance(model, Neural):
-            return self._measure_steps(model, stop_at)
-        return self._measure_samples(model, stop_at)
-
-    def _measure_samples(self, model: Model, stop_at: float) -> Cost | None:
-        most = int(MOST_SHARE * len(self._order))
+        budget, most = self.budget or 0.0, int(MOST_SHARE * len(self._order))
+        epochs = model.choose_epochs(self.facts.n_documents)
         if most < LEAST:
             return None
-        self._try(model, LEAST, stop_at)  # which loads compiled code
+        if isinstance(model, Neural):
+            n = self.facts.n_documents
+            model = model.sized_for(n, self.facts.device).with_parameters(epochs=1)
+        if model.name not in self._loaded:
+            self._try(model, LEAST, LOADING * budget)
+            self._loaded.add(model.name)
+        limit = SHARE * budget - self.seconds
+        if isinstance(model, Neural):
+            found = self._measure_steps(model, epochs, most, limit / 2)
+        else:
+            found = self._measure_samples(model, most, limit / 8)
+        if found is None or isinstance(model, Neural):
+            return found
+        return found.times(self._slowness)
+
+    def _measure_samples(self, model: Model, most: int, limit: float) -> Cost | None:
+        """Train on samples, each twice as large as the one before, while there is time."""
         trials: list[Trial] = []
         size = min(FIRST_SAMPLE, most)
         while size <= most:
-            trial = self._try(model, size, stop_at)
+            trial = self._try(model, size, limit)
             if trial is None or not trial.is_whole:
                 break
             trials.append(trial)
-            if time.monotonic() + 3 * trial.seconds > stop_at:
+            limit -= trial.seconds
+            if 2.5 * trial.seconds > limit:
                 break
             size *= 2
         if not trials:
             return None
-        last, before = trials[-1], trials[max(0, len(trials) - 3)]
+        first, last = trials[max(0, len(trials) - 3)], trials[-1]
         power = 1.0
-        if before.n_documents < last.n_documents:
-            grown = np.log(last.seconds / before.seconds)
-            power = float(np.clip(grown / np.log(last.n_documents / before.n_documents), *POWERS))
+        if first.n_documents < last.n_documents:
+            grown = np.log(last.seconds / first.seconds)
+            power = float(np.clip(grown / np.log(last.n_documents / first.n_documents), *POWERS))
         seconds = last.seconds * (self.facts.n_documents / last.n_documents) ** power
         return Cost(seconds, n_bytes=last.n_bytes, milliseconds=last.milliseconds)
 
-    def _measure_steps(self, model: Neural, stop_at: float) -> Cost | None:
-        n = self.facts.n_documents
-        epochs = model.choose_epochs(n)
-        sized = model.sized_for(n, self.facts.device)
-        if sized.batch_size is None:
+    def _measure_steps(self, model: Neural, epochs: int, most: int, limit: float) -> Cost | None:
+        """Make a few steps, then one, with all that comes before and after them."""
+        n, batch_size = self.facts.n_documents, model.batch_size or 1
+        many, few = (int(np.clip(steps * batch_size, LEAST, most)) for steps in (STEPS, 1))
+        last = self._try(model, many, limit)
+        if last is None or not last.each:
             return None
-        small = sized.with_parameters(epochs=1)
-        few, many = (
-            max(LEAST, min(steps * sized.batch_size, int(MOST_SHARE * len(self._order))))
-            for steps in (1, STEPS)
+        first = None
+        if last.is_whole and few < many:
+            first = self._try(model, few, limit - last.seconds)
+        grown = 0.0
+        if first is not None and first.is_whole:
+            grown = max(0.0, last.rest - first.rest) / (many - few)
+        return Cost(
+            last.rest + grown * (n - many),
+            last.each * last.passes * n,
+            epochs,
+            last.n_bytes,
+            last.milliseconds,
         )
-        trials = [self._try(small, size, stop_at) for size in (few, few, many)]
-        found = [trial for trial in trials if trial is not None and trial.each]
-        if not found:
-            return None
-        last = found[-1]
-        epoch = last.each * last.passes * n
-        if not last.is_whole:  # then steps are so slow that they decide
-            return Cost(last.rest, epoch, epochs, last.n_bytes, last.milliseconds)
-        before = found[-2] if len(found) > 1 and found[-2].is_whole else last
-        grown = max(0.0, last.rest - before.rest) / max(1, last.n_documents - before.n_documents)
-        rest = last.rest + grown * (n - last.n_documents)
-        return Cost(rest, epoch, epochs, last.n_bytes, last.milliseconds)
 
-    def _try(self, model: Model, n_documents: int, stop_at: float) -> Trial | None:
-        """Train a copy on some documents; None if that fails or is out of the question."""
+    def _try(self, model: Model, n_documents: int, limit: float) -> Trial | None:
+        """Train a copy on some documents; None if that fails, or if there is no time at all."""
+        if limit <= 0:
+            return None
         rows = np.sort(self._order[:n_documents])
         documents = documents_for(model, self.dataset, self.X, rows)
-        watch = Stopwatch(stop_at)
-        is_whole = True
+        by_processor = not model.needs_torch
+        watch, copy, is_whole = Stopwatch(limit, by_processor), model.with_parameters(), True
+        began = time.monotonic()
         try:
-            watch.stage("beginning", 1)
-            copy = model.with_parameters()
             copy.fit(documents, progress=watch)
         except OutOfTimeError:
             is_whole = False
         except Exception as error:  # what fails on a sample may work on all, or fail there
             reraise_interrupt(error)
             return None
-        seconds = time.monotonic() - watch.began
-        rest = max(0.0, seconds - watch.each * watch.passed)
+        if by_processor:
+            self._processor += watch.seconds
+            self._wall += time.monotonic() - began
+        if model.name in self._loaded:
+            self.seconds += watch.seconds
         passes = watch.passed / len(rows) if is_whole else 1.0
-        trial = Trial(len(rows), seconds, rest, passes, watch.each, is_whole)
+        trial = Trial(len(rows), watch.seconds, passes, watch.each, is_whole)
         if not is_whole or not self.limits.any:
             return trial
         asked = copy.check_documents(documents)

@@ -136,7 +136,7 @@ class KNN(Model):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """At most 3,000 documents are compared with all others, on a CPU always."""
-        return 0.1 + 5e-8 * min(facts.n_documents, MOST_ASKED) * facts.n_documents
+        return 0.1 + 1e-7 * min(facts.n_documents, MOST_ASKED) * facts.n_documents
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -384,7 +384,7 @@ class KNN(Model):
         labels: Any = None,
         *,
         train: bool = False,
-        progress: Progress = SILENT,
+        progress: Progress | bool = SILENT,
     ) -> Self:
         """Take in more documents at once; there is no training to go on with."""
         if train:
