@@ -32,7 +32,6 @@ from longtail.models.linear.beam import (
     Paths,
     TreeWeights,
     count_rows,
-    describe_tree,
     empty_weights,
     find_paths,
     mean_probabilities,
@@ -42,6 +41,7 @@ from longtail.models.linear.beam import (
     search,
     unite,
 )
+from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import SILENT, Progress
 from longtail.runtime.memory import Needs, Stage
@@ -154,7 +154,7 @@ class Linear(Model):
             took = time.monotonic() - began
             if self.stop_at is not None and time.monotonic() + took > self.stop_at:
                 break  # the others would come too late
-        self.trees_ = trained
+        self.trees_ = [round_weights(tree) for tree in trained]
         if len(trained) < len(trees):
             self.trees = len(trained)
 
@@ -296,8 +296,7 @@ class Linear(Model):
     def add_to_files(self, files: Files) -> None:
         """Add the arrays of every tree."""
         for number, tree in enumerate(self.trees_):
-            for field, array in tree._asdict().items():
-                files.arrays[f"tree.{number}.{field}"] = array
+            add_tree(files, f"tree.{number}", tree)
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of the arrays of every tree."""
@@ -309,7 +308,7 @@ class Linear(Model):
     def restore(self, files: Files) -> None:
         """Take the arrays of every tree back."""
         self.trees_ = [
-            TreeWeights(*(files.arrays[f"tree.{number}.{field}"] for field in TreeWeights._fields))
+            take_tree(files, f"tree.{number}", self.n_features_)
             for number in range(self._count_trees())
         ]
 

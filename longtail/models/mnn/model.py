@@ -264,9 +264,8 @@ class MNN(NeuralRows):
             labelled = np.flatnonzero(np.diff(Y.indptr))
             Y, documents = Y[labelled], documents[labelled]
             vectors = _blend(documents, embed_sets(net, Y).numpy(), self.blend)
-        # Half precision is enough, and the folder keeps no more of it.
         self.index_ = build_index(
-            vectors.astype(np.float16).astype(np.float32),
+            vectors,
             queries=documents,
             recall=RECALL[self.rank_],
             recall_at=10 if self.rank_ == "labels" else n_neighbours,
