@@ -7,7 +7,8 @@ stacker learns to combine them (`stacking.py`). Afterwards the members are train
 where the plan has time for that.
 
     members_      the trained members by name; texts become rows once, for all that read rows
-    stacker_      gives each label in any member's list its probability
+    proposers_    how many labels those members propose that do
+    stacker_      gives each label that is proposed its probability
     shares_       (n_labels,) the labels' shares of the training documents
     report_       what each member gains, weighs and takes
     held_out_     predictions for the held-out documents, by stackers that had not seen them
@@ -15,7 +16,8 @@ where the plan has time for that.
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -27,6 +29,14 @@ from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
 from longtail.models.base import WORTH_SAYING, Documents, HeldOut, Model
 from longtail.models.cost import Facts, format_seconds
+from longtail.models.fusion.candidates import (
+    MOST_PROPOSED,
+    USUAL_PROPOSED,
+    Said,
+    ask,
+    count_inputs,
+    describe_candidates,
+)
 from longtail.models.fusion.explain import (
     count_votes,
     leave_out_cells,
@@ -54,11 +64,8 @@ from longtail.models.fusion.plan import (
 )
 from longtail.models.fusion.probe import Prober
 from longtail.models.fusion.stacking import (
-    Candidates,
     Stacker,
     StackerName,
-    count_inputs,
-    gather,
     label_shares,
     learn_stacking,
 )
@@ -68,16 +75,16 @@ from longtail.models.registry import build_model
 from longtail.progress import SILENT, Progress
 from longtail.runtime import memory
 from longtail.runtime.memory import WORKSPACE, Stage, size_of, total_ram
-from longtail.runtime.parallel import in_threads
-from longtail.runtime.schema import ListOf, Schema, Value, look_up
-from longtail.runtime.settings import configurable, learned, setting
+from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.runtime.schema import Config, ListOf, Schema, Value, look_up
+from longtail.runtime.settings import between, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 MOST_MEMBERS = 1000
 STACKED = 44  # bytes for each number that describes a candidate, while stacking is learned
-WIDTH = 50  # labels that each member proposes
+BATCH = 4096  # documents that members are asked about together
 
 
 class _Run(NamedTuple):
@@ -125,6 +132,7 @@ class Fusion(Model):
     device: Device = setting("auto", "where to train the members that torch trains")
 
     members_: Mapping[str, Model] = learned()
+    proposers_: Mapping[str, int] = learned()  # how many labels those propose that do
     stacker_: Stacker = learned()
     shares_: NDArray[np.float32] = learned()
     report_: Mapping[str, MemberReport] = learned()
@@ -243,7 +251,7 @@ class Fusion(Model):
                 **texts,
             }
             stages += [stage.also(others) for stage in own]
-        width = min(WIDTH * len(plan.members), Y.shape[1])
+        width = min(USUAL_PROPOSED * len(plan.members), Y.shape[1])
         n_numbers = plan.scheme.count_held(X.shape[0]) * width * count_inputs(len(plan.members))
         stages.append(Stage({"stacking": STACKED * n_numbers, "members": sum(kept), **texts}))
         plan_text = memory.plan_memory(stages, device=device, refuse=False)
@@ -254,7 +262,7 @@ class Fusion(Model):
         self, trainer: MemberTrainer, prober: Prober, dataset: Dataset
     ) -> tuple[dict[str, HeldOutMember], Judge]:
         """Train each member with documents held out, then others for the time that is left."""
-        width = min(WIDTH, dataset.Y.shape[1])
+        width = min(MOST_PROPOSED, dataset.Y.shape[1])
         judge = Judge(trainer)
         if not trainer.splits:
             return {}, judge
@@ -301,7 +309,9 @@ class Fusion(Model):
         """Return what a member costs; its bytes grow with the documents."""
         rows = np.arange(min(TIMED, trainer.facts.n_documents))
         takes = time_documents(
-            lambda i: trainer.predict(model, rows[i : i + 1], min(WIDTH, len(self.shares_))),
+            lambda i: trainer.predict(
+                model, rows[i : i + 1], min(MOST_PROPOSED, len(self.shares_))
+            ),
             len(rows),
         )
         files = model.to_files()
@@ -313,8 +323,18 @@ class Fusion(Model):
     ) -> Stacker:
         """Learn the stacker from the held-out documents of all folds."""
         trainer.progress.stage("stacking", 1)
-        lists = {name: each.lists for name, each in held.items()}
-        choice = learn_stacking(lists, trainer.splits, dataset, self.stacker)
+
+        def score(fold: int, name: str, labels: NDArray[np.int32]) -> NDArray[np.float32]:
+            return trainer.score(held[name].models[fold], trainer.splits[fold][1], labels)
+
+        choice = learn_stacking(
+            {name: each.lists for name, each in held.items()},
+            trainer.splits,
+            dataset,
+            self.stacker,
+            score=score,
+            costs={name: each.model.milliseconds for name, each in held.items()},
+        )
         trainer.progress.advance(1)
         if choice is None:
             trainer.progress.say(
@@ -322,6 +342,7 @@ class Fusion(Model):
             )
             return Stacker.plain_mean(len(held))
         self.held_out_ = HeldOut(choice.rows, choice.unseen)
+        self.proposers_ = choice.proposers
         for line in choice.lines():
             trainer.progress.say(line)
         return choice.stacker
@@ -330,7 +351,7 @@ class Fusion(Model):
         self, trainer: MemberTrainer, held: Mapping[str, HeldOutMember], dataset: Dataset
     ) -> None:
         """Learn the stacker, train the members on all documents if the plan says so."""
-        self.held_out_ = None
+        self.held_out_, self.proposers_ = None, {}
         members = [each.member for each in held.values()]
         done = {name: each.model for name, each in held.items()}
         stacker = self._learn_stacking(trainer, dataset, held) if held else None
@@ -346,6 +367,7 @@ class Fusion(Model):
         if not done:
             raise TrainingError("no member of the fusion could be trained; the lines above say why")
         self.members_ = done
+        self.proposers_ = self.proposers_ or dict.fromkeys(done, USUAL_PROPOSED)
         self.stacker_ = Stacker.plain_mean(len(done)) if stacker is None else stacker
 
     def _report(
@@ -370,11 +392,15 @@ class Fusion(Model):
     # -- predicting ---------------------------------------------------------------------------
 
     def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
-        """Let every member propose labels, then rank these by the stacker."""
+        """Let some members propose labels and all score them, then rank these by the stacker."""
         X = self._as_rows(documents)
         if X.shape[0] == 0:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        return self.fill_empty(self.stacker_.rank(self._gather(documents, X, k), k), X)
+        tops = [
+            self._rank(ask(self.members_, self.proposers_, *some, self._n_labels, k=k), k)
+            for some in self._batches(documents, X)
+        ]
+        return self.fill_empty(TopK.concatenate(tops), X)
 
     def score_documents(
         self, documents: list[str] | sp.csr_matrix, candidates: NDArray[np.int32]
@@ -383,30 +409,37 @@ class Fusion(Model):
         X = self._as_rows(documents)
         if candidates.size == 0:
             return np.zeros(candidates.shape, np.float32)
-        lists = self._ask(documents, X, 1)
-        described = gather(list(lists.values()), self.shares_, candidates)
-        return self.fill_empty_scores(self.stacker_.score(described, candidates), candidates, X)
+        scores, first = [], 0
+        for some in self._batches(documents, X):
+            asked = candidates[first : first + some[1].shape[0]]
+            said = ask(self.members_, self.proposers_, *some, self._n_labels, also=asked)
+            scores.append(self.stacker_.score(describe_candidates(said, self.shares_), asked))
+            first += len(asked)
+        return self.fill_empty_scores(np.concatenate(scores), candidates, X)
 
-    def _gather(self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int) -> Candidates:
-        """Return all that the members propose."""
-        lists = self._ask(documents, X, k)
-        return gather(list(lists.values()), self.shares_)
+    def _batches(
+        self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix
+    ) -> Iterator[tuple[list[str] | sp.csr_matrix, sp.csr_matrix]]:
+        """Yield documents that members are asked about together, and their rows."""
+        if X.shape[0] <= BATCH:
+            yield documents, X
+            return
+        for first in range(0, X.shape[0], BATCH):
+            yield documents[first : first + BATCH], X[first : first + BATCH]
 
-    def _ask(
-        self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int
-    ) -> dict[str, TopK]:
-        """Return the list of each member; for one document, members run side by side."""
-        width = min(max(WIDTH, k), len(self.label_names_))
+    def _rank(self, said: Said, k: int) -> TopK:
+        """Return the `k` most probable labels of each document."""
 
-        def ask(member: Model) -> TopK:
-            return member.predict_documents(X if member.trained_on == "rows" else documents, width)
+        def rank(first: int, last: int) -> TopK:
+            return self.stacker_.rank(describe_candidates(said.part(first, last), self.shares_), k)
 
-        if X.shape[0] > 1:  # then each member has work for all threads
-            return {name: ask(member) for name, member in self.members_.items()}
-        # The slowest first, so that no thread is left alone with it at the end.
-        names = sorted(self.members_, key=lambda name: -self.members_[name].milliseconds)
-        found = dict(zip(names, in_threads(ask, [(self.members_[n],) for n in names]), strict=True))
-        return {name: found[name] for name in self.members_}
+        return TopK.concatenate(
+            in_threads(rank, list(pairwise(cut(len(said.labels), n_threads()))))
+        )
+
+    @property
+    def _n_labels(self) -> int:
+        return len(self.shares_)
 
     def explain(
         self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
@@ -425,8 +458,8 @@ class Fusion(Model):
             raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
         asked = [int(each) for each in self.predict(documents).labels[0] if each != NO_LABEL]
         asked = asked if label is None else [self._find_label(label)]
-        lists, names = self._ask(documents, X, 1), self.label_names_.__getitem__
-        votes = count_votes(self.stacker_, lists, self.shares_, asked, names)
+        said, names = self._ask_about(asked, documents, X), self.label_names_.__getitem__
+        votes = count_votes(self.stacker_, said, list(self.members_), self.shares_, asked, names)
         return Explanation(
             text,
             label,
@@ -436,6 +469,13 @@ class Fusion(Model):
             votes=votes,
             member_terms=self._explain_members(text, label, X),
         )
+
+    def _ask_about(
+        self, labels: Sequence[int], documents: list[str] | sp.csr_matrix, X: sp.csr_matrix
+    ) -> Said:
+        """Return what members say of these labels, and of those that are proposed."""
+        also = np.tile(np.array(labels, np.int32), (X.shape[0], 1))
+        return ask(self.members_, self.proposers_, documents, X, self._n_labels, also=also)
 
     def _explain_members(
         self, text: str | None, label: str | None, X: sp.csr_matrix
@@ -464,10 +504,13 @@ class Fusion(Model):
             variants = leave_out_cells(X)
         if not variants.names:
             return []
-        before = log_odds_of(self.stacker_, self._gather(documents, X, 1), asked)[0]
-        rows = self._as_rows(variants.documents)
-        after = log_odds_of(self.stacker_, self._gather(variants.documents, rows, 1), asked)
-        return weigh_terms(variants, before, after)
+
+        def judge(some: Any, rows: sp.csr_matrix) -> NDArray[np.float64]:
+            said = self._ask_about(asked, some, rows)
+            return log_odds_of(self.stacker_, describe_candidates(said, self.shares_), asked)
+
+        after = judge(variants.documents, self._as_rows(variants.documents))
+        return weigh_terms(variants, judge(documents, X)[0], after)
 
     def _find_similar(self, X: sp.csr_matrix, label: str | None) -> Sequence[Neighbour]:
         """Return similar training documents, of the first member that knows any."""
@@ -480,6 +523,7 @@ class Fusion(Model):
     def add_to_files(self, files: Files) -> None:
         """Add the members, each with all of its files, and the stacker."""
         files.config["members"] = list(self.members_)
+        files.config["proposers"] = dict(self.proposers_)
         files.config["report"] = {name: each._asdict() for name, each in self.report_.items()}
         for name, member in self.members_.items():
             files.nest(name, member.to_files())
@@ -495,13 +539,20 @@ class Fusion(Model):
         names, inner = files.config["members"], look_up(files.config, "inner")
         if not isinstance(inner, dict) or sorted(inner) != sorted(names):
             raise ValueError("the members are not those whose files are there")
-        report = Schema(config={"report": dict.fromkeys(names, MemberReport.describe())})
-        return listed | report | Stacker.describe(len(names)) | Schema(members=names)
+        proposers = look_up(files.config, "proposers")
+        if not isinstance(proposers, dict) or not proposers or not set(names).issuperset(proposers):
+            raise ValueError("those who propose labels are not among the members")
+        facts: Config = {
+            "report": dict.fromkeys(names, MemberReport.describe()),
+            "proposers": dict.fromkeys(proposers, Value(int, between(1, MOST_PROPOSED))),
+        }
+        return listed | Schema(config=facts) | Stacker.describe(len(names)) | Schema(members=names)
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for members that do not fit together."""
         names = files.config["members"]
         self.members_ = {name: self._restore_member(files, name) for name in names}
+        self.proposers_ = files.config["proposers"]
         self.report_ = {name: MemberReport(**files.config["report"][name]) for name in names}
         self.stacker_ = Stacker.from_files(files)
         counts = self.training_counts_

@@ -50,13 +50,18 @@ class HeldOutMember(NamedTuple):
 
     Attributes:
         member: as planned.
-        model: trained on the documents of the last fold.
+        models: trained on the documents of each fold.
         lists: what it says of the documents that each fold holds out.
     """
 
     member: Member
-    model: Model
+    models: list[Model]
     lists: list[TopK]
+
+    @property
+    def model(self) -> Model:
+        """The model of the last fold."""
+        return self.models[-1]
 
 
 class TimeEstimates:
@@ -220,10 +225,11 @@ class MemberTrainer:
         self._say_time(member)
         began = time.monotonic()
         try:
-            lists = []
+            models, lists = [], []
             for fold, (kept, held) in enumerate(self.splits):
                 n_left = scheme.trainings - fold * (1 - scheme.share)
                 model = self._train(member, str(fold + 1), kept, n_left)
+                models.append(model)
                 lists.append(self.predict(model, held, width))
         except (Exception, OutOfTimeError) as error:
             reraise_interrupt(error)
@@ -232,7 +238,7 @@ class MemberTrainer:
         if scheme.refit:
             self._to_refit[member.name] = member
         self._count(member, time.monotonic() - began, scheme.trainings - scheme.refit)
-        return HeldOutMember(member, model, lists)
+        return HeldOutMember(member, models, lists)
 
     def refit(self, member: Member, fallback: Model | None) -> Model | None:
         """Return the member trained on all documents, or what there is if that fails."""
@@ -332,10 +338,20 @@ class MemberTrainer:
 
     def predict(self, model: Model, rows: NDArray[np.int64], width: int) -> TopK:
         """Return a member's lists for some of the documents."""
+        return model.predict_documents(self._read(model, rows), width)
+
+    def score(
+        self, model: Model, rows: NDArray[np.int64], labels: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Return a member's scores of labels (n, c) of some of the documents."""
+        return model.score_documents(self._read(model, rows), labels)
+
+    def _read(self, model: Model, rows: NDArray[np.int64]) -> list[str] | sp.csr_matrix:
+        """Return some of the documents as a member reads them."""
         if "rows" in model.reads:
-            return model.predict_documents(self.X[rows], width)
+            return self.X[rows]
         texts = self.dataset.texts or []
-        return model.predict_documents([texts[row] for row in rows.tolist()], width)
+        return [texts[row] for row in rows.tolist()]
 
     # -- the run folder ---------------------------------------------------------------------------
 
