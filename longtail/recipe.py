@@ -355,6 +355,7 @@ def evaluate_model(
     k: Sequence[int] = KS,
 ) -> tuple[Report, TopK]:
     """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
+    model.check_documents(test)
     if unknown := find_unknown(test, model.label_names_):
         progress.say(f"Note: {unknown}.")
     began = time.perf_counter()

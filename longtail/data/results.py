@@ -299,6 +299,10 @@ class _Sheet:
         cell.data_type = "s"
         return cell
 
+    def discard(self) -> None:
+        """Let go of the rows, which lie in a temporary file until the process ends."""
+        self._sheet.close()
+
     def close(self) -> None:
         """Write the file."""
         self._begin()
@@ -351,7 +355,11 @@ def _open_parquet(path: Path, layout: _Layout) -> Iterator[Results]:
 @contextmanager
 def _open_sheet(path: Path, layout: _Layout) -> Iterator[Results]:
     sheet = _Sheet(path, layout)
-    yield sheet
+    try:
+        yield sheet
+    except BaseException:
+        sheet.discard()
+        raise
     sheet.close()
 
 

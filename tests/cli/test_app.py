@@ -337,14 +337,15 @@ def test_evaluate_shows_metrics_and_bands(files, model, data, tmp_path):
     report_file = tmp_path / "report.json"
     result = succeed("evaluate", files / model, files / data, "--json", report_file)
     report = json.loads(report_file.read_text())
-    metrics = [
-        f"{name}@{k}" for name in ("P", "nDCG", "PSP", "PSnDCG", "recall") for k in (1, 3, 5)
-    ]
+    names = ("P", "nDCG", "PSP", "PSnDCG", "recall", "coverage")
+    means = ("micro", "macro", "document")
+    metrics = [f"{name}@{k}" for name in names for k in (1, 3, 5)]
+    metrics += [f"F1-{mean}@{k}" for mean in means for k in (1, 3, 5)]
     assert sorted(report) == sorted([*metrics, "ECE", "n_documents", "seconds"])
     assert report["P@1"] > 95
     assert report["n_documents"] == 50
     assert "linear on 50 documents, in percent" in result.stdout
-    for word in ("P", "nDCG", "PSP", "PSnDCG", "recall", "head", f"{report['PSP@3']:.2f}"):
+    for word in (*names, "F1-macro", "head", f"{report['PSP@3']:.2f}"):
         assert word in result.stdout
 
 
