@@ -32,7 +32,7 @@ from longtail.data.coerce import as_labels
 from longtail.data.labels import NumberedNames
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.evaluation.metrics import evaluate
-from longtail.models import DXML, KNN, MNN, AttentionXML, Fusion, GLaS, Linear, RankAE
+from longtail.models import DXML, KNN, MNN, AttentionXML, Fusion, GLaS, Lexical, Linear, RankAE
 from longtail.models.base import Model
 from longtail.recipe import train
 from longtail.runtime.memory import format_bytes, free_ram
@@ -46,6 +46,7 @@ __all__ = [
     "GLaSClassifier",
     "KNNClassifier",
     "LabelClassifier",
+    "LexicalClassifier",
     "LinearClassifier",
     "MNNClassifier",
     "RankAEClassifier",
@@ -377,6 +378,12 @@ class RankAEClassifier(LabelClassifier):
     """An autoencoder of labels; see `longtail.RankAE` for its parameters."""
 
     model_class = RankAE
+
+
+class LexicalClassifier(LabelClassifier):
+    """Labels whose names stand in texts; see `longtail.Lexical` for its parameters."""
+
+    model_class = Lexical
 
 
 class AttentionXMLClassifier(LabelClassifier):
