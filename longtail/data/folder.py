@@ -544,10 +544,7 @@ def _read_split(path: Path, split: int, n_documents: int) -> NDArray[np.int64]:
 
 def _add_filters(folder: Path, splits: Splits) -> Splits:
     """Read the pairs that must not be predicted, where the folder has them."""
-    train, test = (
-        find_file(folder, "filter_labels_train.txt"),
-        find_file(folder, "filter_labels_test.txt"),
-    )
+    train, test = (find_file(folder, f"filter_labels_{name}.txt") for name in ("train", "test"))
     if (train or test) and splits.train.texts is not None and find_label_names(folder) is None:
         raise DataError(
             "names labels by id, but nothing says which id is which label; "

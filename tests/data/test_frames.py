@@ -146,7 +146,8 @@ def test_frames_called_train_and_test_share_their_labels():
         (FRAMES["polars"].lazy(), {}, "this frame is lazy; give it collected: frame.collect()"),
         (pd.DataFrame([[1, 2]], columns=["text", "text"]), {}, "the column 'text' stands there "
          "twice"),
-        ({"text": [["a"]], "labels": ["x"]}, {}, "the text of row 0 is a list; it must be a string"),
+        ({"text": [["a"]], "labels": ["x"]}, {}, "the text of row 0 is a list; it must be a "
+         "string"),
     ],
 )  # fmt: skip
 def test_frames_that_cannot_be_read(frame, options, message):
