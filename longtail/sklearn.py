@@ -394,12 +394,6 @@ class AttentionXMLClassifier(LabelClassifier):
     model_class = AttentionXML
 
 
-class LexicalClassifier(LabelClassifier):
-    """Label names found in texts; see `longtail.Lexical` for its parameters."""
-
-    model_class = Lexical
-
-
 class FusionClassifier(LabelClassifier):
     """Several models, stacked; see `longtail.Fusion` for its parameters."""
 
