@@ -1,10 +1,13 @@
 """How long-running work reports where it stands, without knowing who listens."""
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from longtail.errors import LongtailError, ParameterError
+
+TRAINING = "training"  # the stage of the training loop, which advances by documents
 
 
 class Progress(Protocol):
@@ -63,12 +66,24 @@ class OutOfTimeError(LongtailError):
 
 
 class DeadlineProgress:
-    """A Progress that shows stages under a name, and stops the work when its time is over."""
+    """A Progress that shows stages under a name, and stops the work when its time is over.
 
-    def __init__(self, progress: Progress, name: str, deadline: float) -> None:
+    It also stops where `is_ended` says so: Ctrl-C reaches the main thread alone.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        name: str,
+        deadline: float,
+        is_ended: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.progress, self.name, self.deadline = progress, name, deadline
+        self.is_ended = is_ended
 
     def _check(self) -> None:
+        if self.is_ended():
+            raise OutOfTimeError("the training was stopped")
         if time.monotonic() > self.deadline:
             raise OutOfTimeError("the budget is spent")
 

@@ -64,6 +64,8 @@ def train(
     model: str | type[Model] = DEFAULT_MODEL,
     settings: Mapping[str, Any] | None = None,
     budget: str | None = None,
+    max_size: str | None = None,
+    max_latency: str | None = None,
     device: str | None = None,
     seed: int | None = None,
     valid: float = 0.1,
@@ -84,7 +86,9 @@ def train(
         reading: what else is known about the file at the path.
         model: the name of a model, or its class.
         settings: parameters of the model, and `preset`, as `--set` takes them.
-        budget: how long a model that plans its time may train, such as 10m.
+        budget: how long a model that plans its time may take in all, such as 10m.
+        max_size: how large the folder of a model that has members may be, such as 300MB.
+        max_latency: how long such a model may take for one document, such as 5ms.
         device: where to train: auto, cpu or cuda.
         seed: fixes everything that is random.
         valid: share of the documents held out for measuring; 0 for none.
@@ -101,7 +105,14 @@ def train(
         raise ParameterError(
             f"The 'valid' parameter of train must be at least 0 and below 1. Got {valid:g} instead."
         )
-    options = {"budget": budget, "device": device, "seed": seed}
+    options = {
+        "budget": budget,
+        "max_size": max_size,
+        "max_latency": max_latency,
+        "device": device,
+        "seed": seed,
+    }
+    budget_began = time.monotonic()
     maker = ModelMaker.check(model, {**(settings or {}), **_given(options)})
     run = RunFolder(out, resume, parse_time(checkpoint_every, "time between checkpoints"))
     with shown(progress) as progress, run.opened(overwrite=overwrite, progress=progress):
@@ -113,7 +124,9 @@ def train(
         report, learned = None, None
         if _can_validate(maker.make(), dataset, valid, progress):
             report, learned = _validate(maker, run, dataset, valid, calibration, progress)
-        fitted, problem = _fit(run.prepare(maker.make(), TRAINING), dataset, progress)
+        model_to_fit = run.prepare(maker.make(), TRAINING)
+        model_to_fit.began = budget_began
+        fitted, problem = _fit(model_to_fit, dataset, progress)
         if fitted.held_out_ is not None:
             report, learned = measure_held_out(fitted, dataset, calibration, progress)
         fitted.calibration_ = learned
@@ -174,6 +187,33 @@ def _measure_speed(model: Model, dataset: Dataset) -> dict[str, float]:
     }
 
 
+def plan(
+    data: Any,
+    labels: Any = None,
+    *,
+    text: str | Sequence[str] | None = None,
+    reading: ReadOptions = ANYTHING,
+    model: str | type[Model] = DEFAULT_MODEL,
+    settings: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Return the lines of the plan by which `train` would train, without training.
+
+    Args:
+        data: a Dataset, the path of one, a frame, or texts or rows with `labels`.
+        labels: the labels of texts or rows, as `Model.fit` takes them, or the name of a column.
+        text: the column that holds the text, or several.
+        reading: what else is known about the file at the path.
+        model: the name of a model that plans, or its class.
+        settings: its parameters, as `train` takes them.
+    """
+    began = time.monotonic()
+    made = ModelMaker.check(model, dict(settings or {})).make()
+    if not made.plans:
+        raise ParameterError(f"{made.name} has no plan to show; leave out --plan, or train fusion")
+    made.began = began
+    return made.plan_lines(_read(data, labels, text, reading).train)
+
+
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
@@ -197,6 +237,12 @@ class ModelMaker:
             raise ParameterError(
                 f"{model_class.name} does not plan its time; leave out the budget, or train fusion"
             )
+        for name in ("max_size", "max_latency"):
+            if name in settings and not model_class.has_parameter(name):
+                raise ParameterError(
+                    f"{model_class.name} has no members to leave out; leave out {name}, or train "
+                    "fusion"
+                )
         maker = cls(model_class, settings)
         maker.make()
         return maker

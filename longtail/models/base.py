@@ -90,6 +90,7 @@ class Model(ABC):
     can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
     can_resume: ClassVar[bool] = False  # goes on with training from what is in `run_dir`
     has_embeddings: ClassVar[bool] = False  # places documents by an `embedder_`
+    plans: ClassVar[bool] = False  # says what it will do before it does: `plan_lines`
     holds_out: ClassVar[bool] = False  # leaves predictions for held-out documents: `held_out_`
 
     # What it is as a member of a fusion.
@@ -104,6 +105,8 @@ class Model(ABC):
     run_dir: Path | None = learned(default=None)  # for log and checkpoints, if it can resume
     resume: bool = learned(default=False)  # go on with what is in `run_dir`
     checkpoint_seconds: float = learned(default=300.0)  # from one checkpoint to the next
+    began: float | None = learned(default=None)  # when a budget began to run, by the clock
+    stop_at: float | None = learned(default=None)  # when torch's steps must end, by the clock
 
     trained_on: DocumentType = learned()  # what it was trained on is what it predicts for
     label_names_: Sequence[str] = learned()  # the name of each label
@@ -124,14 +127,15 @@ class Model(ABC):
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
-        """Return about how many seconds one training takes on two cores, or on one GPU."""
+        """Return about how many seconds one training takes on two cores, or on one GPU.
+
+        A fusion measures instead, where it can; what counts there is how the time grows.
+        """
         return 10 + 0.005 * facts.n_documents
 
-    @classmethod
-    def estimate_seconds(cls, facts: Facts, preset: str | None = None) -> float:
-        """Return `estimate_cost` for this machine: a CPU is scaled by its speed, a GPU is not."""
-        seconds = cls.estimate_cost(facts, preset)
-        return seconds if facts.device == "cuda" and cls.needs_torch else seconds / facts.speed
+    def choose_epochs(self, n_documents: int) -> int:
+        """Return how many passes over so many documents there are; 0 for a model without such."""
+        return 0
 
     def work(self, facts: Facts) -> float:
         """Return how much work training is, in any unit: its parameters' part of the time."""
@@ -145,7 +149,7 @@ class Model(ABC):
         """Return about how many seconds training takes with these parameters."""
         usual = type(self)()
         share = self.work(facts) / usual.work(facts)
-        return self.estimate_seconds(facts) * share + self.extra_seconds(facts)
+        return self.estimate_cost(facts) * share + self.extra_seconds(facts)
 
     def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> memory.Needs:
         """Return the stages of training on these rows and what each holds; none if unknown."""
@@ -290,6 +294,10 @@ class Model(ABC):
     def find_similar(self, X: sp.csr_matrix, label: int | None) -> Sequence[Neighbour]:
         """Return training documents near the one row X, where the model knows any."""
         return ()
+
+    def plan_lines(self, data: Documents, labels: Any = None) -> list[str]:
+        """Return what training on these documents would do, where the model plans."""
+        raise NotImplementedError
 
     def keep_snippets(self, texts: Sequence[str]) -> None:
         """Keep the beginnings of the texts that the rows of training came from, if of use."""
