@@ -417,7 +417,8 @@ def find_unknown(data: Dataset, label_names: Sequence[str]) -> str | None:
     if unknown.all():
         raise DataError(
             f"the model knows none of the labels that these documents carry, such as {examples}; "
-            f"it knows {_list_names(label_names[:SHOWN])}, …; use the names that it was trained with"
+            f"it knows {_list_names(label_names[:SHOWN])}, …; use the names that it was trained "
+            "with"
         )
     share = _percent(n_pairs[unknown].sum(), n_pairs.sum())
     return (
