@@ -386,8 +386,12 @@ class Fusion(Model):
             for name, model in self.members_.items()
         }
         trainer.progress.say("Members (gain: percent of precision on held-out documents):")
-        for name, report in self.report_.items():
-            trainer.progress.say(f"  {name}: {report.line()}")
+        for line in self.describe_training():
+            trainer.progress.say(f"  {line}")
+
+    def describe_training(self) -> list[str]:
+        """Return what each member gains, weighs and takes, for the card."""
+        return [f"{name}: {report.line()}" for name, report in self.report_.items()]
 
     # -- predicting ---------------------------------------------------------------------------
 
