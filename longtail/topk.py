@@ -11,7 +11,6 @@ from longtail.errors import LongtailError, MissingExtraError
 from longtail.visible import html_table, visible
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
     import scipy.sparse as sp
 
@@ -141,7 +140,7 @@ class TopK:
             }
         )
 
-    def to_frame(self, ids: Iterable[Any] | None = None, *, long: bool = False) -> "pd.DataFrame":
+    def to_frame(self, ids: Iterable[Any] | None = None, *, long: bool = False) -> Any:
         """Return the table of `to_table` as a pandas DataFrame."""
         try:
             import pandas  # noqa: F401 - pyarrow makes the frame

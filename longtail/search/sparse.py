@@ -12,10 +12,11 @@ that decide are summed in float64 in the order of the features, and of equal one
 """
 
 from itertools import pairwise
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
@@ -76,9 +77,17 @@ class SparseIndex:
         self.lists = Lists(view_rows(X), view_rows(by_feature), largest)
         self._spare: list[Scratch] = []  # one for each thread at a time
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: all but the scratch space, which must be written to."""
+        return {**self.__dict__, "_spare": []}
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return int(self.vectors.shape[0])
+
+    def take(self, ids: NDArray[Any]) -> sp.csr_matrix:
+        """Return the rows of these ids."""
+        return self.vectors[ids]
 
     def search(self, queries: sp.csr_matrix, n: int) -> tuple[Ids, Floats]:
         """Return ids and products (m, n) of the best rows for each query, best first.

@@ -13,8 +13,8 @@ from longtail.errors import DataError
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 JSON_LINE = '{"text": "pale ale", "labels": ["beer"]}\n'
 KNOWN = (
-    "known are sparse rows under an 'N D L' header, JSON lines, CSV, TSV, Parquet and fastText, "
-    "each plain or gzipped"
+    "known are sparse rows under an 'N D L' header, JSON lines, CSV, TSV, Parquet, .xlsx, fastText "
+    "and Annif's corpora, each plain or packed"
 )
 
 

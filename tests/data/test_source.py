@@ -95,11 +95,12 @@ def test_a_damaged_gzip_file(tmp_path):
     assert message_of(path).startswith(f"{path}: the gzip file is damaged (")
 
 
-def test_not_utf8(tmp_path):
+def test_damaged_utf8(tmp_path):
     path = tmp_path / "x"
-    path.write_bytes(b"good\nk\xf6ln\n")
+    path.write_bytes("schön, größer\nk".encode() + b"\xf6ln\n")
     assert message_of(path) == (
-        f"{path}:2: not UTF-8: byte 0xf6; convert the file (iconv -f LATIN1 -t UTF-8) and try again"
+        f"{path}:2: not UTF-8: byte 0xf6; give the encoding that the file has, "
+        "such as --encoding cp1252 (in Python encoding='cp1252')"
     )
 
 

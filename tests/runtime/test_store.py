@@ -469,7 +469,7 @@ def test_verify_tells_what_it_found(model: Path) -> None:
     verified = verify_folder(model)
     assert set(verified.files) == {entry.name for entry in model.iterdir()}
     assert verified.n_bytes == sum(entry.stat().st_size for entry in model.iterdir())
-    assert verified.format_version == 2
+    assert verified.format_version == 3
     assert verified.longtail_version == __version__
     assert verified.model_name == "linear"
 
@@ -546,7 +546,7 @@ def test_an_older_version(tmp_path: Path) -> None:
         ("[]", "holds a JSON list instead of an object"),
         ("{}", "is not a longtail model: its manifest.json is another's"),
         ('{"format": "longtail model"}', "has no valid format_version"),
-        ('{"format": "longtail model", "format_version": 2}', "its list of files is damaged"),
+        ('{"format": "longtail model", "format_version": 3}', "its list of files is damaged"),
         (" " * 2_000_000, "is larger than any manifest can be"),
     ],
 )

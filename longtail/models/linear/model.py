@@ -13,6 +13,7 @@ that belong below its parent (solver.py); a document follows the best branches o
 With several trees, each from another seed, the mean of their probabilities ranks the labels.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -30,7 +31,6 @@ from longtail.models.linear.beam import (
     UNKNOWN,
     Paths,
     TreeWeights,
-    describe_tree,
     find_paths,
     mean_probabilities,
     pick_best,
@@ -46,6 +46,7 @@ from longtail.models.linear.choices import (
     choose_passes,
     choose_prune,
 )
+from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
 from longtail.models.linear.solver import Settings
 from longtail.models.linear.training import BLOCK, train_tree
 from longtail.models.linear.update import Update, update_tree
@@ -78,6 +79,7 @@ class Linear(Model):
     can_explain: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 1
     member_reason: ClassVar[str] = "strong everywhere, and the quickest"
+    cheaper_presets: ClassVar[Sequence[str]] = ("fast",)
     milliseconds: ClassVar[float] = 0.2
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"trees": 1},
@@ -144,7 +146,9 @@ class Linear(Model):
         """Up to 1,000 labels every value meets every label; beyond, there are three trees."""
         if facts.n_labels <= cls.flat:
             return 0.2 + 4e-9 * facts.n_values * facts.n_labels
-        return 0.2 + 2.2e-6 * facts.n_values + 0.0025 * min(facts.n_labels, facts.n_documents)
+        n_trees = cls.preset(preset).trees if preset else cls.trees
+        each = 0.75e-6 * facts.n_values + 0.0008 * min(facts.n_labels, facts.n_documents)
+        return 0.2 + n_trees * each
 
     def work(self, facts: Facts) -> float:
         """Every tree is trained; most nodes are done after a few passes, unless told to go on."""
@@ -164,8 +168,14 @@ class Linear(Model):
         for number, tree in enumerate(trees):
             which = f" of tree {number + 1}/{len(trees)}" if len(trees) > 1 else ""
             seed = self._tree_seed(number)
+            began = time.monotonic()
             trained.append(train_tree(X, Y, tree, self.C, settings, seed, progress, which))
-        self.trees_, self.prune_ = trained, prune
+            took = time.monotonic() - began
+            if self.stop_at is not None and time.monotonic() + took > self.stop_at:
+                break  # the others would come too late
+        self.trees_, self.prune_ = [round_weights(tree) for tree in trained], prune
+        if len(trained) < len(trees):
+            self.trees = len(trained)
         for line in self.describe_training():
             progress.say(line)
 
@@ -388,7 +398,7 @@ class Linear(Model):
             which = f" tree {number + 1}/{len(self.trees_)}" if len(self.trees_) > 1 else ""
             seed = self._tree_seed(number)
             new = Update(X, Y, counts, train, self.beam, self._power, self.C, settings, seed)
-            trees.append(update_tree(tree, new, progress, which))
+            trees.append(round_weights(update_tree(tree, new, progress, which)))
         self.trees_ = trees
 
     # -- saving -----------------------------------------------------------------------------------
@@ -397,21 +407,20 @@ class Linear(Model):
         """Add the arrays of every tree."""
         files.config["prune"] = self.prune_
         for number, tree in enumerate(self.trees_):
-            for field, array in tree._asdict().items():
-                files.arrays[f"tree.{number}.{field}"] = array
+            add_tree(files, f"tree.{number}", tree)
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of the arrays of every tree."""
         trees = [describe_tree(f"tree.{number}") for number in range(self._find_trees(files))]
-        prune = Value(float, between(0, LARGEST_WEIGHT), optional=True)  # as of 0.2
+        prune = Value(float, between(0, LARGEST_WEIGHT), optional=True)
         return Schema.join([Schema(config={"prune": prune}), *trees])
 
     def restore(self, files: Files) -> None:
-        """Take the arrays of every tree back."""
+        """Take the arrays of every tree back; models of 0.1 do not say what was pruned."""
         usual = MOST_PRUNED if self.prune is None else self.prune
         self.prune_ = files.config.get("prune", usual)
         self.trees_ = [
-            TreeWeights(*(files.arrays[f"tree.{number}.{field}"] for field in TreeWeights._fields))
+            take_tree(files, f"tree.{number}", self.n_features_)
             for number in range(self._find_trees(files))
         ]
 

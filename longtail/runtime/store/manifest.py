@@ -28,7 +28,7 @@ from longtail.errors import ModelFileError
 from longtail.runtime.store.atomic import find_old, identify
 from longtail.version import __version__
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 MANIFEST = "manifest.json"
 CONFIG = "config.json"
