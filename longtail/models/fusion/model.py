@@ -40,6 +40,7 @@ from longtail.models.fusion.plan import (
     parse_members,
     plan_fusion,
 )
+from longtail.models.fusion.sharing import describe_shared, share, unshare
 from longtail.models.fusion.stacking import (
     Candidates,
     Stacker,
@@ -349,6 +350,7 @@ class Fusion(Model):
         files.config["members"] = list(self.members_)
         for name, member in self.members_.items():
             files.nest(name, member.to_files())
+        share(files)
         self.stacker_.add_to_files(files)
 
     def describe(self, files: Files) -> Schema:
@@ -361,11 +363,12 @@ class Fusion(Model):
         names, inner = files.config["members"], look_up(files.config, "inner")
         if not isinstance(inner, dict) or sorted(inner) != sorted(names):
             raise ValueError("the members are not those whose files are there")
-        return listed | Stacker.describe(len(names)) | Schema(members=names)
+        schemas = [listed, Stacker.describe(len(names)), describe_shared(), Schema(members=names)]
+        return Schema.join(schemas)
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for members that do not fit together."""
-        names = files.config["members"]
+        names, files = files.config["members"], unshare(files)
         self.members_ = {name: self._restore_member(files, name) for name in names}
         self.stacker_ = Stacker.from_files(files)
         counts = self.training_counts_
