@@ -108,10 +108,7 @@ def add_matrix(files: Files, name: str, matrix: sp.csr_matrix, *, rounded: bool 
     files.arrays[f"{name}.lengths"] = encode(np.diff(rows.start))
     files.arrays[f"{name}.columns"] = encode(steps(rows.columns, rows.start))
     if rounded:
-        unit = _find_units(rows)
-        scale = np.repeat(np.where(unit > 0, unit, 1), np.diff(rows.start))
-        files.arrays[f"{name}.unit"] = unit
-        files.arrays[f"{name}.codes"] = np.rint(rows.values / scale).astype(np.int8)
+        files.arrays[f"{name}.codes"], files.arrays[f"{name}.unit"] = _code_values(rows)
     elif (rows.values != 1).any():
         files.arrays[f"{name}.values"] = rows.values
 
@@ -160,26 +157,30 @@ def take_matrix(files: Files, name: str, n_rows: int, n_columns: int) -> sp.csr_
 def round_values(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """Return the matrix with values that are multiples of about 1/127 of their row's largest."""
     rows = view_rows(matrix)
-    unit = np.repeat(_find_units(rows), np.diff(rows.start))
-    values = np.rint(rows.values / np.where(unit > 0, unit, 1)) * unit
-    return sp.csr_matrix((values.astype(np.float32), matrix.indices, rows.start), matrix.shape)
+    codes, unit = _code_values(rows)
+    values = codes * np.repeat(unit, np.diff(rows.start))
+    return sp.csr_matrix((values, matrix.indices, rows.start), matrix.shape)
 
 
-def _find_units(rows: Rows) -> NDArray[np.float32]:
-    """Return the unit of each row's values, with which the row keeps its length."""
+def _code_values(rows: Rows) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return the values in units of their row, and these units, with which rows keep their length.
+
+    Of values that `round_values` has returned, nothing is lost.
+    """
     lengths = np.diff(rows.start)
     filled = np.flatnonzero(lengths)
     unit = np.zeros(len(lengths), np.float32)
-    if len(filled):
-        start = rows.start[filled]
-        unit[filled] = find_units(np.maximum.reduceat(np.abs(rows.values), start))
-        codes = np.rint(rows.values / np.where(unit > 0, unit, 1).repeat(lengths))
-        squares = [
-            np.add.reduceat(np.square(v, dtype=np.float64), start) for v in (rows.values, codes)
-        ]
-        exact = np.sqrt(squares[0] / np.maximum(squares[1], 1))
-        unit[filled] = round_digits(exact, np.rint)
-    return unit
+    if not len(filled):
+        return np.empty(0, np.int8), unit
+    start = rows.start[filled]
+    unit[filled] = find_units(np.maximum.reduceat(np.abs(rows.values), start))
+    codes = np.rint(rows.values / np.where(unit > 0, unit, 1).repeat(lengths))
+    own, coded = (
+        np.add.reduceat(np.square(numbers, dtype=np.float64), start)
+        for numbers in (rows.values, codes)
+    )
+    unit[filled] = round_digits(np.sqrt(own / np.maximum(coded, 1)), np.rint)
+    return codes.astype(np.int8), unit
 
 
 # -- before a model learns ----------------------------------------------------------------------
