@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 
 from attack.case import Attack, Attempt, Outcome
-from longtail.data import Dataset, as_dataset, convert, load, read_documents, write_dataset
+from longtail.data import Dataset, as_dataset, convert, load, read_batches, write_dataset
 from longtail.data.describe import describe
 from longtail.data.labels import NumberedNames
 from longtail.errors import DataError, LongtailError
@@ -95,9 +95,9 @@ def _prepare_damage(folder: Path) -> Attempt:
             splits = load(case if whole else target)
             _check_sound(splits.train)
             describe(splits)
-            for batch in read_documents(target):
-                if not isinstance(batch, list):
-                    batch.check_format(full_check=True)
+            for batch in read_batches(target):
+                if batch.X is not None:
+                    batch.X.check_format(full_check=True)
         except LongtailError as error:
             _check_one_line(error)
             return "refused"

@@ -54,8 +54,10 @@ def refuse(tmp_path, name, craft, document_type="rows"):
 @pytest.mark.parametrize("name", ["linear", "knn", "fusion", *NEURAL])
 def test_a_vocabulary_longer_than_the_rows(name, tmp_path):
     def craft(files):
-        files.texts["vocabulary"] = sorted([*files.texts["vocabulary"], "zzz"])
-        files.arrays["features.idf"] = np.ones(len(files.texts["vocabulary"]), np.float32)
+        files.texts["vocabulary"] = [*files.texts["vocabulary"], "zzz"]
+        start, idf = files.arrays["features.pairs.start"], files.arrays["features.idf"]
+        files.arrays["features.pairs.start"] = np.append(start, start[-1])
+        files.arrays["features.idf"] = np.ones(len(idf) + 1, np.float32)
 
     assert "n_features" in refuse(tmp_path, name, craft, "texts")
 

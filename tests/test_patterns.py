@@ -11,8 +11,7 @@ from re import _parser as parser
 import pytest
 
 import longtail
-from longtail.text.ascii import find_separators
-from longtail.text.words import _ASCII_WORD, word_pattern
+from longtail.text.words import _ASCII_WORD, _EMOJI, _FLAG_LETTER, _UNSPACED, word_pattern
 
 PACKAGE = Path(longtail.__file__).parent
 FUNCTIONS = {
@@ -28,8 +27,12 @@ FUNCTIONS = {
 }
 # Files in which functions put patterns together, with what comes of it.
 BUILT = {
-    "longtail/text/ascii.py": [find_separators()],
-    "longtail/text/words.py": [_ASCII_WORD, word_pattern(), word_pattern(single_characters=True)],
+    "longtail/text/words.py": [
+        _ASCII_WORD,
+        word_pattern(),
+        word_pattern(single_characters=True),
+        *map(re.compile, (f"[{_UNSPACED}]", _EMOJI, _FLAG_LETTER)),
+    ],
     "longtail/runtime/store/atomic.py": [re.compile(r"\.model\.(tmp|old)-[0-9a-f]{8}")],
 }
 QUICK = 0.002  # seconds of processor time that any pattern may take

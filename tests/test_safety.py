@@ -342,6 +342,8 @@ def many_short_words(files):
     n = 500_000
     files.texts["vocabulary"] = sorted(f"{i:x}" for i in range(n))
     files.arrays["features.idf"] = np.ones(n, np.float32)
+    files.arrays["features.pairs.start"] = np.zeros(n + 1, np.int64)
+    files.arrays["features.pairs.second"] = np.empty(0, np.int32)
     files.config["n_features"] = n
     files.arrays["embedder.feature_weight"] = np.ones(n, np.float32)
     files.arrays["embedder.weight"] = np.ones((n, 8), np.float32)

@@ -7,10 +7,13 @@ from typing import Annotated, Literal
 import typer
 
 from longtail.cli.exits import if_interrupted, say_what_is_in
+from longtail.cli.reading import reads, say_reading
 from longtail.cli.terminal import echo
 from longtail.errors import DataError, ParameterError
+from longtail.reading import ReadOptions
 
 
+@reads
 def calibrate(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
     data: Annotated[
@@ -26,6 +29,8 @@ def calibrate(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Make probabilities of a saved model's scores.
 
@@ -34,7 +39,7 @@ def calibrate(
     other: documents that the model was not trained on, a few hundred or more. Measure it afterwards
     on others still. DIR is replaced as a whole at the end.
     """
-    from longtail.data import load
+    from longtail.data import read_splits
     from longtail.models import load_model
     from longtail.runtime.parallel import set_threads
     from longtail.runtime.store import check_writable, locked
@@ -46,8 +51,9 @@ def calibrate(
     with if_interrupted(say_what_is_in(place)), locked(place):
         fitted = load_model(model)
         check_writable(place, overwrite=out is None)
-        train, test = load(data)
+        train, test = read_splits(data, reading)
         documents = train if test is None else test
+        say_reading(documents.read_as)
         if not len(documents):
             raise DataError("there is no document to learn from", path=data)
         fitted.calibrate(documents, method=method)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from longtail.cli.exits import if_interrupted
-from longtail.cli.progress import Bars, Lines
+from longtail.bars import Bars, Lines
+from longtail.cli.exits import if_interrupted, stop_if_pressed
+from longtail.cli.reading import reads, say_reading
 from longtail.cli.settings import parse_pairs
 from longtail.cli.terminal import echo, is_terminal
 from longtail.errors import LongtailError, ParameterError
+from longtail.reading import ReadOptions
 
 if TYPE_CHECKING:
     from longtail.compare.folder import ReportFolder
@@ -21,6 +23,7 @@ Device = Literal["auto", "cpu", "cuda"]
 MOST_SEEDS = 1000
 
 
+@reads
 def compare(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="A file or folder; both its splits.")
@@ -114,6 +117,8 @@ def compare(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the comparison that is in --out.")
     ] = False,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Compare models, and peers, on the same documents.
 
@@ -143,12 +148,17 @@ def compare(
         jobs=jobs,
         keep_models=keep_models,
         noises=parse_noise(noise or [], noise_invalid),
+        reading=reading,
     )
+    say_reading(comparison.split.train.read_as)
     for each in comparison.missing:
         echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
     folder = open_folder(out, comparison, resume=resume, overwrite=overwrite)
     bars = ComparisonBars(len(comparison.entries)) if is_terminal(sys.stderr) else None
-    with if_interrupted(lambda: _say_what_is_kept(folder)), bars or Lines() as progress:
+    with (
+        if_interrupted(lambda: _say_what_is_kept(folder)),
+        bars or Lines(stop_if_pressed) as progress,
+    ):
         results = compare(
             comparison,
             folder,
@@ -164,7 +174,7 @@ class ComparisonBars(Bars):
     """A bar for the whole comparison, and below it one for the current stage."""
 
     def __init__(self, n_runs: int) -> None:
-        super().__init__()
+        super().__init__(stop_if_pressed)
         self._whole = self._bars.add_task("the whole comparison", total=n_runs, note="")
 
     def finish_run(self) -> None:

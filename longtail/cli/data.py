@@ -7,7 +7,9 @@ import typer
 
 from longtail.cli.exits import Commands, if_interrupted
 from longtail.cli.output import check_json, write_json
+from longtail.cli.reading import reads, say_reading
 from longtail.cli.terminal import echo_block
+from longtail.reading import ReadOptions
 
 app = typer.Typer(
     name="data", cls=Commands, rich_markup_mode=None, help="Look at data sets and convert them."
@@ -21,41 +23,42 @@ def start(ctx: typer.Context) -> None:
         echo_block(ctx.get_help())
 
 
-FORMAT = typer.Option(
-    metavar="NAME",
-    help="The format of DATA, if it is not recognized: jsonl, csv, tsv, parquet, fasttext, sparse.",
+DATA = typer.Argument(
+    metavar="DATA", help="A file, folder or pattern in any readable format, or - for stdin."
 )
 
 
 @app.command()
+@reads
 def info(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A file or folder in any readable format.")
-    ],
+    data: Annotated[Path, DATA],
     json: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the counts as JSON; - for stdout.")
     ] = None,
-    format: Annotated[str | None, FORMAT] = None,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Show counts, frequency bands and problems."""
     from longtail.cli.show import description_blocks, show
-    from longtail.data import load
+    from longtail.data import read_splits
     from longtail.data.describe import describe
 
     check_json(json)
-    description = describe(load(data, format=format))
+    splits = read_splits(data, reading)
+    description = describe(splits)
     write_json(description.as_dict(), json)
     if json != "-":
+        say_reading(splits.train.read_as)
         show(*description_blocks(description))
 
 
 @app.command()
+@reads
 def convert(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A file or folder in any readable format.")
-    ],
+    data: Annotated[Path, DATA],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new file or folder.")],
-    format: Annotated[str | None, FORMAT] = None,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Write a data set in another format.
 
@@ -66,6 +69,7 @@ def convert(
     from longtail.data.writer import convert
 
     with if_interrupted(f"{out} was not written."):
-        splits = convert(data, out, format=format)
+        splits = convert(data, out, reading)
+    say_reading(splits.train.read_as)
     n_documents = sum(len(split) for split in splits if split is not None)
     show(f"{n_documents:,} documents with {splits.train.n_labels:,} labels are in {out}")

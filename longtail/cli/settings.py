@@ -7,24 +7,33 @@ from typing import Any
 
 from longtail.errors import ParameterError
 from longtail.models.registry import DEFAULT_MODEL
+from longtail.reading import ANYTHING, ReadOptions
 
 
 def gather_settings(
-    model: str | None, config: Path | None, pairs: Sequence[str], options: Mapping[str, Any]
-) -> tuple[str, dict[str, Any]]:
-    """Return the model's name and the settings that differ from its defaults.
+    model: str | None,
+    config: Path | None,
+    pairs: Sequence[str],
+    options: Mapping[str, Any],
+    reading: ReadOptions = ANYTHING,
+) -> tuple[str, dict[str, Any], ReadOptions]:
+    """Return the model's name, the settings that differ from its defaults, and how data are read.
 
     `options` are settings that have an option of their own, None where it was not given.
     """
     settings = {} if config is None else read_config(config)
+    reading = reading.over(ReadOptions.pop_from(settings))
     named = settings.pop("model", None)
     given = parse_pairs(pairs)
     for key, value in options.items():
         if value is not None and key in given:
-            raise ParameterError(f"--{key} and --set both give the {key}: {value} and {given[key]}")
+            option = key.replace("_", "-")
+            raise ParameterError(
+                f"--{option} and --set both give the {key}: {value} and {given[key]}"
+            )
     settings.update(given)
     settings.update({key: str(value) for key, value in options.items() if value is not None})
-    return model or named or DEFAULT_MODEL, settings
+    return model or named or DEFAULT_MODEL, settings, reading
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
@@ -42,7 +51,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def read_config(path: Path) -> dict[str, str]:
-    """Read the keys of a TOML file: `model`, if given, and the model's parameters."""
+    """Read the keys of a TOML file: `model`, how data are read, and the model's parameters."""
     try:
         with path.open("rb") as file:
             table = tomllib.load(file)

@@ -9,8 +9,10 @@ import typer
 
 from longtail.cli.exits import if_interrupted, say_what_is_in
 from longtail.cli.progress import show_progress
+from longtail.cli.reading import reads, say_reading
 from longtail.cli.terminal import echo
 from longtail.errors import ParameterError
+from longtail.reading import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 SHOWN = 3  # new labels that are named
 
 
+@reads
 def update(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
     data: Annotated[
@@ -33,6 +36,8 @@ def update(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Add new documents, and labels that are new, to a saved model.
 
@@ -40,7 +45,7 @@ def update(
     which takes longer and fits the new documents better. DIR is replaced as a whole at the end;
     whatever goes wrong before leaves it as it was.
     """
-    from longtail.data import load
+    from longtail.data import read_splits
     from longtail.models import load_model
     from longtail.runtime.parallel import set_threads
     from longtail.runtime.store import check_writable, locked
@@ -53,7 +58,8 @@ def update(
         fitted = load_model(model)
         fitted.check_updatable()
         check_writable(place, overwrite=out is None)
-        documents = load(data).train
+        documents = read_splits(data, reading).train
+        say_reading(documents.read_as)
         began, before = time.perf_counter(), fitted.training_counts_
         with show_progress() as progress:
             fitted.partial_fit(documents, train=train, progress=progress)

@@ -19,6 +19,7 @@ from longtail.compare.table import write_table
 from longtail.errors import ParameterError, suggest
 from longtail.evaluation.metrics import PROPENSITIES
 from longtail.progress import SILENT, Progress
+from longtail.reading import ANYTHING, ReadOptions
 from longtail.runtime.parallel import n_threads, set_threads
 from longtail.visible import as_json
 
@@ -40,6 +41,7 @@ def prepare(
     jobs: int = 1,
     keep_models: bool = False,
     noises: Sequence[Noise] = (),
+    reading: ReadOptions = ANYTHING,
 ) -> Comparison:
     """Check everything, read the data and find the methods; nothing is trained or written.
 
@@ -59,6 +61,7 @@ def prepare(
         jobs: how many methods run at once.
         keep_models: whether to keep the trained models.
         noises: how training labels are spoiled; every method is also trained with each of them.
+        reading: what is known about the data.
     """
     check_platform()
     _check(valid, timeout, propensity, jobs)
@@ -66,7 +69,7 @@ def prepare(
     contenders = parse_models(models, pairs, {"device": device, "budget": budget})
     entrants, missing = find_entrants(contenders, peers=peers, environments=peers_from)
     set_threads(threads)
-    split = read_split(data, valid)
+    split = read_split(data, valid, reading)
     return Comparison(
         split=keep_clean(split, noises, seeds, data) if noises else split,
         entrants=entrants,

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.data import Dataset, load
+from longtail.data import Dataset, read_splits
 from longtail.errors import DataError
+from longtail.reading import ANYTHING, ReadOptions
 from longtail.runtime.rows import scale_to_unit
 from longtail.runtime.settings import parse_settings
 from longtail.text.tfidf import Tfidf
@@ -70,9 +71,9 @@ class TrainTestSplit:
         }
 
 
-def read_split(path: Path, valid: float | None) -> TrainTestSplit:
+def read_split(path: Path, valid: float | None, reading: ReadOptions = ANYTHING) -> TrainTestSplit:
     """Read DATA: its own splits, or with `valid` a held-out share of the training split."""
-    train, test = load(path)
+    train, test = read_splits(path, reading)
     if valid is None and test is not None:
         origin = "the test split of the data"
     else:

@@ -3,12 +3,13 @@
 from longtail.data.coerce import as_dataset, as_documents
 from longtail.data.dataset import Dataset, Splits, build_label_matrix
 from longtail.data.describe import describe
-from longtail.data.documents import read_documents
-from longtail.data.folder import load
+from longtail.data.folder import load, read_batches, read_splits
 from longtail.data.writer import convert, write_dataset
+from longtail.reading import ReadOptions
 
 __all__ = [
     "Dataset",
+    "ReadOptions",
     "Splits",
     "as_dataset",
     "as_documents",
@@ -16,6 +17,7 @@ __all__ = [
     "convert",
     "describe",
     "load",
-    "read_documents",
+    "read_batches",
+    "read_splits",
     "write_dataset",
 ]

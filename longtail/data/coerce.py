@@ -12,20 +12,30 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.data.dataset import Dataset, Splits, build_label_matrix
+from longtail.data.frames import is_frame, read_frame, read_frame_texts
 from longtail.data.labels import MAX_LABELS, NumberedNames, find_fault
 from longtail.data.matrix import as_csr
 from longtail.errors import DataError
+from longtail.reading import ReadOptions
 
 
-def as_dataset(data: Any, labels: Any = None) -> Dataset:
+def as_dataset(
+    data: Any, labels: Any = None, *, text: str | Sequence[str] | None = None
+) -> Dataset:
     """Turn documents, with or without their labels, into a Dataset.
 
     Args:
-        data: a Dataset; a scipy sparse matrix or a 2-d array of feature rows; or a list of texts.
+        data: a Dataset; a scipy sparse matrix or a 2-d array of feature rows; a list of texts; or a
+            frame: of pandas or polars, a table of pyarrow, a data set of Hugging Face.
         labels: a sparse matrix or 2-d array in which a value above 0 means that the document (row)
             carries the label (column); or for each document a list of label names, or of label
-            ids (whole numbers). Without it the documents have no labels.
+            ids (whole numbers), or a single one of them; of a frame also the name of a column.
+            Without it documents have no labels, but for frames, whose column is guessed.
+        text: of a frame, the name of the column that holds the text, or several.
     """
+    if is_frame(data):
+        return _from_frame(data, labels, text)
+    _refuse_column(text, "text")
     if isinstance(data, Dataset):
         if labels is not None:
             raise DataError("a Dataset has its labels already; leave the labels out")
@@ -38,12 +48,32 @@ def as_dataset(data: Any, labels: Any = None) -> Dataset:
     return Dataset(Y, names, X=documents)
 
 
-def as_documents(data: Any) -> list[str] | sp.csr_matrix:
+def _from_frame(data: Any, labels: Any, text: str | Sequence[str] | None) -> Dataset:
+    if labels is None or isinstance(labels, str):
+        return read_frame(data, ReadOptions(text, labels))
+    documents = read_frame_texts(data, ReadOptions(text))
+    Y, names = as_labels(labels, len(documents))
+    return replace(documents, Y=Y, label_names=names)
+
+
+def _refuse_column(name: Any, parameter: str) -> None:
+    if name is not None:
+        raise DataError(
+            f"{parameter}={name!r:.40} names a column, and these documents have none; leave it out"
+        )
+
+
+def as_documents(
+    data: Any, *, text: str | Sequence[str] | None = None
+) -> list[str] | sp.csr_matrix:
     """Return the texts or the checked feature rows of what `as_dataset` takes."""
     if isinstance(data, Splits):
         raise DataError(
             "these are the splits of a data set; give one of them: splits.train or splits.test"
         )
+    if is_frame(data):
+        return list(read_frame_texts(data, ReadOptions(text)).texts or ())
+    _refuse_column(text, "text")
     if isinstance(data, Dataset):
         data = _check_dataset(data)
         return data.X if data.texts is None else list(data.texts)
@@ -93,7 +123,8 @@ def as_labels(labels: Any, n_documents: int) -> tuple[sp.csr_matrix, Sequence[st
     """Return labels as Y and the labels' names."""
     if labels is None:
         return sp.csr_matrix(np.empty((n_documents, 0), np.float32)), []
-    if sp.issparse(labels) or (isinstance(labels, np.ndarray) and labels.dtype.kind in "fiub"):
+    is_matrix = isinstance(labels, np.ndarray) and labels.ndim > 1 and labels.dtype.kind in "fiub"
+    if sp.issparse(labels) or is_matrix:
         Y = _as_ones(labels, "Y")
         if Y.shape[1] > MAX_LABELS:
             raise DataError(f"Y has {Y.shape[1]} columns; at most {MAX_LABELS} labels are possible")
@@ -112,7 +143,8 @@ def _as_texts(data: Any) -> list[str]:
         raise DataError(
             f"documents must be a list of texts or a matrix of rows; got {type(data).__name__}"
         )
-    texts = list(data)
+    # Arrays of pyarrow give values of their own kind.
+    texts = list(data.to_pylist() if hasattr(data, "to_pylist") else data)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"document {i} must be a string; got {type(text).__name__}")
@@ -125,13 +157,16 @@ def _as_label_lists(labels: Any) -> list[list[Any]]:
             f"labels must be a list of label lists or a matrix; got {type(labels).__name__}"
         )
     rows = []
-    for i, row in enumerate(labels):
-        if isinstance(row, str | bytes) or not isinstance(row, Iterable):
+    for i, row in enumerate(labels.to_pylist() if hasattr(labels, "to_pylist") else labels):
+        if isinstance(row, str | int | np.integer):
+            rows.append([row])  # the only label of this document
+        elif isinstance(row, bytes) or not isinstance(row, Iterable):
             raise DataError(
-                f"the labels of document {i} must be a list, such as ['beer', 'wine']; "
-                f"got {row!r:.40}"
+                f"the labels of document {i} must be a list, such as ['beer', 'wine'], or one "
+                f"label; got {row!r:.40}"
             )
-        rows.append(list(row))
+        else:
+            rows.append(list(row))
     return rows
 
 

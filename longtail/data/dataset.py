@@ -152,7 +152,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         """Show the counts and the first documents."""
-        return "\n".join([self._count(), *(f"  {row}" for row in self._first_rows())])
+        read_as = [visible(self.read_as)] if self.read_as else []
+        return "\n  ".join([self._count(), *read_as, *self._first_rows()])
 
     def _repr_html_(self) -> str:
         """Show the counts and the first documents in a notebook."""
@@ -161,22 +162,17 @@ class Dataset:
             for text, labels in map(self._show_row, range(min(self.n_documents, SHOWN)))
         )
         head = "<tr><th>document</th><th>labels</th></tr>"
-        return f"<p>{escape(visible(self._count()))}</p><table>{head}{rows}</table>"
+        lines = filter(None, (self._count(), self.read_as))
+        said = "".join(f"<p>{escape(visible(line))}</p>" for line in lines)
+        return f"{said}<table>{head}{rows}</table>"
 
     def _count(self) -> str:
         held = "texts" if self.X is None else f"rows of {self.X.shape[1]:,} features"
         mean = self.Y.nnz / max(self.n_documents, 1)
-        also = [
-            "with ids" if self.ids is not None else "",
-            f"{self.exclude.nnz:,} pairs excluded" if self.exclude is not None else "",
-            self.read_as,
-        ]
-        return "; ".join(
-            [
-                f"Dataset of {self.n_documents:,} documents as {held}, {self.n_labels:,} labels, "
-                f"{mean:.2f} a document",
-                *filter(None, also),
-            ]
+        excluded = "" if self.exclude is None else f", {self.exclude.nnz:,} pairs excluded"
+        return (
+            f"Dataset of {self.n_documents:,} documents as {held}, {self.n_labels:,} labels, "
+            f"{mean:.2f} a document{excluded}"
         )
 
     def _first_rows(self) -> list[str]:

@@ -1,49 +1,42 @@
-"""Documents in a single file: its format, recognized by the first bytes and never by the name.
+"""Documents in a single file: its format, recognized by the first bytes.
 
 The first line decides, but for fastText, whose documents may lack labels: there, half of the first
-lines have to begin with `__label__`. What could be two formats is an error that asks for a name out
-of `FORMATS`.
-
-JSON lines may name their fields in several ways, as tables do (`table.py`). A field that is null is
-empty.
+lines have to begin with `__label__`; and for tables, which `table.py` recognizes. The name of a
+file counts only where it ends in .csv or .tsv. What could be two formats is an error that asks for
+a name out of `FORMATS`.
 """
 
-import csv
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from longtail.data.labels import LabelRows, LabelSpace, find_fault
-from longtail.data.parquet import parquet_documents
-from longtail.data.source import Source, name_json_type, parse_object
-from longtail.data.table import (
-    TEXT_FIELD,
-    Document,
-    choose_label_field,
-    choose_text_fields,
-    csv_documents,
-    find_delimiter,
-    find_text_delimiter,
-    label_error,
-)
+from longtail.data.annif import annif_documents, is_annif
+from longtail.data.columns import Columns, find_text
+from longtail.data.dataset import Dataset
+from longtail.data.encoding import UTF8
+from longtail.data.json_lines import STANDARD, JsonReader, NumberedLines
+from longtail.data.labels import LabelRows, LabelSpace, Numbering, find_fault
+from longtail.data.parquet import open_parquet
+from longtail.data.sheet import open_sheet
+from longtail.data.source import Source
+from longtail.data.table import Document, Opened, find_table, label_error, open_csv
 from longtail.errors import DataError, ParameterError, suggest
+from longtail.reading import ANYTHING, ReadOptions
 
 FASTTEXT_MARK = "__label__"
 BATCH = 8192  # documents
 KNOWN = (
-    "known are sparse rows under an 'N D L' header, JSON lines, CSV, TSV, Parquet "
-    "and fastText, each plain or gzipped"
+    "known are sparse rows under an 'N D L' header, JSON lines, CSV, TSV, Parquet, .xlsx, fastText "
+    "and Annif's corpora, each plain or packed"
 )
-
-
-NumberedLines = Iterable[tuple[int, str]]
 
 # One blank ends a label; what follows it belongs to the text.
 _FASTTEXT_LABEL = re.compile(rf"\s*+{FASTTEXT_MARK}(\S*+)\s?")
@@ -57,7 +50,9 @@ class Format(StrEnum):
     JSON_LINES = "JSON lines"
     TABLE = "a table"
     PARQUET = "Parquet"
+    SHEET = "an .xlsx file"
     FASTTEXT = "fastText"
+    ANNIF = "Annif's TSV"
     PLAIN = "plain text"
 
 
@@ -66,7 +61,9 @@ FORMATS = {
     "csv": Format.TABLE,
     "tsv": Format.TABLE,
     "parquet": Format.PARQUET,
+    "xlsx": Format.SHEET,
     "fasttext": Format.FASTTEXT,
+    "annif": Format.ANNIF,
     "sparse": Format.SPARSE,
     "matrix": Format.MATRIX,
     "text": Format.PLAIN,
@@ -75,59 +72,127 @@ FORMATS = {
 
 @dataclass
 class TextFile:
-    """The documents of one file."""
+    """The documents of one file, or of several that are one split.
+
+    There are as many ids and rows as texts, or none at all.
+    """
 
     path: Path
     texts: list[str]
     labels: LabelRows
+    ids: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    columns: Columns | None = None
+    read_as: str = ""
+
+    def extend(self, other: "TextFile") -> None:
+        """Append the documents of another file of the split."""
+        self.texts += other.texts
+        self.ids += other.ids
+        self.rows += other.rows
+        self.labels.extend(other.labels)
+
+    def as_dataset(
+        self,
+        columns: NDArray[np.int32],
+        label_names: Sequence[str],
+        label_uris: Mapping[str, str] | None,
+    ) -> Dataset:
+        """Return the documents with label number i in column columns[i]."""
+        Y = self.labels.matrix(columns, len(label_names))
+        return self._build(Y, label_names, label_uris)
+
+    def without_labels(self) -> Dataset:
+        """Return the documents alone."""
+        return self._build(_no_labels(len(self.texts)), [], None)
+
+    def _build(
+        self, Y: sp.csr_matrix, names: Sequence[str], uris: Mapping[str, str] | None
+    ) -> Dataset:
+        fields = dict.fromkeys(name for row in self.rows for name in row)
+        kept = {name: [row.get(name) for row in self.rows] for name in fields}
+        return Dataset(
+            Y,
+            names,
+            texts=self.texts,
+            ids=self.ids or None,
+            columns=kept or None,
+            label_uris=uris,
+            read_as=self.read_as,
+        )
 
 
 # -- reading ----------------------------------------------------------------------------------
 
 
-def read_documents(
-    file: str | Path | BinaryIO, format: str | None = None
-) -> Iterator[list[str] | sp.csr_matrix]:
+def read_file(file: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> Iterator[Dataset]:
     """Yield batches of documents from a file or a binary stream such as `sys.stdin.buffer`.
 
-    A batch is a list of texts, or rows X from a sparse file (`N D L`) or a matrix file (`N D`).
-    Labels may be absent and are not looked at. What is in no other format is plain text, a document
-    a line, in which an empty line is an empty document. Lines of a stream go out as they come in.
-    `format` is one of `FORMATS`; without it the format is recognized.
+    A batch is a Dataset without labels: texts, or rows X from a sparse file (`N D L`) or a matrix
+    file (`N D`), with ids where the file has them, and with `options.keep` all its columns. What is
+    in no other format is plain text, a document a line, in which an empty line is an empty
+    document. Lines of a stream go out as they come in.
     """
-    named = choose_format(format)
-    with Source(file) as source:
-        form = named or recognize(source)
+    with Source(file, options.encoding) as source:
+        form = choose_format(options.format) or recognize(source, options)
         if form in (Format.SPARSE, Format.MATRIX):
             from longtail.data.sparse import row_batches  # compiles its parser on import
 
-            yield from row_batches(source)
+            for X in row_batches(source):
+                yield Dataset(_no_labels(X.shape[0]), [], X=X)
             return
-        for documents in text_batches(source, form, labels=False):
-            texts = (text for _, text, _ in documents)
-            while batch := list(islice(texts, BATCH)):
-                yield batch
+        opened = open_texts(source, form, options, None)
+        for documents in opened.batches:
+            while batch := list(islice(documents, BATCH)):
+                alone = ((line, text, None, id, row) for line, text, _, id, row in batch)
+                found = collect(alone, source.path)
+                found.read_as = describe_reading(form, opened.columns, source)
+                yield found.without_labels()
 
 
-def text_batches(
-    source: Source, form: Format, *, labels: bool = True
-) -> Iterator[Iterator[Document]]:
-    """Yield the documents of a file of texts; without `labels` there need not be any.
+def _no_labels(n: int) -> sp.csr_matrix:
+    return sp.csr_matrix(np.empty((n, 0), np.float32))
 
-    Where a document is a line, a batch is what has come so far: whoever writes to us may wait
-    for the answer. Other formats are one batch.
-    """
+
+def open_texts(
+    source: Source, form: Format, options: ReadOptions, space: LabelSpace | None
+) -> Opened:
+    """Begin to read a file of texts; labels go into `space`, None if nobody wants any."""
     if form in _FILES:
-        yield _FILES[form](source, labels=labels)
-        return
-    for first, lines in source.lines():
-        yield _LINES[form](source.path, enumerate(lines, first), labels=labels)
+        return _FILES[form](source, options, labels=space is not None)
+    if form is Format.JSON_LINES:
+        reader = JsonReader(source, options, space)
+        batches = (reader.read(enumerate(lines, first)) for first, lines in source.lines())
+        return Opened(batches, reader.columns, reader.has_cells)
+    read = _LINES[form]
+    batches = (read(source.path, enumerate(lines, first)) for first, lines in source.lines())
+    return Opened(batches)
 
 
-def read_texts(source: Source, form: Format, space: LabelSpace) -> TextFile:
+def read_texts(source: Source, form: Format, options: ReadOptions, space: LabelSpace) -> TextFile:
     """Read a whole file of texts with their labels."""
-    gather = collect_cells if form in (Format.TABLE, Format.PARQUET) else collect
-    return gather(chain.from_iterable(text_batches(source, form)), source.path, space)
+    opened = open_texts(source, form, options, space)
+    documents = chain.from_iterable(opened.batches)
+    file = (collect_cells if opened.has_cells else collect)(documents, source.path, space)
+    file.columns = opened.columns
+    file.read_as = describe_reading(form, opened.columns, source, space.said)
+    return file
+
+
+def describe_reading(
+    form: Format, columns: Columns | None, source: Source, labels: str = ""
+) -> str:
+    """Say in one line what was guessed about a file: its columns and its encoding."""
+    parts = []
+    if columns is not None and (form is not Format.JSON_LINES or labels or not _is_usual(columns)):
+        parts.append(columns.describe(labels))
+    if source.encoding != UTF8:
+        parts.append(f"encoding: {source.encoding}")
+    return "; ".join(parts)
+
+
+def _is_usual(columns: Columns) -> bool:
+    return columns.text == STANDARD.text and columns.labels in (None, STANDARD.labels)
 
 
 def choose_format(name: str | None) -> Format | None:
@@ -138,32 +203,39 @@ def choose_format(name: str | None) -> Format | None:
     return None if name is None else FORMATS[name]
 
 
-def recognize(source: Source) -> Format:
+def recognize(source: Source, options: ReadOptions = ANYTHING) -> Format:
     """Return the format of `source`; whatever is text but nothing else is plain text."""
     head = source.head
     if head.startswith(b"PAR1"):
         return Format.PARQUET
+    if head.startswith(b"PK\x03\x04"):
+        return Format.SHEET
     text = head.decode(errors="replace")
     first = text.lstrip().split("\n", 1)[0].strip()
+    if first.startswith("{"):
+        return Format.JSON_LINES
+    table = find_table(source, options)
+    if options.names_columns or options.delimiter is not None:
+        return Format.TABLE
     fields = first.split()
     if len(fields) in (2, 3) and all(field.isascii() and field.isdigit() for field in fields):
         return Format.SPARSE if len(fields) == 3 else Format.MATRIX
-    if first.startswith("{"):
-        return Format.JSON_LINES
     lines = [line for line in text.split("\n") if line.strip()]
     n_marked = sum(map(_is_marked, lines))
     if _is_marked(first):
         return Format.FASTTEXT
-    if _is_table(first, source):
-        if n_marked and not _rows_fit(text, first):
+    if is_annif(lines):
+        return Format.ANNIF
+    if b"\0" in head and (table is None or not find_text(table.names)):
+        raise DataError(f"this is a binary file; {KNOWN}", path=source.path)
+    if table is not None:
+        if n_marked and not table.is_even:
             raise _ambiguous(source, n_marked, len(lines), "csv")
         return Format.TABLE
     if n_marked:
         if 2 * n_marked < len(lines):
             raise _ambiguous(source, n_marked, len(lines), "text")
         return Format.FASTTEXT
-    if b"\0" in head:
-        raise DataError(f"this is a binary file; {KNOWN}", path=source.path)
     return Format.PLAIN
 
 
@@ -196,31 +268,12 @@ def _is_marked(line: str) -> bool:
     return rest != begin and bool(rest) and not rest[0].isspace()
 
 
-def _is_table(header: str, source: Source) -> bool:
-    """A header with text and labels; with text alone only where a sentence cannot be meant."""
-    if find_delimiter(header):
-        return True
-    named = source.path.name.removesuffix(".gz").endswith((".csv", ".tsv"))
-    return (named or "\t" in header) and find_text_delimiter(header) is not None
-
-
-def _rows_fit(head: str, header: str) -> bool:
-    """Return whether the rows at the start of a table all have the cells of its header."""
-    delimiter = find_delimiter(header) or find_text_delimiter(header) or ","
-    lines = [f"{line}\n" for line in head.lstrip().split("\n")]
-    widths: list[int] = []
-    # The end of the head may cut a row; whatever else is wrong, reading will say.
-    with suppress(csv.Error):
-        widths.extend(map(len, csv.reader(lines[:-1], delimiter=delimiter, strict=True)))
-    return len({width for width in widths if width}) < 2
-
-
 def _ambiguous(source: Source, n_marked: int, n_lines: int, other: str) -> DataError:
     what = {"csv": "the first line is the header of a table", "text": "most of them do not"}[other]
     return DataError(
         f"{n_marked} of the first {n_lines} lines begin with {FASTTEXT_MARK} as in fastText, but "
         f"{what}; say which it is with --format fasttext or --format {other} "
-        "(of `longtail predict` and `longtail data convert`)",
+        "(in Python format=)",
         path=source.path,
     )
 
@@ -228,44 +281,34 @@ def _ambiguous(source: Source, n_marked: int, n_lines: int, other: str) -> DataE
 # -- lines of text ----------------------------------------------------------------------------
 
 
-def json_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterator[Document]:
-    """Yield the documents of JSON objects, one a line."""
-    for number, line in lines:
-        if not line or line.isspace():
-            continue
-        document = parse_object(line, path, number)
-        text = document.get(TEXT_FIELD)
-        if type(text) is not str:
-            text = _join_text(document, path, number)
-        found = document.get("labels") if labels else None
-        if labels and type(found) is not list:
-            found = _other_labels(document, path, number)
-        yield number, text, found
-
-
-def fasttext_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterator[Document]:
+def fasttext_documents(path: Path, lines: NumberedLines) -> Iterator[Document]:
     """Yield lines of `__label__x __label__y words`; each is a document, even an empty one."""
     for number, line in lines:
         found, end = [], 0
         while label := _FASTTEXT_LABEL.match(line, end):
             found.append(label[1])
             end = label.end()
-        yield number, line[end:], [label for label in found if label]
+        yield number, line[end:], [label for label in found if label], None, None
 
 
-def plain_documents(path: Path, lines: NumberedLines, *, labels: bool) -> Iterator[Document]:
+def plain_documents(path: Path, lines: NumberedLines) -> Iterator[Document]:
     """Yield the lines of plain text, which have no labels."""
     for number, line in lines:
-        yield number, line, None
+        yield number, line, None, None, None
 
 
-def collect(documents: Iterable[Document], path: Path, space: LabelSpace) -> TextFile:
+def collect(documents: Iterable[Document], path: Path, space: LabelSpace | None = None) -> TextFile:
     """Gather the documents of a file whose labels are lists."""
-    file = TextFile(path, [], LabelRows(space.numbering))
-    for line, text, labels in documents:
-        file.texts.append(text)
+    file = TextFile(path, [], LabelRows(space.numbering if space else Numbering()))
+    add_text, add_labels = file.texts.append, file.labels.add
+    for line, text, labels, id, row in documents:
+        add_text(text)
+        if id is not None:
+            file.ids.append(id)
+        if row is not None:
+            file.rows.append(row)
         try:
-            file.labels.add(labels or ())
+            add_labels(labels or ())
         except TypeError:
             wrong = next(label for label in labels or () if _is_wrong(label))
             raise label_error(wrong, path, line) from None
@@ -274,12 +317,18 @@ def collect(documents: Iterable[Document], path: Path, space: LabelSpace) -> Tex
 
 def collect_cells(documents: Iterable[Document], path: Path, space: LabelSpace) -> TextFile:
     """Gather the documents of a file whose labels may be cells, to be split when all are read."""
-    texts: list[str] = []
+    file = TextFile(path, [], LabelRows(space.numbering))
     cells: list[str | list[Any]] = []
-    for _, text, labels in documents:
-        texts.append(text)
-        cells.append(labels or "")
-    return TextFile(path, texts, space.split_cells(cells, path))
+    add_text, add_cell = file.texts.append, cells.append
+    for _, text, labels, id, row in documents:
+        add_text(text)
+        add_cell(labels or "")
+        if id is not None:
+            file.ids.append(id)
+        if row is not None:
+            file.rows.append(row)
+    file.labels = space.split_cells(cells, path)
+    return file
 
 
 def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextFile:
@@ -295,58 +344,21 @@ def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextFile:
             f"{labels.path}; line n of both must be the same document",
             path=texts.path,
         )
-    return TextFile(texts.path, lines, space.split_cells(cells, labels.path))
-
-
-def _join_text(document: dict[str, Any], path: Path, line: int) -> str:
-    fields = choose_text_fields(document)
-    if not fields:
-        raise DataError(
-            f'no "text" in the object, only {_name_keys(document)}; '
-            'a document is {"text": "…", "labels": ["…"]}',
-            path=path,
-            line=line,
-        )
-    parts = [document[name] for name in fields]
-    for name, value in zip(fields, parts, strict=True):
-        if not isinstance(value, str | None):
-            raise DataError(
-                f'"{name}" must be a string; got {name_json_type(value)}', path=path, line=line
-            )
-    return " ".join(filter(None, parts))
-
-
-def _other_labels(document: dict[str, Any], path: Path, line: int) -> list[Any]:
-    name = choose_label_field(document)
-    if name is None:
-        raise DataError(
-            f'no "labels" in the object, only {_name_keys(document)}; '
-            'a document is {"text": "…", "labels": ["…"]}',
-            path=path,
-            line=line,
-        )
-    labels = document[name]
-    if not isinstance(labels, list | None):
-        raise DataError(
-            f'"{name}" must be a list such as ["beer", "wine"]; got {name_json_type(labels)}',
-            path=path,
-            line=line,
-        )
-    return labels or []
+    rows = space.split_cells(cells, labels.path, in_doubt=" ")
+    return TextFile(texts.path, lines, rows, read_as=f"labels {space.said}" if space.said else "")
 
 
 def _is_wrong(label: Any) -> bool:
     return type(label) not in (str, int) or find_fault(label) is not None
 
 
-def _name_keys(document: dict[str, Any]) -> str:
-    keys = ", ".join(f'"{key:.20}"' for key in list(document)[:5])
-    return keys or "nothing"
-
-
-_FILES = {Format.TABLE: csv_documents, Format.PARQUET: parquet_documents}
-_LINES = {
-    Format.JSON_LINES: json_documents,
+_FILES: dict[Format, Callable[..., Opened]] = {
+    Format.TABLE: open_csv,
+    Format.PARQUET: open_parquet,
+    Format.SHEET: open_sheet,
+}
+_LINES: dict[Format, Callable[[Path, NumberedLines], Iterator[Document]]] = {
     Format.FASTTEXT: fasttext_documents,
+    Format.ANNIF: annif_documents,
     Format.PLAIN: plain_documents,
 }

@@ -6,40 +6,56 @@ A folder is looked at in this order:
    as columns of row numbers that count from 1;
 2. `trn_X_Xf.txt` with `trn_X_Y.txt`, and the same with `tst`, unless `trn.json` lies there too;
 3. `train_texts.txt` with `train_labels.txt`, and the same with `test`;
-4. one file named train, trn or training, and one named test or tst, in any format of a single
-   file (`trn.json` of the repository's raw texts among them); or else the only file that can be
-   read at all. Files named valid, validation, val or dev are left alone: load them by themselves.
+4. `NAME.txt` with `NAME.tsv` or `NAME.key`: a full text corpus of Annif (see annif.py);
+5. the files named train, trn or training, and those named test or tst, in any format of a single
+   file (`trn.json` of the repository's raw texts among them), or those in folders of such names; or
+   else the only file that can be read at all. Files named valid, validation, val or dev are left
+   alone: load them by themselves.
 
-Every file may be gzipped and then ends in `.gz`. Names of labels are taken from the same folder
-(see labels.py). There, `feature_names.txt` names the columns of feature rows, one a line, and
-`filter_labels_train.txt` and `filter_labels_test.txt` give the pairs of document and label that
-must never be predicted.
+Files whose names differ only in numbers, or that all end in `.parquet`, are parts of one split; so
+are the files that a pattern such as `data/*.csv` names. Every file may be packed and then ends in
+`.gz`, `.bz2`, `.xz` or `.zst`. Names of labels are taken from the same folder (see labels.py).
+There, `feature_names.txt` names the columns of feature rows, one a line, `filter_labels_train.txt`
+and `filter_labels_test.txt` give the pairs of document and label that must never be predicted.
 """
 
+import glob
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.data.annif import find_full_texts, full_text_documents
 from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import (
     Format,
     TextFile,
     choose_format,
+    collect,
+    read_file,
     read_parallel,
     read_texts,
     recognize,
     refuse_plain,
 )
-from longtail.data.labels import LabelSpace, NumberedNames, find_label_names, order_labels
-from longtail.data.source import Source
+from longtail.data.frames import is_frame, read_frame, read_frames
+from longtail.data.labels import (
+    LabelSpace,
+    NumberedNames,
+    find_label_names,
+    is_uri,
+    order_labels,
+)
+from longtail.data.source import Source, drop_packed, find_file
 from longtail.errors import DataError
+from longtail.reading import ANYTHING, ReadOptions
 
 Rows = tuple[sp.csr_matrix, sp.csr_matrix]
 ReadTexts = Callable[[LabelSpace], TextFile]
@@ -50,58 +66,142 @@ _ROLES = {
     "other": ("valid", "validation", "val", "dev"),
 }
 FEATURE_NAMES = "feature_names.txt"
+_PACKED = r"(\.gz|\.bz2|\.xz|\.zst)?"
 _BESIDE = re.compile(
-    r"(label_names\.(txt|tsv)|lbl\.json|filter_labels_\w+\.txt|feature_names\.txt)(\.gz)?"
+    rf"(label_names\.(txt|tsv)|lbl\.json|filter_labels_\w+\.txt|feature_names\.txt){_PACKED}"
 )
-_TEXTS = re.compile(r"(?P<before>.*[_.-])texts?(?P<after>\.txt(\.gz)?)?")
-_MATRIX = re.compile(r"(?P<role>trn|tst)_X_Xf\.txt(\.gz)?")
+_TEXTS = re.compile(rf"(?P<before>.*[_.-])texts?(?P<after>\.txt{_PACKED})?")
+_MATRIX = re.compile(rf"(?P<role>trn|tst)_X_Xf\.txt{_PACKED}")
 
 
-def load(path: str | Path, *, split: int = 0, format: str | None = None) -> Splits:
-    """Read a data set from a file or a folder; its format is recognized.
+def load(
+    data: Any,
+    *,
+    text: str | Sequence[str] | None = None,
+    labels: str | None = None,
+    id: str | None = None,
+    separator: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    format: str | None = None,
+    keep: bool = False,
+    split: int = 0,
+) -> Splits:
+    """Read a data set; its format is recognized, and which column is what is guessed by name.
 
-    A single file is the training split, and there is no test split. `split` chooses one of the ten
-    divisions of the repository's small sets. `format` (one of `documents.FORMATS`) is that of the
-    file, or of the files called train and test in a folder, where recognizing it does not do.
+    Args:
+        data: a file, a folder, a pattern such as "data/*.csv", "-" for standard input; or a frame
+            of pandas or polars, a table of pyarrow, a data set of Hugging Face. A single file is
+            the training split, and there is no test split.
+        text: the column with the text, or several to be joined.
+        labels: the column with the labels.
+        id: the column with the documents' ids.
+        separator: what stands between the labels of a cell, "none" if each is one label.
+        delimiter: what stands between the cells of a CSV file.
+        encoding: the encoding of the text.
+        format: one of `documents.FORMATS`, where recognizing it does not do.
+        keep: keep all columns in `Dataset.columns`.
+        split: which of the ten divisions of the repository's small sets to take.
     """
-    path, form = Path(path), choose_format(format)
+    options = ReadOptions(text, labels, id, separator, delimiter, encoding, format, keep)
+    return read_splits(data, options, split)
+
+
+def read_splits(data: Any, options: ReadOptions = ANYTHING, split: int = 0) -> Splits:
+    """Do what `load` does, with its options in one object."""
+    if is_frame(data):
+        return Splits(read_frame(data, options), None)
+    if isinstance(data, Mapping):
+        return Splits(*read_frames(data, options))
+    form = choose_format(options.format)
+    if str(data) == "-" or not isinstance(data, str | Path):
+        return _read_files(None, [[data]], form, options)
+    path = Path(data)
+    if not path.exists() and (files := _match(path)):
+        return _load_roles(files[0].parent, files, form, options, are_parts=True)
     if not path.exists():
         raise DataError("no such file or folder", path=path)
     if not path.is_dir():
-        return _load_file(path) if form is None else _read_files(path.parent, [path], form)
-    try:
-        files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] != ".")
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", path=path) from None
+        return _load_file(path, form, options)
+    files = _list_files(path)
     for read in (_load_small_set, _load_matrices, _load_parallel) if form is None else ():
-        splits = read(path, files, split)
+        splits = read(path, files, split, options)
         if splits is not None:
             return _add_filters(path, splits)
-    return _add_filters(path, _load_roles(path, files, form))
+    texts = _load_full_texts(path, files, options) if form is None else None
+    return texts or _add_filters(path, _load_roles(path, files, form, options))
 
 
-def _load_file(path: Path) -> Splits:
+def read_batches(data: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> Iterator[Dataset]:
+    """Yield batches of documents to be labelled, from whatever `load` reads but splits.
+
+    A batch is a Dataset without labels; `documents.read_file` says what is in it.
+    """
+    path = Path(data) if isinstance(data, str | Path) else None
+    if path is None or str(path) == "-" or path.is_file():
+        yield from read_file(data, options)
+    elif path.is_dir():
+        files = [file for file in _list_files(path) if not _BESIDE.fullmatch(file.name)]
+        texts = find_full_texts(files)
+        if texts:
+            yield _read_full_texts(texts, options, LabelSpace()).without_labels()
+        elif len(files) > 1 and _are_parts(files):
+            yield from _read_parts_in_turn(files, options)
+        else:
+            raise DataError("is a folder; give one of its files", path=path)
+    else:
+        yield from _read_parts_in_turn(_match(path) or [path], options)
+
+
+def _read_parts_in_turn(files: list[Path], options: ReadOptions) -> Iterator[Dataset]:
+    for file in files:
+        yield from read_file(file, options)
+
+
+def _match(pattern: Path) -> list[Path]:
+    """Return the files that a pattern names, none if it is no pattern."""
+    if not glob.has_magic(str(pattern)):
+        return []
+    # A pattern may begin anywhere, which Path.glob does not know.
+    found = glob.glob(str(pattern), recursive=True)  # noqa: PTH207
+    files = sorted(map(Path, found))
+    files = [file for file in files if file.is_file()]
+    if not files:
+        raise DataError("no file has a name of this pattern", path=pattern)
+    return files
+
+
+def _list_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(file for file in folder.iterdir() if file.is_file() and file.name[0] != ".")
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path=folder) from None
+
+
+def _load_file(path: Path, form: Format | None, options: ReadOptions) -> Splits:
     """Read a single file, or the pair of files of which it is one."""
     folder = path.parent
-    if match := _TEXTS.fullmatch(path.name):
-        labels = _find(folder, f"{match['before']}labels{(match['after'] or '')}")
+    if match := _TEXTS.fullmatch(path.name) if form is None else None:
+        labels = find_file(folder, f"{match['before']}labels{(match['after'] or '')}")
         if labels is not None:
-            return _text_splits(folder, [lambda space: _pair(path, labels, space)])
-    if match := _MATRIX.fullmatch(path.name):
+            return _text_splits(folder, [partial(_pair, path, labels, options)], options)
+    if form is None and _MATRIX.fullmatch(path.name):
         return _row_splits(folder, [_read_matrices(path)])
-    return _read_files(folder, [path])
+    return _read_files(folder, [[path]], form, options)
 
 
-def _load_small_set(folder: Path, files: list[Path], split: int) -> Splits | None:
+def _load_small_set(
+    folder: Path, files: list[Path], split: int, options: ReadOptions
+) -> Splits | None:
     """Read `*_data.txt` and take the rows that the split files name."""
-    data = [file for file in files if re.fullmatch(r".*_data\.txt(\.gz)?", file.name)]
+    data = [file for file in files if re.fullmatch(rf".*_data\.txt{_PACKED}", file.name)]
     if len(data) != 1:
         return None
-    stem = re.sub(r"_data\.txt(\.gz)?$", "", data[0].name)
-    train, test = (_find(folder, f"{stem}_{name}Split.txt") for name in ("tr", "tst"))
+    stem = re.sub(rf"_data\.txt{_PACKED}$", "", data[0].name)
+    train, test = (find_file(folder, f"{stem}_{name}Split.txt") for name in ("tr", "tst"))
     if train is None:
         return None
-    whole = _read_files(folder, data).train
+    whole = _read_files(folder, [data], None, options).train
     n = whole.n_documents
     return Splits(
         whole.take(_read_split(train, split, n)),
@@ -109,82 +209,141 @@ def _load_small_set(folder: Path, files: list[Path], split: int) -> Splits | Non
     )
 
 
-def _load_matrices(folder: Path, files: list[Path], _: int) -> Splits | None:
-    train, test = (_find(folder, f"{name}_X_Xf.txt") for name in ("trn", "tst"))
-    if train is None or _find(folder, "trn.json") is not None:
+def _load_matrices(folder: Path, files: list[Path], _: int, options: ReadOptions) -> Splits | None:
+    train, test = (find_file(folder, f"{name}_X_Xf.txt") for name in ("trn", "tst"))
+    if train is None or find_file(folder, "trn.json") is not None:
         return None
     return _row_splits(folder, [_read_matrices(path) for path in (train, test) if path is not None])
 
 
-def _load_parallel(folder: Path, files: list[Path], _: int) -> Splits | None:
+def _load_parallel(folder: Path, files: list[Path], _: int, options: ReadOptions) -> Splits | None:
     pairs: dict[str, tuple[Path, Path]] = {}
     for file in files:
         match = _TEXTS.fullmatch(file.name)
         role = _role(file)
         if match is None or role not in ("train", "test"):
             continue
-        name = f"{match['before']}labels{(match['after'] or '').removesuffix('.gz')}"
-        labels = _find(folder, name)
+        name = f"{match['before']}labels{drop_packed(match['after'] or '')}"
+        labels = find_file(folder, name)
         if labels is None:
             raise DataError(f"the labels of these texts are missing: no {name}", path=file)
         pairs[role] = (file, labels)
     if "train" not in pairs:
         return None
     found = [pairs[role] for role in ("train", "test") if role in pairs]
-    return _text_splits(folder, [partial(_pair, *pair) for pair in found])
+    return _text_splits(folder, [partial(_pair, *pair, options) for pair in found], options)
 
 
-def _load_roles(folder: Path, files: list[Path], form: Format | None) -> Splits:
-    """Read the files that their names make the training and the test split."""
+def _load_full_texts(folder: Path, files: list[Path], options: ReadOptions) -> Splits | None:
+    """Read a corpus of full texts, or the two in folders called train and test."""
+    splits = [_full_texts(files)]
+    if not splits[0]:
+        inside = _inside(folder)
+        splits = [_full_texts(inside[role]) for role in ("train", "test") if role in inside]
+    if not splits or not all(splits):
+        return None
+    reads = [partial(_read_full_texts, pairs, options) for pairs in splits]
+    return _text_splits(folder, reads, options)
+
+
+def _full_texts(files: list[Path]) -> list[tuple[Path, Path | None]]:
+    named = [f for f in files if not _BESIDE.fullmatch(f.name) and _role(f) is None]
+    return find_full_texts(named)
+
+
+def _read_full_texts(
+    pairs: list[tuple[Path, Path | None]], options: ReadOptions, space: LabelSpace
+) -> TextFile:
+    documents = full_text_documents(pairs, space, options.encoding)
+    return collect(documents, pairs[0][0].parent, space)
+
+
+def _inside(folder: Path) -> dict[str, list[Path]]:
+    """Return the files in folders that are called train or test, by role."""
+    folders = sorted(each for each in folder.iterdir() if each.is_dir())
+    return {role: _list_files(each) for each in folders if (role := _role(each)) is not None}
+
+
+def _load_roles(
+    folder: Path,
+    files: list[Path],
+    form: Format | None,
+    options: ReadOptions,
+    *,
+    are_parts: bool = False,
+) -> Splits:
+    """Read the files that their names make the training and the test split.
+
+    Files without such a name are parts of one split if the user says so, by a pattern.
+    """
     candidates = [file for file in files if not _BESIDE.fullmatch(file.name)]
-    train = _choose([file for file in candidates if _role(file) == "train"], "training", form)
-    test = _choose([file for file in candidates if _role(file) == "test"], "test", form)
-    if train is None and test is not None:
+    choose = partial(_choose, form=form, options=options, are_parts=are_parts)
+    inside = {} if are_parts else _inside(folder)
+    train, test = (
+        choose([f for f in candidates if _role(f) == role] or inside.get(role, []), name)
+        for role, name in (("train", "training"), ("test", "test"))
+    )
+    if not train and test and not are_parts:
         raise DataError(
-            f"has a test split but no training split; to use {test.name} alone, give its path",
+            f"has a test split but no training split; to use {test[0].name} alone, give its path",
             path=folder,
         )
-    if train is None:
-        readable = [f for f in candidates if _role(f) is None and _fault(f, form) is None]
-        train = _choose(readable, "training", form)
-    if train is None:
+    if not train:
+        others = [f for f in candidates if _role(f) is None or are_parts]
+        readable = [f for f in others if are_parts or _fault(f, form, options) is None]
+        train, test = choose(readable, "training"), []
+    if not train:
         raise DataError(
             "no data found in this folder; name the files train and test, "
             "for example train.jsonl and test.jsonl",
             path=folder,
         )
-    return _read_files(folder, [train] if test is None else [train, test], form)
+    return _read_files(folder, [train, test] if test else [train], form, options)
 
 
-def _choose(files: list[Path], split: str, form: Format | None) -> Path | None:
-    """Return the one file that can be read, or raise an error that says why there is none."""
-    faults = {file: _fault(file, form) for file in files}
+def _choose(
+    files: list[Path],
+    split: str,
+    *,
+    form: Format | None,
+    options: ReadOptions,
+    are_parts: bool,
+) -> list[Path]:
+    """Return the files that can be read, or raise an error that says why there are none."""
+    faults = {file: _fault(file, form, options) for file in files}
     readable = [file for file, fault in faults.items() if fault is None]
-    if len(readable) > 1:
+    if len(readable) > 1 and not (are_parts or _are_parts(readable)):
         raise DataError(
             f"both {readable[0].name} and {readable[1].name} could be the {split} split; "
             "move one of them away, or give the path of a file",
             path=readable[0].parent,
         )
     for fault in faults.values():
-        if not readable and fault is not None:
+        if fault is not None and (not readable or are_parts):
             raise fault
-    return readable[0] if readable else None
+    return readable
 
 
-def _fault(file: Path, form: Format | None) -> DataError | None:
+def _are_parts(files: list[Path]) -> bool:
+    """Return whether the names of files say that they are parts of one split."""
+    if all(file.suffix == ".parquet" for file in files):
+        return True
+    return len({re.sub(r"\d+", "0", file.name) for file in files}) == 1
+
+
+def _fault(file: Path, form: Format | None, options: ReadOptions) -> DataError | None:
     """Return why a file cannot be a split of a data set."""
     try:
-        with Source(file) as source:
-            _recognize_labelled(source, form)
+        with Source(file, options.encoding) as source:
+            _recognize_labelled(source, form, options)
             return None
     except DataError as error:
         return error
 
 
-def _recognize_labelled(source: Source, form: Format | None) -> Format:
+def _recognize_labelled(source: Source, form: Format | None, options: ReadOptions) -> Format:
     """Return the format of a file, which must be one that holds labels."""
-    form = form or recognize(source)
+    form = form or recognize(source, options)
     if form is Format.MATRIX:
         raise DataError("rows without labels; a data file starts with 'N D L'", path=source.path)
     if form is Format.PLAIN:
@@ -197,29 +356,65 @@ def _role(file: Path) -> str | None:
     return next((role for role, names in _ROLES.items() if set(names) & set(words)), None)
 
 
-def _find(folder: Path, name: str) -> Path | None:
-    """Return the file of that name, plain or gzipped."""
-    plain = name.removesuffix(".gz")
-    return next((p for p in (folder / plain, folder / f"{plain}.gz") if p.is_file()), None)
-
-
-def _read_files(folder: Path, paths: list[Path], form: Format | None = None) -> Splits:
-    """Read one or two files of any single-file format that share one label space."""
+def _read_files(
+    folder: Path | None,
+    splits: Sequence[Sequence[str | Path | BinaryIO]],
+    form: Format | None,
+    options: ReadOptions,
+) -> Splits:
+    """Read one or two splits of any single-file format that share one label space."""
     with ExitStack() as stack:
         # Each is opened once: what comes through a pipe cannot be read again.
-        sources = [stack.enter_context(Source(path)) for path in paths]
-        forms = [_recognize_labelled(source, form) for source in sources]
+        sources = [stack.enter_context(Source(files[0], options.encoding)) for files in splits]
+        forms = [_recognize_labelled(source, form, options) for source in sources]
         holds_rows = [form is Format.SPARSE for form in forms]
         if any(holds_rows) and not all(holds_rows):
             raise DataError(
-                f"one split holds feature rows and the other texts ({paths[0].name} is "
-                f"{forms[0]}, {paths[1].name} is {forms[1]})",
+                f"one split holds feature rows and the other texts ({sources[0].path.name} is "
+                f"{forms[0]}, {sources[1].path.name} is {forms[1]})",
                 path=folder,
             )
+        parts = [
+            _Parts(source, form, files[1:])
+            for source, form, files in zip(sources, forms, splits, strict=True)
+        ]
         if holds_rows[0]:
-            return _row_splits(folder, [_read_sparse(source) for source in sources])
-        both = zip(sources, forms, strict=True)
-        return _text_splits(folder, [partial(read_texts, source, form) for source, form in both])
+            return _row_splits(folder, [each.read_rows(options) for each in parts])
+        return _text_splits(folder, [partial(each.read, options) for each in parts], options)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The files of a split: the first is open, the others are opened in turn."""
+
+    first: Source
+    form: Format
+    others: Sequence[Any]
+
+    def read(self, options: ReadOptions, space: LabelSpace) -> TextFile:
+        """Read texts; the first file decides which column is what."""
+        whole = read_texts(self.first, self.form, options, space)
+        pinned = options if whole.columns is None else whole.columns.pin(options)
+        for file in self.others:
+            try:
+                with Source(file, options.encoding) as source:
+                    whole.extend(read_texts(source, self.form, pinned, space))
+            except DataError as error:
+                raise DataError(
+                    f"{error} (the first file of the split is {self.first.path})"
+                ) from None
+        return whole
+
+    def read_rows(self, options: ReadOptions) -> Rows:
+        """Read feature rows."""
+        rows = [_read_sparse(self.first)]
+        for file in self.others:
+            with Source(file, options.encoding) as source:
+                rows.append(_read_sparse(source))
+        n_features, n_labels = (max(part[i].shape[1] for part in rows) for i in (0, 1))
+        X = sp.vstack([_widen(X, n_features) for X, _ in rows], format="csr")
+        Y = sp.vstack([_widen(Y, n_labels) for _, Y in rows], format="csr")
+        return sp.csr_matrix(X), sp.csr_matrix(Y)
 
 
 def _read_sparse(source: Source) -> Rows:
@@ -235,7 +430,7 @@ def _read_matrices(path: Path) -> Rows:
     """Read `trn_X_Xf.txt` and the `trn_X_Y.txt` beside it."""
     from longtail.data.sparse import read_label_matrix, read_sparse
 
-    labels = _find(path.parent, f"{path.name[:3]}_X_Y.txt")
+    labels = find_file(path.parent, f"{path.name[:3]}_X_Y.txt")
     if labels is None:
         raise DataError(
             f"the labels of these rows are missing: no {path.name[:3]}_X_Y.txt", path=path
@@ -257,18 +452,19 @@ def _read_matrices(path: Path) -> Rows:
     return X, Y
 
 
-def _pair(texts: Path, labels: Path, space: LabelSpace) -> TextFile:
-    with Source(texts) as text_source, Source(labels) as label_source:
+def _pair(texts: Path, labels: Path, options: ReadOptions, space: LabelSpace) -> TextFile:
+    encoding = options.encoding
+    with Source(texts, encoding) as text_source, Source(labels, encoding) as label_source:
         return read_parallel(text_source, label_source, space)
 
 
-def _row_splits(folder: Path, splits: list[Rows]) -> Splits:
+def _row_splits(folder: Path | None, splits: list[Rows]) -> Splits:
     """Make the splits as wide as the widest and name their labels."""
     n_features = max(X.shape[1] for X, _ in splits)
     n_labels = max(Y.shape[1] for _, Y in splits)
-    named = find_label_names(folder)
+    named = None if folder is None else find_label_names(folder)
     names = named.of_columns(n_labels) if named else NumberedNames(n_labels)
-    words = _read_feature_names(folder, n_features)
+    words = None if folder is None else _read_feature_names(folder, n_features)
     datasets = [
         Dataset(_widen(Y, n_labels), names, X=_widen(X, n_features), feature_names=words)
         for X, Y in splits
@@ -278,7 +474,7 @@ def _row_splits(folder: Path, splits: list[Rows]) -> Splits:
 
 def _read_feature_names(folder: Path, n_features: int) -> list[str] | None:
     """Return the names of the columns of feature rows, where the folder has them."""
-    path = _find(folder, FEATURE_NAMES)
+    path = find_file(folder, FEATURE_NAMES)
     if path is None:
         return None
     with Source(path) as source:
@@ -299,14 +495,15 @@ def _widen(matrix: sp.csr_matrix, n_columns: int) -> sp.csr_matrix:
     return sp.csr_matrix(arrays, shape=(matrix.shape[0], n_columns))
 
 
-def _text_splits(folder: Path, reads: list[ReadTexts]) -> Splits:
+def _text_splits(folder: Path | None, reads: Sequence[ReadTexts], options: ReadOptions) -> Splits:
     """Read text files into one label space and name its labels."""
-    space = LabelSpace()
+    space = LabelSpace(options.separator)
     found = [read(space) for read in reads]
-    columns, names = order_labels(space.numbering.names, find_label_names(folder))
-    datasets = [
-        Dataset(file.labels.matrix(columns, len(names)), names, texts=file.texts) for file in found
-    ]
+    named = None if folder is None else find_label_names(folder)
+    columns, names = order_labels(space.numbering.names, named)
+    uris = (named.uris if named else {}) | space.uris
+    known = {name: uris.get(name, name) for name in names if name in uris or is_uri(name)}
+    datasets = [file.as_dataset(columns, names, known or None) for file in found]
     return Splits(datasets[0], datasets[1] if len(datasets) > 1 else None)
 
 
@@ -347,7 +544,7 @@ def _read_split(path: Path, split: int, n_documents: int) -> NDArray[np.int64]:
 
 def _add_filters(folder: Path, splits: Splits) -> Splits:
     """Read the pairs that must not be predicted, where the folder has them."""
-    train, test = _find(folder, "filter_labels_train.txt"), _find(folder, "filter_labels_test.txt")
+    train, test = (find_file(folder, f"filter_labels_{name}.txt") for name in ("train", "test"))
     if (train or test) and splits.train.texts is not None and find_label_names(folder) is None:
         raise DataError(
             "names labels by id, but nothing says which id is which label; "

@@ -17,10 +17,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.data.source import Source, parse_object
+from longtail.data.source import Source, find_file, parse_object
 from longtail.errors import DataError
+from longtail.reading import NEVER
 
 SEPARATORS = "\t;|,"
+_MARK_NAMES = {"\t": "tabs", " ": "blanks"}
+_MOST_JUDGED = 20_000  # cells that tell tags from names
+_FEW_NAMES = 0.1  # share of cells with a capitalized word, among tags
 MAX_FEATURES = 2**31 - 1
 MAX_LABELS = 20_000_000
 MAX_DIGITS = 4300  # of a label that is a number; Python converts no more of them
@@ -133,6 +137,11 @@ class LabelRows:
         self._numbers.extend(map(self._number_of, labels))
         self._counts.append(len(self._numbers) - before)
 
+    def extend(self, other: "LabelRows") -> None:
+        """Append the rows of another file of the same numbering."""
+        self._numbers.extend(other._numbers)
+        self._counts.extend(other._counts)
+
     def matrix(self, columns: NDArray[np.int32], n_columns: int) -> sp.csr_matrix:
         """Return Y, with number i in column columns[i]."""
         indptr = np.zeros(len(self._counts) + 1, dtype=np.int64)
@@ -148,21 +157,26 @@ class LabelRows:
 
 
 class LabelSpace:
-    """What the files of one data set share: the labels' numbers, and how a cell is split.
+    """What the files of one data set share: the labels' numbers, their URIs, how cells are split.
 
-    A cell that holds several labels is split at the first of tab, semicolon, bar and comma that
-    occurs in any cell of the file, at blanks when none of them does. The training file decides.
+    The training file decides what separates the labels of a cell, unless the user says it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, separator: str | None = None) -> None:
         """Start without labels."""
         self.numbering = Numbering()
-        self.separator: str | None = None
+        self.uris: dict[str, str] = {}
+        self.separator = separator
+        self.said = ""
 
-    def split_cells(self, cells: Sequence[str | list[Any]], path: Path) -> LabelRows:
+    def split_cells(
+        self, cells: Sequence[str | list[Any]], path: Path | None, in_doubt: str = NEVER
+    ) -> LabelRows:
         """Split each cell into labels; a cell that is a list already stays as it is."""
+        is_guess = self.separator is None
         if self.separator is None:
-            self.separator = choose_separator(cells)
+            self.separator = choose_separator(cells, in_doubt)
+        self.said = _describe_split(cells, self.separator, is_guess=is_guess)
         rows = LabelRows(self.numbering)
         for cell in cells:
             try:
@@ -171,23 +185,96 @@ class LabelSpace:
                 raise DataError(f"document {len(rows) + 1}: {error}", path=path) from None
         return rows
 
+    def name_concept(self, uri: str | None, label: str | None) -> str:
+        """Return the name of a label that has a URI, or a name, or both; the URI is remembered."""
+        if not uri or not label:
+            return label or uri or ""
+        if self.uris.setdefault(label, uri) == uri:
+            return label
+        told_apart = f"{label} <{uri}>"
+        self.uris[told_apart] = uri
+        return told_apart
 
-def choose_separator(cells: Iterable[str | list[Any]]) -> str:
-    """Return the first of `SEPARATORS` in any cell, or a blank."""
+
+def choose_separator(cells: Iterable[str | list[Any]], in_doubt: str = NEVER) -> str:
+    """Return what separates the labels of a cell: the first of `SEPARATORS` in any cell, or blanks.
+
+    Blanks separate URIs, numbers and tags, but never the words of names such as "Billing Question".
+    Where words could be either, `in_doubt` decides.
+    """
     missing = set(SEPARATORS)
+    spaced: list[str] = []
+    alone: set[str] = set()
     for cell in cells:
-        if isinstance(cell, str):
-            missing.difference_update(cell)
-            if SEPARATORS[0] not in missing:
-                break
-    return next((mark for mark in SEPARATORS if mark not in missing), " ")
+        if not isinstance(cell, str):
+            continue
+        missing.difference_update(cell)
+        if SEPARATORS[0] not in missing:
+            break
+        if " " in cell and len(spaced) < _MOST_JUDGED:
+            spaced.append(cell)
+        elif len(alone) < _MOST_JUDGED:
+            alone.add(cell)
+    if spaced and all(is_uri(word) for cell in spaced for word in cell.split()):
+        return " "  # and a URI may hold any of the others
+    mark = next((mark for mark in SEPARATORS if mark not in missing), None)
+    return mark or _judge_blanks(spaced, alone, in_doubt)
+
+
+def _judge_blanks(spaced: list[str], alone: set[str], in_doubt: str) -> str:
+    """Tell tags with blanks between them from names of several words.
+
+    Tags come in ever new combinations, so there are more of these than tags, and most tags also
+    stand alone somewhere. A word with a capital letter is a part of a name.
+    """
+    if not spaced:
+        return NEVER
+    combinations = set(spaced)
+    words = {word for cell in combinations for word in cell.split()}
+    n_named = sum(any(map(_is_capitalized, cell.split())) for cell in combinations)
+    if n_named > _FEW_NAMES * len(combinations):
+        return NEVER
+    n_alone = len(words & alone)
+    if all(map(is_number, words)) or len(combinations) > len(words) or 2 * n_alone >= len(words):
+        return " "
+    return in_doubt
+
+
+def _is_capitalized(word: str) -> bool:
+    return word[0].isupper() and not word.isupper()
 
 
 def split_cell(cell: str, separator: str) -> list[str]:
     """Split one cell into labels, without blanks around them and without empty ones."""
     if separator == " ":
-        return cell.split()
-    return [label for part in cell.split(separator) if (label := part.strip())]
+        return [strip_uri(word) for word in cell.split()]
+    parts = cell.split(separator) if separator else [cell]
+    return [label for part in parts if (label := part.strip())]
+
+
+def is_uri(word: str) -> bool:
+    """Return whether a word is a URI, with or without the angle brackets around it."""
+    return word.startswith(("<http://", "<https://", "<urn:", "http://", "https://", "urn:"))
+
+
+def strip_uri(word: str) -> str:
+    """Return a URI without the angle brackets around it, and other words as they are."""
+    return word[1:-1] if word.endswith(">") and is_uri(word) else word
+
+
+def _describe_split(cells: Sequence[str | list[Any]], separator: str, *, is_guess: bool) -> str:
+    """Say how cells are split, with the labels of one that shows it."""
+    strings = [cell for cell in cells if isinstance(cell, str) and cell]
+    if not strings:
+        return ""
+    example = next((cell for cell in strings if separator and separator in cell), None)
+    if example is not None:
+        labels = ", ".join(f"'{label:.40}'" for label in split_cell(example, separator)[:3])
+        mark = _MARK_NAMES.get(separator, f"'{separator}'")
+        return f"separated by {mark}, e.g. {labels}"
+    spaced = next((cell for cell in strings if " " in cell), strings[0])
+    said = f"one a document, e.g. '{spaced:.40}'"
+    return f"{said} (--separator blank splits it)" if is_guess and " " in spaced else said
 
 
 @dataclass(frozen=True)
@@ -205,6 +292,12 @@ class LabelNames:
     names: list[str]
     ids: list[str] | None = None
     by_id: bool = False
+
+    @property
+    def uris(self) -> dict[str, str]:
+        """The URI of each name whose id is one."""
+        ids = zip(self.names, self.ids or (), strict=False)
+        return {name: strip_uri(label) for name, label in ids if is_uri(label)}
 
     def of_columns(self, n_labels: int) -> Sequence[str]:
         """Return the names of the columns 0 to n_labels - 1 of feature-row data."""
@@ -280,10 +373,10 @@ def find_label_names(folder: Path) -> LabelNames | None:
         ("label_names.tsv", _read_pairs),
         ("lbl.json", _read_objects),
     ):
-        for path in (folder / name, folder / f"{name}.gz"):
-            if path.is_file():
-                with Source(path) as source:
-                    return read(source)
+        path = find_file(folder, name)
+        if path is not None:
+            with Source(path) as source:
+                return read(source)
     return None
 
 

@@ -10,14 +10,18 @@ process when that is damaged.
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from longtail.data.columns import Columns, choose_columns
 from longtail.data.source import Source, check_unpacked
-from longtail.data.table import Document, choose_columns, parse_cell
+from longtail.data.table import Document, Opened, join_texts, parse_cell, spell_id
 from longtail.errors import DataError
+from longtail.reading import ReadOptions
 
 BATCH = 1 << 12  # rows
+SAMPLED = 500  # rows that tell which column is what
 BATCH_BYTES = 1 << 28  # that dictionaries of plain columns can expand to
 VALUE_BYTES = 16  # what a value takes at least, even one that is absent
 _HEADER = 1 << 12  # bytes in which nearly every page header fits
@@ -45,46 +49,95 @@ class _Bound:
         check_unpacked(self.unpacked, self.packed, self.path)
 
 
-def parquet_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
-    """Yield the rows of a Parquet file: a column of strings, and one of strings or lists."""
+def open_parquet(source: Source, options: ReadOptions, *, labels: bool) -> Opened:
+    """Choose the columns of a Parquet file and begin to read its rows."""
     # pyarrow takes a fifth of a second to import, and few need it.
+    import pyarrow.parquet as pq
+
+    with _readable(source.path):
+        file = source.seekable()
+        bound = _Bound(file.seek(0, io.SEEK_END), source.path)
+        schema = pq.ParquetFile(file).schema_arrow
+
+        def sample() -> dict[str, list[Any]]:
+            told = [field.name for field in schema if _can_tell(field.type)]
+            first = next(_read_batches(file, told, bound, SAMPLED), None)
+            return {} if first is None else first[1]
+
+        columns = choose_columns(schema.names, sample, options, source.path, labels=labels)
+        _check_types(schema, columns, source.path)
+        if options.keep:
+            _check_kept(schema, source.path)
+    documents = _documents(file, columns, bound, options, schema.names)
+    return Opened(iter([documents]), columns, has_cells=True)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn what pyarrow raises into one line."""
     import pyarrow as pa
 
     try:
-        yield from _read_rows(source, labels=labels)
+        yield
     except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"not a readable Parquet file ({reason:.200})", path=source.path) from None
+        raise DataError(f"not a readable Parquet file ({reason:.200})", path=path) from None
 
 
-def _read_rows(source: Source, *, labels: bool) -> Iterator[Document]:
+def _documents(
+    file: BinaryIO, columns: Columns, bound: "_Bound", options: ReadOptions, names: list[str]
+) -> Iterator[Document]:
+    chosen = [name for name in (*columns.text, columns.labels, columns.id) if name is not None]
+    with _readable(bound.path):
+        for number, values in _read_batches(file, names if options.keep else chosen, bound, BATCH):
+            yield from _join(values, number, columns, bound.path, options)
+
+
+def _join(
+    values: dict[str, list[Any]], first: int, columns: Columns, path: Path, options: ReadOptions
+) -> Iterator[Document]:
+    """Make documents of the columns of a batch."""
+    n = len(next(iter(values.values())))
+    texts = zip(*(values[name] for name in columns.text), strict=True)
+    cells = values[columns.labels] if columns.labels else [None] * n
+    ids = values[columns.id] if columns.id else [None] * n
+    for i, (parts, cell, id) in enumerate(zip(texts, cells, ids, strict=True)):
+        yield (
+            first + i,
+            join_texts(parts),
+            as_cell(cell, path, first + i, options),
+            spell_id(id) if columns.id else None,
+            {name: column[i] for name, column in values.items()} if options.keep else None,
+        )
+
+
+def as_cell(cell: Any, path: Path | None, line: int, options: ReadOptions) -> list[Any] | str:
+    """Return what a column of labels holds for a document: a list, or a cell to be split."""
+    if isinstance(cell, str):
+        return parse_cell(cell, path, line, options)
+    if isinstance(cell, list):
+        return [label for label in cell if label not in (None, "")]
+    return [] if cell is None else [cell]
+
+
+def _read_batches(
+    file: BinaryIO, columns: list[str], bound: "_Bound", most: int
+) -> Iterator[tuple[int, dict[str, list[Any]]]]:
+    """Yield the values of some columns, some rows at a time, and the number of the first row."""
     import pyarrow.parquet as pq
-
-    file = source.seekable()
-    bound = _Bound(file.seek(0, io.SEEK_END), source.path)
-    schema = pq.ParquetFile(file).schema_arrow
-    names = {name.lower(): name for name in schema.names}
-    text_fields, label_field = choose_columns(names, source.path, labels=labels)
-    texts, label = [names[name] for name in text_fields], label_field and names[label_field]
-    _check_types(schema, texts, label, source.path)
-    columns = [*texts, label] if label else texts
 
     # In lists the longest value times all rows says little, so dictionaries stay as they are.
     leaves = _find_leaves(pq.ParquetFile(file).schema, columns)
     nested = [path for path in leaves.values() if "." in path]
     table = pq.ParquetFile(file, read_dictionary=nested)
     pages = _count_pages(file, leaves)
-    check_unpacked(pages.unpacked + VALUE_BYTES * pages.n_values, bound.packed, source.path)
-    n_rows = min(max(BATCH_BYTES // max(pages.largest_dictionary, 1), 1), BATCH)
-
+    check_unpacked(pages.unpacked + VALUE_BYTES * pages.n_values, bound.packed, bound.path)
+    n_rows = min(max(BATCH_BYTES // max(pages.largest_dictionary, 1), 1), most)
     number = 1
     for batch in _batches(table, columns, n_rows):
         batch.validate()
-        parts = [_strings(batch.column(name), bound) for name in texts]
-        cells = _label_cells(batch.column(label), bound, number) if label else [""] * len(batch)
-        for *strings, cell in zip(*parts, cells, strict=True):
-            yield number, " ".join(filter(None, strings)), cell
-            number += 1
+        yield number, {name: _values(batch.column(name), bound) for name in columns}
+        number += len(batch)
 
 
 def _batches(table: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
@@ -93,22 +146,48 @@ def _batches(table: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
         yield from table.iter_batches(n_rows, row_groups=[group], columns=columns)
 
 
-def _check_types(schema: Any, texts: list[str], label: str | None, path: Path) -> None:
-    """Refuse columns that stand twice or hold something else than strings or lists of them."""
+def _check_types(schema: Any, columns: Columns, path: Path) -> None:
+    """Refuse columns that hold something else than strings, or for labels lists of them."""
     import pyarrow as pa
 
-    for name in [*texts, *([label] if label else [])]:
-        if len(schema.get_all_field_indices(name)) > 1:
-            raise DataError(f"the column '{name}' stands there twice", path=path)
+    for name in columns.text:
         held = schema.field(name).type
-        if name == label and (pa.types.is_list(held) or pa.types.is_large_list(held)):
+        if not _is_string(held):
+            raise DataError(f"the column '{name}' must hold strings; it holds {held}", path=path)
+    for name in filter(None, (columns.labels, columns.id)):
+        held = schema.field(name).type
+        if name == columns.labels and _is_list(held):
             if not (_is_string(held.value_type) or pa.types.is_integer(held.value_type)):
                 raise DataError(
                     f"the lists of the column '{name}' must hold strings, not {held.value_type}",
                     path=path,
                 )
-        elif not _is_string(held):
+        elif not (_is_string(held) or pa.types.is_integer(held)):
             raise DataError(f"the column '{name}' must hold strings; it holds {held}", path=path)
+
+
+def _check_kept(schema: Any, path: Path) -> None:
+    """Refuse to keep columns of structs: what they expand to cannot be measured before."""
+    import pyarrow as pa
+
+    for field in schema:
+        held = field.type.value_type if _is_list(field.type) else field.type
+        if pa.types.is_nested(held):
+            raise DataError(
+                f"the column '{field.name}' holds {held} and cannot be kept; leave out --keep",
+                path=path,
+            )
+
+
+def _can_tell(held: Any) -> bool:
+    """Return whether the values of a column can be told for texts or labels."""
+    return _is_string(held) or (_is_list(held) and _is_string(held.value_type))
+
+
+def _is_list(held: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(held) or pa.types.is_large_list(held))
 
 
 def _is_string(held: Any) -> bool:
@@ -119,17 +198,13 @@ def _is_string(held: Any) -> bool:
     return bool(pa.types.is_string(held) or pa.types.is_large_string(held))
 
 
-def _strings(column: Any, bound: _Bound) -> list[Any]:
-    return list(_expand(column, bound).to_pylist())
-
-
 def _expand(column: Any, bound: _Bound) -> Any:
     """Return a column of plain values; a dictionary's result is measured before it is made."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     bound.add(VALUE_BYTES * len(column))
-    if pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type) and _is_string(column.type):
         # Taking the lengths also checks that the indices are within the dictionary.
         lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
         bound.add(pc.sum(pc.cast(lengths, pa.int64())).as_py() or 0)
@@ -140,20 +215,15 @@ def _expand(column: Any, bound: _Bound) -> Any:
     return column
 
 
-def _label_cells(column: Any, bound: _Bound, first: int) -> list[str | list[Any]]:
-    import pyarrow as pa
-
-    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
-        cells = _strings(column, bound)
-        return [parse_cell(cell or "", bound.path, row) for row, cell in enumerate(cells, first)]
+def _values(column: Any, bound: _Bound) -> list[Any]:
+    """Return the values of a column, lists among them, as Python knows them."""
+    if not _is_list(column.type):
+        return list(_expand(column, bound).to_pylist())
     bound.add(VALUE_BYTES * len(column))
-    values = _strings(column.flatten(), bound)
+    values = _expand(column.flatten(), bound).to_pylist()
     ends = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).cumsum().tolist()
     starts = [0, *ends[:-1]]
-    return [
-        [value for value in values[start:end] if value not in (None, "")]
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    return [values[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 # -- pages ----------------------------------------------------------------------------------------

@@ -1,23 +1,32 @@
-"""Source: one input file or stream, plain or gzipped, read in blocks of whole lines, or as JSON.
+"""Source: one input file or stream, plain or packed, read in blocks of whole lines, or as JSON.
 
 What a hostile or broken file can cost is bounded here: a line holds at most `MAX_LINE` bytes, and
-a gzip file that unpacks to more than `BOMB_BYTES` at more than `BOMB_RATIO` times its size is
+a packed file that unpacks to more than `BOMB_BYTES` at more than `BOMB_RATIO` times its size is
 refused (real texts and feature rows pack to between a third and a twentieth). Devices, sockets and
 pipes into which nothing writes are refused before a byte of them is waited for.
+
+Whatever the encoding of a text, blocks are UTF-8: others are converted as they are read. A file
+that is ASCII for long and then Western European is found out where that begins.
 """
 
+import bz2
+import codecs
 import gzip
 import io
 import json
+import lzma
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from longtail.data.encoding import UTF8, WESTERN, guess_encoding, looks_western
 from longtail.errors import DataError
+from longtail.reading import check_encoding
 
 BLOCK = 1 << 23
 HEAD = 1 << 16
@@ -25,8 +34,15 @@ MAX_LINE = 1 << 28
 BOMB_BYTES = 1 << 28
 BOMB_RATIO = 100
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_BOM = b"\xef\xbb\xbf"
+PACKERS = {  # by the first bytes of a file, how it was packed
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+PACKED_ENDINGS = (".gz", ".bz2", ".xz", ".zst")
+# Formats that are no text, whatever their bytes look like.
+_BINARY = (b"PAR1", b"PK\x03\x04")
 _NO_FILES = {
     stat.S_IFDIR: "is a folder; give one of its files",
     stat.S_IFCHR: "is a device, not a file",
@@ -51,25 +67,36 @@ class Source:
 
     Attributes:
         path: the file, or a name such as `<stdin>` for a stream; stands in every error.
-        head: the first bytes, unpacked and without a byte order mark, to recognize the format by.
+        head: the first bytes, unpacked and as UTF-8, to recognize the format by.
+        encoding: that of the text; may become another while it is read.
+        is_whole: whether the head is all there is.
     """
 
-    def __init__(self, file: str | Path | BinaryIO) -> None:
-        """Open a file, or take a stream as it is, and read the head."""
+    def __init__(self, file: str | Path | BinaryIO, encoding: str | None = None) -> None:
+        """Open a file, or take a stream as it is, and read the head; "-" is standard input."""
         self._opened: BinaryIO | None = None
-        self._gzip: gzip.GzipFile | None = None
+        self._unpack: BinaryIO | None = None
+        self._packer: str | None = None
+        self._convert: codecs.IncrementalDecoder | None = None
         self._unpacked = 0
+        self._is_given = encoding is not None
+        self.encoding = UTF8 if encoding is None else check_encoding(encoding)
+        self._is_foreign = False  # letters that only UTF-8 makes sense of have been read
+        self.is_whole = False
+        if str(file) == "-":
+            file = open_stdin()
         try:
             self.path, self._packed = self._start(file)
-            if self._packed.prefix == _GZIP_MAGIC:
-                self._gzip = gzip.GzipFile(fileobj=cast(BinaryIO, self._packed), mode="rb")
+            self._packer = PACKERS.get(self._packed.prefix)
+            if self._packer is not None:
+                self._unpack = _open_packed(self._packed, self._packer)
             self.head = self._read_head()
         except DataError:
             self.close()
             raise
 
     def _start(self, file: str | Path | BinaryIO) -> tuple[Path, "_Counted"]:
-        """Open a file if it is not open yet, and read its first two bytes."""
+        """Open a file if it is not open yet, and read its first bytes."""
         begin, path = b"", Path(file) if isinstance(file, str | Path) else _stream_name(file)
         if isinstance(file, str | Path):
             self._opened, begin = _open(path)
@@ -133,7 +160,7 @@ class Source:
 
     def seekable(self) -> BinaryIO:
         """Return the whole content as a file that can be searched (Parquet needs that)."""
-        if self._opened is not None and self._gzip is None and self._opened.seekable():
+        if self._opened is not None and self._unpack is None and self._opened.seekable():
             self._opened.seek(0)
             return self._opened
         content = io.BytesIO(self.head)
@@ -144,29 +171,65 @@ class Source:
         return content
 
     def _read(self, size: int) -> bytes:
-        """Read up to `size` unpacked bytes, none only at the end."""
+        """Read up to `size` unpacked bytes as UTF-8, none only at the end."""
+        while True:
+            block = self._read_unpacked(size)
+            if self._convert is None:
+                return block
+            text = self._decode_part(block)
+            if text or not block:
+                return text.encode("utf-8", "surrogatepass")
+
+    def _read_unpacked(self, size: int) -> bytes:
         try:
-            block = (self._gzip or self._packed).read(size)
+            block = (self._unpack or self._packed).read(size)
         except EOFError:
-            raise DataError(
-                "the gzip file is cut off; copy or download it again", path=self.path
-            ) from None
-        except (zlib.error, gzip.BadGzipFile) as error:
-            raise DataError(f"the gzip file is damaged ({error})", path=self.path) from None
+            raise self._cut_off() from None
+        except (zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+            raise self._damaged(str(error)) from None
         except OSError as error:
+            # The unpackers of bzip2 and zstd have no errors of their own.
+            if self._packer is not None and error.strerror is None:
+                raise self._damaged(str(error).partition(":")[0]) from None
             raise DataError(f"cannot be read: {error.strerror}", path=self.path) from None
         self._unpacked += len(block)
-        if self._gzip is not None:
+        if self._unpack is not None:
             check_unpacked(self._unpacked, self._packed.count, self.path)
         return block
 
-    def _decode(self, block: bytes, first_line: int) -> str:
+    def _cut_off(self) -> DataError:
+        return DataError(
+            f"the {self._packer} file is cut off; copy or download it again", path=self.path
+        )
+
+    def _damaged(self, reason: str) -> DataError:
+        return DataError(f"the {self._packer} file is damaged ({reason})", path=self.path)
+
+    def _decode_part(self, block: bytes) -> str:
+        """Decode a block of an encoding other than UTF-8, which may end within a character."""
         try:
-            return block.decode()
+            return self._convert.decode(block, final=not block) if self._convert else ""
         except UnicodeDecodeError as error:
             raise DataError(
-                f"not UTF-8: byte 0x{block[error.start]:02x}; "
-                "convert the file (iconv -f LATIN1 -t UTF-8) and try again",
+                f"not {self.encoding}: {error.reason}; give the encoding it has (--encoding)",
+                path=self.path,
+            ) from None
+
+    def _decode(self, block: bytes, first_line: int) -> str:
+        if self.encoding == WESTERN and self._convert is None:
+            return block.decode(WESTERN, "replace")
+        try:
+            text = block.decode()
+            self._is_foreign |= not text.isascii()
+            return text
+        except UnicodeDecodeError as error:
+            # What was ASCII so far can still be anything that ASCII is a part of.
+            if not (self._is_given or self._is_foreign) and looks_western(block):
+                self.encoding = WESTERN
+                return block.decode(WESTERN)
+            raise DataError(
+                f"not UTF-8: byte 0x{block[error.start]:02x}; give the encoding that the file has, "
+                "such as --encoding cp1252 (in Python encoding='cp1252')",
                 path=self.path,
                 line=first_line + block.count(b"\n", 0, error.start),
             ) from None
@@ -177,9 +240,10 @@ class Source:
         while len(head) < HEAD and (not self._is_stream or b"\n" not in head.lstrip()):
             block = self._read(HEAD - len(head))
             if not block:
+                self.is_whole = True
                 break
             head += block
-        head = head.removeprefix(_BOM)
+        head = self._as_utf8(head)
         if not head.strip():
             raise DataError(
                 "the file is empty" if len(head) < HEAD else "the file starts with blanks only",
@@ -187,16 +251,81 @@ class Source:
             )
         return head
 
+    def _as_utf8(self, head: bytes) -> bytes:
+        """Find the encoding, and return the head as UTF-8; what follows will be converted, too."""
+        if head.startswith(_BINARY):
+            return head
+        if not self._is_given:
+            self.encoding = guess_encoding(head)
+        if self.encoding not in (UTF8, "utf-8-sig"):
+            self._convert = codecs.getincrementaldecoder(self.encoding)()
+            return self._decode_part(head).encode("utf-8", "surrogatepass")
+        self.encoding = UTF8
+        return head.removeprefix(codecs.BOM_UTF8)
+
+
+def open_stdin() -> BinaryIO:
+    """Return standard input, to read documents from."""
+    if sys.stdin is None:
+        raise DataError("standard input is closed; name a file instead of -")
+    return sys.stdin.buffer
+
+
+def _open_packed(packed: "_Counted", packer: str) -> BinaryIO:
+    """Return what unpacks a file while it is read."""
+    file = cast(BinaryIO, packed)
+    if packer == "gzip":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb"))
+    if packer == "bzip2":
+        return cast(BinaryIO, bz2.BZ2File(file))
+    if packer == "xz":
+        return cast(BinaryIO, lzma.LZMAFile(file))
+    import pyarrow as pa  # a fifth of a second, and few need it
+
+    return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """Return the file of that name, plain or packed."""
+    plain = folder / drop_packed(name)
+    packed = (plain.with_name(plain.name + ending) for ending in PACKED_ENDINGS)
+    return next((path for path in (plain, *packed) if path.is_file()), None)
+
+
+def drop_packed(name: str) -> str:
+    """Return the name of a file without the ending that says how it is packed."""
+    for ending in PACKED_ENDINGS:
+        name = name.removesuffix(ending)
+    return name
+
 
 class _Counted:
-    """A readable file that counts what was taken from it and shows its first two bytes."""
+    """A readable file that counts what was taken from it and shows its first bytes.
+
+    Attributes:
+        prefix: the bytes by which packed files are known, or two bytes of any other.
+        count: how many bytes were taken.
+    """
+
+    closed = False  # for pyarrow, which asks
 
     def __init__(self, file: BinaryIO, is_stream: bool, begin: bytes = b"") -> None:
         # A stream gives what it has at once, so that a line typed is a line answered.
         self._read = getattr(file, "read1", file.read) if is_stream else file.read
         self._rest = begin if len(begin) > 1 else begin + file.read(2 - len(begin))
         self.prefix = self._rest[:2]
+        for magic in PACKERS:
+            if magic[:2] == self.prefix:
+                self._rest += file.read(max(len(magic) - len(self._rest), 0))
+                self.prefix = self._rest[: len(magic)]
         self.count = 0
+
+    def readable(self) -> bool:
+        """Say that this can be read."""
+        return True
+
+    def close(self) -> None:
+        """Leave the file open: it is the source's, or a stream of somebody else's."""
 
     def read(self, size: int = -1) -> bytes:
         end = len(self._rest) if size < 0 else size
@@ -260,7 +389,7 @@ def _stream_name(stream: BinaryIO) -> Path:
 # -- JSON in lines --------------------------------------------------------------------------------
 
 
-def parse_json(text: str, path: Path, line: int) -> Any:
+def parse_json(text: str, path: Path | None, line: int) -> Any:
     """Parse `text`, which stands on line `line` of `path`."""
     try:
         value, end = _decode_json(text.lstrip())
@@ -278,7 +407,7 @@ def parse_json(text: str, path: Path, line: int) -> Any:
         raise DataError(f"not valid JSON: {error}", path=path, line=line) from None
 
 
-def parse_object(text: str, path: Path, line: int) -> dict[str, Any]:
+def parse_object(text: str, path: Path | None, line: int) -> dict[str, Any]:
     """Parse `text` as a JSON object."""
     value = parse_json(text, path, line)
     if type(value) is not dict:

@@ -1,118 +1,196 @@
-"""Tables with a column of text and a column of labels: CSV and TSV, and what Parquet shares.
+"""CSV and TSV: tables whose first line names their columns.
 
-Columns are recognized by their names, in any case: the text is the column `text`, or else those of
-title, body, content, abstract and description that are there, joined by a blank; the labels are the
-first of labels, label, tags, subjects, keywords, categories, topics and target_ind.
-
-A cell of labels is a JSON array (`["beer", "wine"]`), or several labels with one separator between
-them: LabelSpace says which.
+The delimiter is the one that makes columns with known names, or that gives every row of the
+beginning the cells of the first one, if that looks like names. A cell in quotes may hold line
+breaks and delimiters. `columns.py` says which column is what; a cell of labels is a JSON array
+(`["beer", "wine"]`), or several labels with one separator between them, which LabelSpace finds.
 """
 
 import csv
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from longtail.data.columns import Columns, choose_columns, find_labels, find_text
 from longtail.data.labels import find_fault
-from longtail.data.source import MAX_LINE, Source, name_json_type, parse_json
-from longtail.errors import DataError
-
-DELIMITERS = "\t,;"
-TEXT_FIELD = "text"
-TEXT_PARTS = ("title", "body", "content", "abstract", "description")
-LABEL_FIELDS = (
-    "labels",
-    "label",
-    "tags",
-    "subjects",
-    "keywords",
-    "categories",
-    "topics",
-    "target_ind",
+from longtail.data.source import (
+    MAX_LINE,
+    Source,
+    drop_packed,
+    name_json_type,
+    parse_json,
 )
+from longtail.errors import DataError
+from longtail.reading import ReadOptions
 
-# The line where a document stands, its text, and its labels: a list, a cell to be split, or None
-# where there are none or they are not wanted.
-Document = tuple[int, str, list[Any] | str | None]
+DELIMITERS = "\t,;|"
+TABLE_ENDINGS = (".csv", ".tsv")
+LONGEST_NAME = 40  # letters of a column's name that nobody knows
+_SAMPLED = 500  # rows
 
-
-def choose_text_fields(names: Iterable[str]) -> list[str]:
-    """Return the fields that make up the text, in the order in which they are joined."""
-    present = set(names)
-    return [TEXT_FIELD] if TEXT_FIELD in present else [n for n in TEXT_PARTS if n in present]
-
-
-def choose_label_field(names: Iterable[str]) -> str | None:
-    """Return the field that holds the labels, if there is one."""
-    present = set(names)
-    return next((name for name in LABEL_FIELDS if name in present), None)
+# The line where a document stands, its text, its labels (a list, a cell to be split, or None where
+# there are none or they are not wanted), its id where there is a column of them, and all its cells
+# by name where they are kept.
+Document = tuple[int, str, list[Any] | str | None, str | None, dict[str, Any] | None]
 
 
-def find_delimiter(header: str) -> str | None:
-    """Return the delimiter that splits `header` into names with a text and a labels column."""
-    for delimiter in DELIMITERS:
-        names = _split_header(header, delimiter)
-        if choose_text_fields(names) and choose_label_field(names):
-            return delimiter
-    return None
+@dataclass(frozen=True)
+class Opened:
+    """A source whose columns are chosen, ready to be read.
 
-
-def find_text_delimiter(header: str) -> str | None:
-    """Return the delimiter that splits `header` into names with a text column."""
-    for delimiter in DELIMITERS:
-        if choose_text_fields(_split_header(header, delimiter)):
-            return delimiter
-    return None
-
-
-def csv_documents(source: Source, *, labels: bool = True) -> Iterator[Document]:
-    """Yield the rows of a table whose first line names its columns.
-
-    The delimiter is a tab, a comma or a semicolon.
+    Attributes:
+        batches: the documents. Where one is a line, a batch is what has come so far: whoever writes
+            to us may wait for the answer. Other formats are one batch.
+        columns: which column is what; None where there are none.
+        has_cells: whether labels may be cells to be split, and not only lists.
     """
-    header = source.head.lstrip().split(b"\n", 1)[0].decode(errors="replace")
-    delimiter = find_delimiter(header) or find_text_delimiter(header) or ","
-    rows = _csv_rows(source, delimiter)
-    names = [name.strip().lower() for name in next(rows)[1]]
-    text_fields, label_field = choose_columns(names, source.path, labels=labels)
-    columns = [names.index(name) for name in text_fields]
-    label_column = names.index(label_field) if label_field else None
+
+    batches: Iterator[Iterator[Document]]
+    columns: Columns | None = None
+    has_cells: bool = False
+
+
+@dataclass(frozen=True)
+class TableHead:
+    """What the beginning of a table says: its delimiter, its names, and its first rows."""
+
+    delimiter: str
+    names: list[str]
+    rows: list[list[str]]
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every row has the cells of the header."""
+        return all(len(row) == len(self.names) for row in self.rows)
+
+    @property
+    def looks_named(self) -> bool:
+        """Whether the first line can be names rather than a sentence or values."""
+        names = [name.strip() for name in self.names]
+        return (
+            len(set(names)) == len(names)
+            and all(map(_is_name, names))
+            # In a sentence a blank follows the comma.
+            and not any(name.startswith(" ") for name in self.names)
+        )
+
+    def repeats_its_first_line(self) -> bool:
+        """Whether a value of the first line comes again in its column, so that it names nothing."""
+        return any(
+            name in {row[i] for row in self.rows if i < len(row)}
+            for i, name in enumerate(self.names)
+            if name
+        )
+
+    def sample(self) -> dict[str, list[str]]:
+        """Return the values of each column in the first rows."""
+        even = [row for row in self.rows[:_SAMPLED] if len(row) == len(self.names)]
+        return {name: [row[i] for row in even] for i, name in enumerate(self.names)}
+
+
+def find_table(source: Source, options: ReadOptions) -> TableHead | None:
+    """Return the beginning of a table, or None if the source is none."""
+    given = options.delimiter
+    heads = [head for mark in given or DELIMITERS if (head := _parse_head(source, mark))]
+    is_called_table = _ending(source.path) in TABLE_ENDINGS or options.format in ("csv", "tsv")
+    if given is not None or options.names_columns or is_called_table:
+        return _best(heads)
+    # With text alone, only where a sentence cannot be meant.
+    known = [head for head in heads if find_text(head.names)]
+    known = [head for head in known if find_labels(head.names) or head.delimiter == "\t"]
+    if known:
+        return _best(known)
+    even = [h for h in heads if len(h.names) > 1 and h.rows and h.is_even and h.looks_named]
+    return _best(even)
+
+
+def _best(heads: list[TableHead]) -> TableHead | None:
+    """Return the head whose delimiter explains most: known names, then even rows, then columns."""
+
+    def explains(head: TableHead) -> tuple[bool, bool, bool, int]:
+        has_text, has_labels = bool(find_text(head.names)), bool(find_labels(head.names))
+        return has_text and has_labels, has_text, head.is_even, len(head.names)
+
+    return max(heads, key=explains, default=None)
+
+
+def _ending(path: Path) -> str:
+    return Path(drop_packed(path.name.lower())).suffix
+
+
+def _is_name(cell: str) -> bool:
+    return (
+        bool(re.search(r"[^\W\d]", cell))
+        and len(cell) <= LONGEST_NAME
+        and len(cell.split()) <= 4
+        and cell[-1] not in ".!?:"
+    )
+
+
+def _parse_head(source: Source, delimiter: str) -> TableHead | None:
+    """Split the beginning of a source into cells; its last row may be cut and is left out."""
+    text = source.head.decode(errors="replace").lstrip()
+    rows: list[list[str]] = []
+    # Whatever is wrong with a later row, reading will say.
+    with suppress(csv.Error):
+        reader = csv.reader((f"{line}\n" for line in text.split("\n")), delimiter=delimiter)
+        rows.extend(row for row in reader if row and row != [""])
+    if not source.is_whole and len(rows) > 1:
+        rows.pop()
+    return TableHead(delimiter, rows[0], rows[1:]) if rows else None
+
+
+def open_csv(source: Source, options: ReadOptions, *, labels: bool) -> Opened:
+    """Choose the columns of a table and begin to read its rows."""
+    head = find_table(source, options) or _parse_head(source, options.delimiter or ",")
+    if head is None:
+        raise DataError("the first line must name the columns", path=source.path)
+    rows = _csv_rows(source, head.delimiter)
+    names = [name.strip() for name in next(rows)[1]]
+    is_known = bool(find_text(names)) or options.names_columns
+    if not is_known and (not head.looks_named or head.repeats_its_first_line()):
+        first = head.delimiter.join(names)
+        raise DataError(
+            f"the first line must name the columns; got '{first:.60}'; put a line such as "
+            f"text{head.delimiter}labels in front, or say --format text if each line is a document",
+            path=source.path,
+            line=1,
+        )
+    columns = choose_columns(names, head.sample, options, source.path, labels=labels)
+    documents = _csv_documents(source.path, rows, names, columns, options)
+    return Opened(iter([documents]), columns, has_cells=True)
+
+
+def _csv_documents(
+    path: Path,
+    rows: Iterator[tuple[int, list[str]]],
+    names: list[str],
+    columns: Columns,
+    options: ReadOptions,
+) -> Iterator[Document]:
+    texts = [names.index(name) for name in columns.text]
+    label_column = names.index(columns.labels) if columns.labels else None
+    id_column = names.index(columns.id) if columns.id else None
     for number, row in rows:
         if len(row) != len(names):
             raise DataError(
                 f"{len(row)} cells, but the header has {len(names)} columns; "
                 "put quotes around a cell that holds the delimiter",
-                path=source.path,
+                path=path,
                 line=number,
             )
-        text = " ".join([cell for column in columns if (cell := row[column])])
+        text = " ".join([cell for column in texts if (cell := row[column])])
         cell = "" if label_column is None else row[label_column]
-        yield number, text, parse_cell(cell, source.path, number)
-
-
-def _split_header(header: str, delimiter: str) -> list[str]:
-    try:
-        cells = next(csv.reader([header.strip("\r\n")], delimiter=delimiter), [])
-    except csv.Error:
-        return []
-    return [cell.strip().lower() for cell in cells]
-
-
-def choose_columns(
-    names: Iterable[str], path: Path, *, labels: bool
-) -> tuple[list[str], str | None]:
-    """Return the columns that hold the text and the one that holds the labels, if wanted."""
-    text_fields = choose_text_fields(names)
-    label_field = choose_label_field(names) if labels else None
-    if text_fields and (label_field or not labels):
-        return text_fields, label_field
-    missing = (
-        f"a labels column ({', '.join(LABEL_FIELDS)})"
-        if text_fields
-        else f"a text column ({', '.join((TEXT_FIELD, *TEXT_PARTS))})"
-    )
-    got = ", ".join(f"'{name:.20}'" for name in list(names)[:8])
-    raise DataError(f"{missing} is missing; the columns are {got}", path=path)
+        yield (
+            number,
+            text,
+            parse_cell(cell, path, number, options),
+            None if id_column is None else row[id_column],
+            dict(zip(names, row, strict=True)) if options.keep else None,
+        )
 
 
 def _csv_rows(source: Source, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -141,10 +219,10 @@ def _csv_rows(source: Source, delimiter: str) -> Iterator[tuple[int, list[str]]]
         number = reader.line_num + 1
 
 
-def parse_cell(cell: str, path: Path, line: int) -> str | list[Any]:
+def parse_cell(cell: str, path: Path | None, line: int, options: ReadOptions) -> str | list[Any]:
     """Return the labels of a cell that is a JSON array, or the cell, to be split later."""
     cell = cell.strip()
-    if not (cell.startswith("[") and cell.endswith("]")):
+    if not (cell.startswith("[") and cell.endswith("]")) or options.separator is not None:
         return cell
     labels = parse_json(cell, path, line)
     for label in labels:
@@ -153,7 +231,17 @@ def parse_cell(cell: str, path: Path, line: int) -> str | list[Any]:
     return list(labels)
 
 
-def label_error(label: Any, path: Path, line: int) -> DataError:
+def label_error(label: Any, path: Path | None, line: int) -> DataError:
     """Say what is wrong with a label that JSON gave."""
     got = find_fault(label) if type(label) in (str, int) else name_json_type(label)
     return DataError(f"a label must be a string; got {got}", path=path, line=line)
+
+
+def spell_id(id: Any) -> str:
+    """Return an id as text, an empty one where it is missing."""
+    return id if type(id) is str else "" if id is None else str(id)
+
+
+def join_texts(parts: Sequence[Any]) -> str:
+    """Join the parts of a text by blanks; what is missing or empty is left out."""
+    return " ".join(str(part) for part in parts if part not in (None, ""))

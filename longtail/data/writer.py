@@ -38,24 +38,22 @@ import scipy.sparse as sp
 from longtail.data.coerce import as_dataset
 from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import FASTTEXT_MARK, Format, recognize
-from longtail.data.folder import FEATURE_NAMES, load
+from longtail.data.folder import FEATURE_NAMES, read_splits
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames, find_fault
 from longtail.data.parquet import VALUE_BYTES
 from longtail.data.source import Source, is_bomb
 from longtail.errors import DataError, suggest
+from longtail.reading import ANYTHING, ReadOptions
 
 _ROWS_AT_ONCE = 4096
 _DOCUMENTS_AT_ONCE = 1 << 16
 _INSTEAD = "write .jsonl, .csv or .parquet instead"
 
 
-def convert(data: str | Path, out: str | Path, *, format: str | None = None) -> Splits:
-    """Read the data set `data` and write it to `out`, whose name says the format.
-
-    `format` is that of `data`, as for `load`.
-    """
+def convert(data: str | Path, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
+    """Read the data set `data` and write it to `out`, whose name says the format."""
     _check_target(Path(out))
-    splits = load(data, format=format)
+    splits = read_splits(data, options)
     write_dataset(splits, out)
     return splits
 

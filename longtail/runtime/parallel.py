@@ -1,9 +1,10 @@
 """Run independent pieces of compiled work on all cores, the costliest first."""
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from itertools import count
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from contextlib import contextmanager
+from itertools import count, takewhile
 from threading import Lock, local
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ Result = TypeVar("Result")
 
 _threads: int | None = None
 _blas: Any = None  # what limits the threads of numpy's products, while a number is set
-_here = local()  # `busy` in a thread whose work is one of several tasks
+_here = local()  # in a thread: `busy` if its work is one of several tasks, `most` threads for it
 
 
 def set_threads(n: int | None) -> None:
@@ -46,11 +47,23 @@ def _limit_blas(n: int | None) -> None:
         _blas = threadpool_limits(n, user_api="blas")
 
 
+@contextmanager
+def keep_to_threads(n: int) -> Iterator[None]:
+    """Let compiled work that this thread begins use `n` threads at most, while others work too."""
+    before = getattr(_here, "most", None)
+    _here.most = n
+    try:
+        yield
+    finally:
+        _here.most = before
+
+
 def n_threads() -> int:
     """Return how many threads compiled work may use; one, where threads share work already."""
     if getattr(_here, "busy", False):
         return 1
-    return _threads or count_cores()
+    n = _threads or count_cores()
+    return min(n, getattr(_here, "most", None) or n)
 
 
 def count_cores() -> int:
@@ -115,7 +128,8 @@ if hasattr(os, "register_at_fork"):
 def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
     """Call compiled code for each task, here and on a pool; return the results in order.
 
-    For work of milliseconds: the pool stays, as starting one takes as long as a search.
+    For work of milliseconds: the pool stays, as starting one takes as long as a search. After an
+    error or Ctrl-C no further task is started, and none is running any more.
     """
     n_workers = n_threads()
     n_others = min(n_workers, len(tasks)) - 1
@@ -129,15 +143,22 @@ def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]
         try:
             while (i := next(numbers)) < len(tasks):
                 results[i] = function(*tasks[i])
+        except BaseException:
+            for _ in takewhile(lambda i: i < len(tasks), numbers):  # nobody begins another
+                pass
+            raise
         finally:
             _here.busy = False
 
     pool = _find_pool(n_workers)
     others = [pool.submit(work) for _ in range(n_others)]
-    work()
-    for other in others:
-        if not other.cancel():  # unless nothing was left to do before it could begin
-            other.result()
+    try:
+        work()
+    finally:
+        begun = [other for other in others if not other.cancel()]  # the rest had nothing to do
+        wait(begun)
+    for other in begun:
+        other.result()
     return [results[i] for i in range(len(tasks))]
 
 

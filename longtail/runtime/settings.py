@@ -168,7 +168,7 @@ class Setting(NamedTuple):
 
     def parse(self, owner: str, value: Any) -> Any:
         """Return the value that a text such as "3" or "none" stands for."""
-        for one in self.types:
+        for one in sorted(self.types, key=lambda one: one is not NoneType):  # "none" is no name
             found = _parse(value, one)
             if found is not _NOT:
                 return found

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import MissingExtraError, ParameterError
+from longtail.runtime.device import chosen_device
 from longtail.runtime.quantized import QuantizedRows
 from longtail.search.kernels import Floats, Ids, InvertedLists, largest_query_value
 
@@ -178,6 +179,8 @@ def multiply_transposed(device: str, vectors: Floats) -> Floats:
 
 def gpu_is_there() -> bool:
     """Whether torch is installed and knows a GPU; this imports torch."""
+    if chosen_device() == "cpu":
+        return False
     try:
         import torch
     except ImportError:

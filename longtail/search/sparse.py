@@ -80,6 +80,10 @@ class SparseIndex:
         self.lists = Lists(view_rows(X), view_rows(by_feature), largest)
         self._spare: list[Scratch] = []  # one for each thread at a time
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: all but the scratch space, which must be written to."""
+        return {**self.__dict__, "_spare": []}
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return int(self.vectors.shape[0])

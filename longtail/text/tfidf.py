@@ -9,6 +9,7 @@ What a word is, `words` says. Accents are kept by default: they tell words apart
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +17,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import NotFittedError
-from longtail.runtime.schema import Schema, Texts, Value, floats, parameters_of
+from longtail.runtime.compiled import njit
+from longtail.runtime.parallel import in_threads, n_threads
+from longtail.runtime.schema import (
+    Schema,
+    Sizes,
+    Texts,
+    Value,
+    floats,
+    indices,
+    parameters_of,
+    starts,
+)
 from longtail.runtime.settings import (
     Range,
     at_least,
@@ -27,7 +39,8 @@ from longtail.runtime.settings import (
     settings_of,
 )
 from longtail.runtime.store import Files
-from longtail.text.words import WordReader, no_words_error, word_pattern
+from longtail.text.lexicon import Lexicon, Starts, WordIds, learn_words, replace_ids, starts_of
+from longtail.text.words import WordReader, check_texts, no_words_error, word_pattern
 
 UNKNOWN = -1
 LEAST_IDF = 1e-6  # what training gives is at least 1; a row of zeros has no direction
@@ -38,22 +51,37 @@ LEAST_IDF = 1e-6  # what training gives is at least 1; a row of zeros has no dir
 SHORT_TEXT = 100
 
 # What learning takes, measured: while words alone or words and pairs are counted, and afterwards.
-BYTES_A_WORD, BYTES_A_PAIR, BYTES_A_TERM = 28, 70, 200
+BYTES_A_WORD, BYTES_A_PAIR, BYTES_A_WORD_KEPT = 28, 70, 30
+PIECE = 1 << 18  # words or cells that a thread takes at a time
+LEAST_PIECE = 1 << 12  # for which a further thread is worth its start
+MOST_PAIRS = 1 << 24  # that are sorted together
+FEW = 24  # numbers that are sorted by insertion
 SAMPLED, SAMPLED_LENGTH = 200, 2000  # texts and characters of them by which words are estimated
 
 
-class _Terms(NamedTuple):
-    """The terms of documents one after the other, and where each document's begin and end."""
+class _Pairs(NamedTuple):
+    """Pairs of words in order.
 
-    ids: NDArray[Any]
-    starts: NDArray[np.int64]
+    Attributes:
+        start: (n_words + 1,) where the pairs with each first word begin.
+        second: the second word of each pair; rising for each first word.
+    """
 
-    def where(self, keep: NDArray[np.bool_]) -> "_Terms":
-        """Return only those terms where `keep` is set."""
-        if keep.all():
-            return self
-        n_before = np.concatenate(([0], np.cumsum(keep)))
-        return _Terms(self.ids[keep], n_before[self.starts])
+    start: NDArray[np.int64]
+    second: NDArray[np.int32]
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """The first word of each pair."""
+        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+
+    @classmethod
+    def of(
+        cls, n_words: int, first: NDArray[np.int64], second: NDArray[np.integer[Any]]
+    ) -> "_Pairs":
+        """Return pairs that are in order already."""
+        counts = np.bincount(first, minlength=n_words)
+        return cls(starts_of(counts), second.astype(np.int32))
 
 
 @configurable
@@ -90,11 +118,9 @@ class Tfidf:
     def feature_names_(self) -> list[str]:
         """The terms by id: the words in alphabetical order, then the pairs."""
         self._check_fitted()
-        first, second = np.divmod(self._pairs, len(self._words))
-        return self._words + [
-            f"{self._words[a]} {self._words[b]}"
-            for a, b in zip(first.tolist(), second.tolist(), strict=True)
-        ]
+        words = self._lexicon.words
+        first, second = self._pairs.first.tolist(), self._pairs.second.tolist()
+        return words + [f"{words[a]} {words[b]}" for a, b in zip(first, second, strict=True)]
 
     def copy(self) -> "Tfidf":
         """Return a new Tfidf with the same settings that has learned nothing yet."""
@@ -102,12 +128,12 @@ class Tfidf:
 
     def fit(self, texts: Iterable[str]) -> "Tfidf":
         """Learn the terms and their weights from `texts`."""
-        self._learn(texts)
+        self._learn(check_texts(texts))
         return self
 
     def fit_transform(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Learn from `texts` and return their rows, the same that `transform` gives afterwards."""
-        return self._weigh(self._learn(texts))
+        return self._weigh(self._learn(check_texts(texts)))
 
     def estimate_bytes(self, texts: Sequence[str]) -> int:
         """Return about how much memory learning from `texts` takes, from some of their words."""
@@ -122,40 +148,37 @@ class Tfidf:
     @property
     def n_bytes(self) -> int:
         """About how much memory the terms take."""
-        return BYTES_A_TERM * len(self._words) + 12 * len(self._pairs)
+        return BYTES_A_WORD_KEPT * self._lexicon.n_words + 8 * len(self._pairs.second)
 
     def transform(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Return one row for each text; a text without any known term has an empty row."""
         self._check_fitted()
-        starts, ids = self._reader.look_up(texts, self._ids, UNKNOWN)
-        return self._weigh(self._count(_Terms(ids, starts)))
+        return self._weigh(self._count(*self._look_up(texts)))
 
-    def read_words(self, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def read_words(self, texts: Iterable[str]) -> tuple[Starts, WordIds]:
         """Return where the words of each text begin (n + 1,), and the ids of those that are known.
 
         They stand in the order of the text, a word as often as it occurs; pairs are left out.
         """
         self._check_fitted()
-        starts, ids = self._reader.look_up(texts, self._ids, UNKNOWN)
-        known = _Terms(ids, starts).where(ids != UNKNOWN)
-        return known.starts, known.ids
+        starts, ids = self._look_up(texts)
+        known = ids != UNKNOWN
+        return starts_of(known)[starts], ids[known]
 
     def locate(self, text: str) -> dict[int, list[tuple[int, int]]]:
         """Return where each known term stands in `text`: {term: [(start, end), …]}."""
         self._check_fitted()
         places: dict[int, list[tuple[int, int]]] = {}
         previous = (UNKNOWN, 0)
-        n_words = len(self._words)
         for match in word_pattern().finditer(text):
-            for word in self._reader.find(match.group()):
-                term = self._ids.get(word, UNKNOWN)
+            words = self._reader.find(match.group())
+            for term in self._lexicon.find(words, UNKNOWN).tolist():
                 if term != UNKNOWN:
                     places.setdefault(term, []).append(match.span())
-                if term != UNKNOWN and previous[0] != UNKNOWN:
-                    key = previous[0] * n_words + term
-                    at = int(np.searchsorted(self._pairs, key))
-                    if at < len(self._pairs) and self._pairs[at] == key:
-                        places.setdefault(n_words + at, []).append((previous[1], match.end()))
+                pair = _find_pair(*self._pairs, previous[0], term)
+                if pair != UNKNOWN:
+                    span = (previous[1], match.end())
+                    places.setdefault(self._lexicon.n_words + pair, []).append(span)
                 previous = (term, match.start())
         return places
 
@@ -164,27 +187,33 @@ class Tfidf:
         self._check_fitted()
         files.config["features"] = {"type": "tfidf", **self._settings()}
         files.arrays["features.idf"] = self.idf_
-        files.texts["vocabulary"] = self.feature_names_
+        files.arrays["features.pairs.start"] = self._pairs.start
+        files.arrays["features.pairs.second"] = self._pairs.second
+        files.texts["vocabulary"] = self._lexicon.words
 
     @classmethod
     def describe(cls) -> Schema:
         """Return the schema of what `to_files` adds."""
         return Schema(
             config={"features": {"type": Value(Literal["tfidf"]), **parameters_of(cls)}},
-            arrays={"features.idf": floats("n_features", least=LEAST_IDF)},
-            texts={"vocabulary": Texts("n_features", unique=True)},
+            arrays={
+                "features.idf": floats("n_features", least=LEAST_IDF),
+                "features.pairs.start": starts("features.n_words", of="features.n_pairs"),
+                "features.pairs.second": indices("features.n_pairs", into="features.n_words"),
+            },
+            texts={"vocabulary": Texts("features.n_words", unique=True)},
+            rules=[_check_terms],
         )
 
     @classmethod
     def from_files(cls, files: Files) -> "Tfidf":
-        """Return the Tfidf that `to_files` stored; its rows are the same to the last bit.
-
-        Raises:
-            ValueError: the terms are not in order.
-        """
+        """Return the Tfidf that `to_files` stored; its rows are the same to the last bit."""
         settings = {key: value for key, value in files.config["features"].items() if key != "type"}
         loaded = cls(**settings)
-        loaded._set_terms(*_split_terms(files.texts["vocabulary"]))
+        loaded._lexicon = Lexicon.of(files.texts["vocabulary"])
+        loaded._pairs = _Pairs(
+            files.arrays["features.pairs.start"], files.arrays["features.pairs.second"]
+        )
         loaded.idf_ = files.arrays["features.idf"]
         return loaded
 
@@ -195,123 +224,125 @@ class Tfidf:
         if not hasattr(self, "idf_"):
             raise NotFittedError("this Tfidf has not learned any terms yet; call fit first")
 
-    def _learn(self, texts: Iterable[str]) -> sp.csr_matrix:
+    def _learn(self, texts: list[str]) -> sp.csr_matrix:
         """Learn the terms and their weights; return how often each document holds each term."""
         check_settings(self)
-        seen, starts, ids = self._reader.learn(texts)
-        words, tokens = _select_words(seen, _Terms(ids, starts), self.min_df)
-        if not words:
-            raise no_words_error(len(starts) - 1, len(seen), "min_df", self.min_df)
-        pairs = np.empty(0, dtype=np.int64)
-        if self.ngrams == 2 or (self.ngrams is None and _are_short(tokens)):
-            pairs = _select_pairs(tokens, len(words), self.min_pair_df)
-        self._set_terms(words, pairs)
-        counts = self._count(tokens)
+        read = learn_words(texts, self._reader)
+        kept = _sort_words(read.lexicon, np.flatnonzero(read.held >= self.min_df))
+        if not len(kept):
+            raise no_words_error(len(texts), read.lexicon.n_words, "min_df", self.min_df)
+        new_id = np.full(read.lexicon.n_words, UNKNOWN, dtype=np.int32)
+        new_id[kept] = np.arange(len(kept), dtype=np.int32)
+        self._lexicon, ids = read.lexicon.take(kept), read.ids
+        replace_ids(ids, new_id)
+        least = None
+        if self.ngrams == 2 or (self.ngrams is None and len(ids) <= SHORT_TEXT * len(texts)):
+            least = self.min_pair_df
+        self._pairs = _select_pairs(read.starts, ids, len(kept), least)
+        counts = self._count(read.starts, ids)
         if self.max_features is not None and counts.shape[1] > self.max_features:
             counts = self._keep_commonest(counts, self.max_features)
         self.idf_ = _idf(counts)
         return counts
 
-    def _set_terms(self, words: list[str], pairs: NDArray[np.int64]) -> None:
-        """Take words in alphabetical order, and pairs as sorted `first · n_words + second`."""
-        self._words = words
-        self._ids = {word: i for i, word in enumerate(words)}
-        self._pairs = pairs
+    def _look_up(self, texts: Iterable[str]) -> tuple[Starts, WordIds]:
+        return self._lexicon.look_up(check_texts(texts), self._reader, UNKNOWN)
 
     def _keep_commonest(self, counts: sp.csr_matrix, n_kept: int) -> sp.csr_matrix:
         totals = np.bincount(counts.indices, weights=counts.data, minlength=counts.shape[1])
         # Words come before pairs and no pair is commoner than its words, so none loses a word.
         kept = np.sort(np.argsort(-totals, kind="stable")[:n_kept])
-        n_words = len(self._words)
-        first, second = np.divmod(self._pairs[kept[kept >= n_words] - n_words], n_words)
-        kept_words = kept[kept < n_words]
-        first, second = np.searchsorted(kept_words, first), np.searchsorted(kept_words, second)
-        words = [self._words[i] for i in kept_words.tolist()]
-        self._set_terms(words, first * len(words) + second)
+        n_words = self._lexicon.n_words
+        words, pairs = kept[kept < n_words], kept[kept >= n_words] - n_words
+        first = np.searchsorted(words, self._pairs.first[pairs])
+        second = np.searchsorted(words, self._pairs.second[pairs])
+        self._lexicon = self._lexicon.take(words)
+        self._pairs = _Pairs.of(len(words), first, second)
         return counts[:, kept]
 
     @property
     def _reader(self) -> WordReader:
         return WordReader(lowercase=self.lowercase, strip_accents=self.accents == "strip")
 
-    def _count(self, words: _Terms) -> sp.csr_matrix:
+    def _count(self, starts: Starts, ids: WordIds) -> sp.csr_matrix:
         """Return how often each document holds each term."""
-        terms = words.where(words.ids != UNKNOWN)
-        if len(self._pairs):
-            keys = _pair_keys(words, len(self._words))
-            places = np.searchsorted(self._pairs, keys.ids)
-            found = self._pairs[np.minimum(places, len(self._pairs) - 1)] == keys.ids
-            pairs = _Terms(places + len(self._words), keys.starts).where(found)
-            terms = _merge(terms, pairs)
-        return _count(terms, len(self._words) + len(self._pairs))
+        tasks = [(starts[a : b + 1], ids, *self._pairs) for a, b in _cut(starts)]
+        parts = in_threads(_count_terms, tasks)
+        shape = (len(starts) - 1, self._lexicon.n_words + len(self._pairs.second))
+        if len(parts) == 1:
+            lengths, columns, values = parts[0]
+        else:
+            lengths, columns, values = map(np.concatenate, zip(*parts, strict=True))
+        return sp.csr_matrix((values, columns, starts_of(lengths)), shape=shape)
 
     def _weigh(self, counts: sp.csr_matrix) -> sp.csr_matrix:
         """Turn counts into weights, in place: (1 + log count) · idf, each row of length 1."""
-        values = counts.data
-        np.log(values, out=values)
-        values += 1
-        values *= self.idf_[counts.indices]
-        lengths = np.diff(counts.indptr)
-        filled = lengths > 0
-        if len(values):
-            squares = np.square(values, dtype=np.float64)
-            norms = np.sqrt(np.add.reduceat(squares, counts.indptr[:-1][filled]))
-            np.divide(values, np.repeat(norms, lengths[filled]), out=values, casting="same_kind")
+        borders = _cut(counts.indptr)
+        if len(borders) == 1:
+            _weigh_rows(counts.data, counts.indices, counts.indptr, self.idf_)
+            return counts
+        tasks = [
+            (counts.data[a:b], counts.indices[a:b], counts.indptr[first : last + 1], self.idf_)
+            for first, last in borders
+            for a, b in [(counts.indptr[first], counts.indptr[last])]
+        ]
+        in_threads(_weigh_rows, tasks)
         return counts
 
 
-def _are_short(tokens: _Terms) -> bool:
-    return len(tokens.ids) <= SHORT_TEXT * (len(tokens.starts) - 1)
+def _cut(starts: NDArray[Any]) -> list[tuple[int, int]]:
+    """Cut documents into pieces of about the same size; return where each begins and ends."""
+    n, total = len(starts) - 1, int(starts[-1])
+    n_pieces = min(n, max(1, total // PIECE, min(n_threads(), total // LEAST_PIECE)))
+    if n_pieces <= 1:
+        return [(0, n)]
+    borders = np.searchsorted(starts, np.linspace(0, total, n_pieces + 1)[1:-1])
+    return list(pairwise(sorted({0, *borders.tolist(), n})))
 
 
-def _select_words(names: list[str], tokens: _Terms, min_df: int) -> tuple[list[str], _Terms]:
-    """Return the words of at least `min_df` documents, sorted, and the tokens by their new ids."""
-    df = np.bincount(_count(tokens, len(names)).indices, minlength=len(names))
-    kept = sorted(np.flatnonzero(df >= min_df).tolist(), key=names.__getitem__)
-    new_id = np.full(len(names), UNKNOWN, dtype=np.int32)
-    new_id[kept] = np.arange(len(kept), dtype=np.int32)
-    return [names[i] for i in kept], _Terms(new_id[tokens.ids], tokens.starts)
+def _weigh_rows(
+    values: NDArray[np.float32],
+    columns: NDArray[np.int32],
+    starts: NDArray[Any],
+    idf: NDArray[np.float32],
+) -> None:
+    """Turn the counts of some rows into weights, in place."""
+    np.log(values, out=values)
+    values += 1
+    values *= idf[columns]
+    if not len(values):
+        return
+    squares = np.square(values, dtype=np.float64)
+    if len(starts) == 2:  # one document, the case where every microsecond is felt
+        norms = np.sqrt(np.add.reduce(squares))
+    else:
+        lengths = np.diff(starts)
+        filled = lengths > 0
+        norms = np.sqrt(np.add.reduceat(squares, starts[:-1][filled] - starts[0]))
+        norms = np.repeat(norms, lengths[filled])
+    np.divide(values, norms, out=values, casting="same_kind")
 
 
-def _select_pairs(tokens: _Terms, n_words: int, min_df: int) -> NDArray[np.int64]:
-    """Return the sorted keys of the pairs that at least `min_df` documents hold."""
-    keys = _pair_keys(tokens, n_words)
-    pairs, ids = np.unique(keys.ids, return_inverse=True)
-    df = np.bincount(_count(_Terms(ids, keys.starts), len(pairs)).indices, minlength=len(pairs))
-    return pairs[df >= min_df]
+def _sort_words(lexicon: Lexicon, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the chosen words in alphabetical order."""
+    words = lexicon.take(chosen).words
+    return chosen[sorted(range(len(words)), key=words.__getitem__)]
 
 
-def _pair_keys(tokens: _Terms, n_words: int) -> _Terms:
-    """Return `first · n_words + second` for each two known words that stand side by side."""
-    if len(tokens.ids) == 0:
-        return _Terms(np.empty(0, dtype=np.int64), tokens.starts)
-    first, second = tokens.ids, np.append(tokens.ids[1:], UNKNOWN)
-    valid = (first != UNKNOWN) & (second != UNKNOWN)
-    ends = tokens.starts[1:]
-    valid[ends[ends > 0] - 1] = False  # the last word of one document and the first of the next
-    return _Terms(first.astype(np.int64) * n_words + second, tokens.starts).where(valid)
-
-
-def _merge(words: _Terms, pairs: _Terms) -> _Terms:
-    """Put each document's pairs behind its words."""
-    if len(words.starts) == 2:  # one document, the case where every microsecond is felt
-        return _Terms(np.concatenate((words.ids, pairs.ids)), words.starts + pairs.starts)
-    ids = np.empty(len(words.ids) + len(pairs.ids), dtype=np.int32)
-    pairs_before = np.repeat(pairs.starts[:-1], np.diff(words.starts))
-    words_before = np.repeat(words.starts[1:], np.diff(pairs.starts))
-    ids[np.arange(len(words.ids)) + pairs_before] = words.ids
-    ids[np.arange(len(pairs.ids)) + words_before] = pairs.ids
-    return _Terms(ids, words.starts + pairs.starts)
-
-
-def _count(terms: _Terms, n_terms: int) -> sp.csr_matrix:
-    """Return the (n_documents, n_terms) matrix of how often each document holds each term."""
-    ones = np.ones(len(terms.ids), dtype=np.float32)
-    # Copies, because sum_duplicates sorts in place and the caller still needs the words' order.
-    ids, starts = terms.ids.astype(np.int32), terms.starts.copy()
-    counts = sp.csr_matrix((ones, ids, starts), shape=(len(starts) - 1, n_terms))
-    counts.sum_duplicates()
-    return counts
+def _select_pairs(starts: Starts, ids: WordIds, n_words: int, least: int | None) -> _Pairs:
+    """Return the pairs that at least `least` documents hold; none if that is None."""
+    if least is None:
+        return _Pairs(np.zeros(n_words + 1, np.int64), np.empty(0, np.int32))
+    counts = _count_firsts(starts, ids, n_words)
+    total = int(counts.sum())
+    n_parts = max(n_threads(), total // MOST_PAIRS + 1)
+    borders = np.searchsorted(np.cumsum(counts), np.linspace(0, total, n_parts + 1)[1:-1])
+    tasks = [
+        (starts, ids, counts, a, b, least) for a, b in pairwise(sorted({0, *borders, n_words}))
+    ]
+    parts = in_threads(_select_seconds, tasks)
+    kept, seconds = map(np.concatenate, zip(*parts, strict=True))
+    return _Pairs(starts_of(kept), seconds)
 
 
 def _idf(counts: sp.csr_matrix) -> NDArray[np.float32]:
@@ -320,14 +351,142 @@ def _idf(counts: sp.csr_matrix) -> NDArray[np.float32]:
     return (np.log((1 + counts.shape[0]) / (1 + df)) + 1).astype(np.float32)
 
 
-def _split_terms(terms: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the words and the keys of the pairs of a stored list of terms."""
-    words = [term for term in terms if " " not in term]
-    ids = {word: i for i, word in enumerate(words)}
-    parts = [term.split(" ") for term in terms[len(words) :]]
-    if any(len(pair) != 2 or pair[0] not in ids or pair[1] not in ids for pair in parts):
-        raise ValueError("the vocabulary must hold words, then pairs of these")
-    keys = np.fromiter((ids[a] * len(words) + ids[b] for a, b in parts), np.int64, len(parts))
-    if len(ids) != len(words) or (keys[1:] <= keys[:-1]).any():
-        raise ValueError("the pairs of the vocabulary must be in order, each once")
-    return words, keys
+def _check_terms(files: Files, sizes: Sizes) -> None:
+    """Raise ValueError unless the pairs are in order, and each term has a weight."""
+    pairs = _Pairs(files.arrays["features.pairs.start"], files.arrays["features.pairs.second"])
+    if sizes["features.n_words"] + sizes["features.n_pairs"] != sizes["n_features"]:
+        raise ValueError("features.idf must hold a number for each word and pair")
+    if not _are_rising(*pairs):
+        raise ValueError("features.pairs must be in order, each once")
+
+
+# ------------------------------------------------------------------------------- compiled code
+
+
+@njit(nogil=True, cache=True)
+def _find_pair(start: Starts, second: WordIds, a: int, b: int) -> int:
+    """Return the place of the pair of words a and b."""
+    if a == UNKNOWN or b == UNKNOWN:
+        return UNKNOWN
+    low, high = start[a], start[a + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if second[middle] < b:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < start[a + 1] and second[low] == b else UNKNOWN
+
+
+@njit(nogil=True, cache=True)
+def _count_terms(
+    starts: Starts, ids: WordIds, pair_start: Starts, second: WordIds
+) -> tuple[NDArray[np.int64], WordIds, NDArray[np.float32]]:
+    """Return how many different terms each document has; these, rising; how often it has each."""
+    n_words = len(pair_start) - 1
+    n = len(starts) - 1
+    has_pairs = len(second) > 0
+    most = (starts[n] - starts[0]) * (2 if has_pairs else 1)
+    terms = np.empty(most, np.int32)
+    values = np.empty(most, np.float32)
+    lengths = np.empty(n, np.int64)
+    n_kept = 0
+    for i in range(n):
+        n_terms = n_kept  # a document's terms stand where the different ones of them will be
+        previous = UNKNOWN
+        for place in range(starts[i], starts[i + 1]):
+            word = ids[place]
+            if word != UNKNOWN:
+                terms[n_terms] = word
+                n_terms += 1
+                if has_pairs:
+                    pair = _find_pair(pair_start, second, previous, word)
+                    if pair != UNKNOWN:
+                        terms[n_terms] = n_words + pair
+                        n_terms += 1
+            previous = word
+        _sort(terms[n_kept:n_terms])
+        before = n_kept
+        for place in range(before, n_terms):
+            if n_kept > before and terms[n_kept - 1] == terms[place]:
+                values[n_kept - 1] += 1
+            else:
+                terms[n_kept] = terms[place]
+                values[n_kept] = 1
+                n_kept += 1
+        lengths[i] = n_kept - before
+    return lengths, terms[:n_kept].copy(), values[:n_kept].copy()
+
+
+@njit(nogil=True, cache=True)
+def _sort(numbers: WordIds) -> None:
+    """Sort in place; few numbers by insertion, which is what most documents need."""
+    if len(numbers) > FEW:
+        numbers.sort()
+        return
+    for i in range(1, len(numbers)):
+        number = numbers[i]
+        place = i
+        while place > 0 and numbers[place - 1] > number:
+            numbers[place] = numbers[place - 1]
+            place -= 1
+        numbers[place] = number
+
+
+@njit(nogil=True, cache=True)
+def _count_firsts(starts: Starts, ids: WordIds, n_words: int) -> NDArray[np.int64]:
+    """Return how often each word stands before another known one."""
+    counts = np.zeros(n_words, np.int64)
+    for i in range(len(starts) - 1):
+        for place in range(starts[i], starts[i + 1] - 1):
+            if ids[place] != UNKNOWN and ids[place + 1] != UNKNOWN:
+                counts[ids[place]] += 1
+    return counts
+
+
+@njit(nogil=True, cache=True)
+def _select_seconds(
+    starts: Starts, ids: WordIds, counts: NDArray[np.int64], low: int, high: int, least: int
+) -> tuple[NDArray[np.int64], WordIds]:
+    """Return, for the first words from `low` to below `high`, how many pairs are kept, and which.
+
+    The pairs are collected by their first word, each with its document, and then sorted.
+    """
+    ends = np.zeros(high - low + 1, np.int64)  # of what is collected so far
+    for word in range(low, high):
+        ends[word - low + 1] = ends[word - low] + counts[word]
+    found = np.empty(ends[high - low], np.int64)
+    for i in range(len(starts) - 1):
+        for place in range(starts[i], starts[i + 1] - 1):
+            word = ids[place]
+            if low <= word < high and ids[place + 1] != UNKNOWN:
+                found[ends[word - low]] = np.int64(ids[place + 1]) << 32 | i
+                ends[word - low] += 1
+    kept = np.zeros(high - low, np.int64)
+    seconds = np.empty(len(found) // least, np.int32)
+    n_kept = begin = 0
+    for word in range(high - low):
+        entries = found[begin : ends[word]]
+        begin = ends[word]
+        entries.sort()
+        held = 0
+        for j in range(len(entries)):
+            if j == 0 or entries[j] != entries[j - 1]:
+                held += 1
+            if j + 1 == len(entries) or entries[j + 1] >> 32 != entries[j] >> 32:
+                if held >= least:
+                    seconds[n_kept] = entries[j] >> 32
+                    n_kept += 1
+                    kept[word] += 1
+                held = 0
+    return kept, seconds[:n_kept].copy()
+
+
+@njit(nogil=True, cache=True)
+def _are_rising(start: Starts, second: WordIds) -> bool:
+    """Whether the second words of each first word rise."""
+    for word in range(len(start) - 1):
+        for place in range(start[word] + 1, start[word + 1]):
+            if second[place] <= second[place - 1]:
+                return False
+    return True

@@ -21,13 +21,12 @@ from longtail.errors import LongtailError, NotFittedError, ParameterError
 from longtail.runtime.compiled import njit
 from longtail.runtime.schema import Schema, Texts, Value, whole
 from longtail.runtime.store import Files
-from longtail.text.ascii import AsciiWords, simplify
-from longtail.text.words import WordReader, no_words_error, word_pattern
+from longtail.text.lexicon import Lexicon, learn_words, replace_ids
+from longtail.text.words import WordReader, check_texts, no_words_error, word_pattern
 
 PADDING, UNKNOWN = 0, 1
 SPECIAL = ["<padding>", "<unknown>"]  # no words, as no word has a "<" in it
 
-MANY_TEXTS = 64  # from which it pays to make a table for compiled code
 LONGEST_WORD = 100  # characters; longer ones are no words of any language, and never known
 
 
@@ -91,7 +90,7 @@ class Tokens:
     """
 
     words_: list[str]
-    _ascii: AsciiWords | None  # made when many texts are asked for
+    _lexicon: Lexicon
 
     def __init__(
         self, *, max_words: int = 500_000, min_documents: int = 1, max_length: int = 500
@@ -136,27 +135,7 @@ class Tokens:
     def encode(self, texts: Iterable[str]) -> TokenRows:
         """Return a row for each text; one without any word has an empty row."""
         self._check_fitted()
-        if isinstance(texts, list) and len(texts) >= MANY_TEXTS:
-            return self._encode_many(texts)
-        return TokenRows(*self._reader.look_up(texts, self._ids, UNKNOWN))
-
-    def _encode_many(self, texts: list[str]) -> TokenRows:
-        """Return the same rows; compiled code reads those that are ASCII."""
-        simple = [simplify(text) for text in texts]
-        is_plain = np.array([text is not None for text in simple])
-        plain, other = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
-        start, ids = self._reader.look_up([texts[i] for i in other], self._ids, UNKNOWN)
-        if not len(plain):
-            return TokenRows(start, ids)
-        if self._ascii is None:
-            self._ascii = AsciiWords.of(self.words_)
-        chosen = [text for text in simple if text is not None]
-        counts, more = self._ascii.look_up(chosen, self.max_length, UNKNOWN)
-        together = np.concatenate(([0], np.cumsum(counts)))
-        rows = TokenRows(
-            np.concatenate((together, start[1:] + together[-1])), np.concatenate((more, ids))
-        )
-        return rows.take(np.argsort(np.concatenate((plain, other)), kind="stable"))
+        return TokenRows(*self._lexicon.look_up(check_texts(texts), self._reader, UNKNOWN))
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Return (begin, end, id) for each word that `encode` reads, as it stands in `text`."""
@@ -211,29 +190,28 @@ class Tokens:
             raise NotFittedError("these Tokens have not learned any words yet; call fit first")
 
     def _set_words(self, words: list[str]) -> None:
-        ids = {word: i for i, word in enumerate(words)}
-        if words[: len(SPECIAL)] != SPECIAL or len(ids) != len(words):
+        if words[: len(SPECIAL)] != SPECIAL or len(set(words)) != len(words):
             raise ValueError("a word stands twice, or padding and the unknown word do not lead")
         self.words_ = words
-        self._ids = ids
-        self._ascii = None
+        self._lexicon = Lexicon.of(words)
 
     def _learn(self, texts: Iterable[str]) -> TokenRows:
         """Learn the words, numbered anew by how many documents hold them; return the rows."""
         self._check_settings()
-        names, start, ids = self._reader.learn(texts)
-        rows = TokenRows(start, ids)
-        held = _count_documents(rows.start, rows.tokens, len(names))
+        texts = check_texts(texts)
+        read = learn_words(texts, self._reader)
+        names, held = read.lexicon.words, read.held.tolist()
         kept = [i for i, name in enumerate(names) if len(name) <= LONGEST_WORD]
         kept = [i for i in kept if held[i] >= self.min_documents]
         if not kept:
-            raise no_words_error(rows.n_documents, len(names), "min_documents", self.min_documents)
+            raise no_words_error(len(texts), len(names), "min_documents", self.min_documents)
         kept.sort(key=lambda i: (-held[i], names[i]))
         del kept[self.max_words :]
         new_id = np.full(len(names), UNKNOWN, np.int32)
         new_id[kept] = np.arange(len(SPECIAL), len(SPECIAL) + len(kept))
         self._set_words(SPECIAL + [names[i] for i in kept])
-        return TokenRows(rows.start, new_id[rows.tokens])
+        replace_ids(read.ids, new_id)
+        return TokenRows(read.starts, read.ids)
 
     @property
     def _reader(self) -> WordReader:
@@ -301,22 +279,6 @@ def _gather(
         for place in range(new_start[i], new_start[i + 1]):
             gathered[place] = tokens[begin + place - new_start[i]]
     return gathered
-
-
-@njit(nogil=True, cache=True)
-def _count_documents(
-    start: NDArray[np.int64], tokens: NDArray[np.int32], n_words: int
-) -> NDArray[np.int64]:
-    """Return how many documents hold each word."""
-    counts = np.zeros(n_words, np.int64)
-    last = np.full(n_words, -1, np.int64)  # the document that a word was last seen in
-    for document in range(len(start) - 1):
-        for place in range(start[document], start[document + 1]):
-            word = tokens[place]
-            if last[word] != document:
-                last[word] = document
-                counts[word] += 1
-    return counts
 
 
 def _write(path: Path, write: Callable[[Any], object]) -> None:

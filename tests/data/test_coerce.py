@@ -72,8 +72,8 @@ def test_the_input_is_not_changed():
         (3, None, "documents must be a list of texts or a matrix of rows; got int"),
         (["a", 3], None, "document 1 must be a string; got int"),
         (["a"], "x", "labels must be a list of label lists or a matrix; got str"),
-        (["a"], ["x"], "the labels of document 0 must be a list, such as ['beer', 'wine']; "
-         "got 'x'"),
+        (["a"], [1.5], "the labels of document 0 must be a list, such as ['beer', 'wine'], or one "
+         "label; got 1.5"),
         (["a"], [[1.5]], "the labels of document 0 must be names or whole numbers; got 1.5"),
         (["a"], [["x", None]], "the labels of document 0 must be names or whole numbers; got None"),
         (["a", "b"], [["x"], [""]], "the labels of document 1 must be names or whole numbers; "

@@ -5,7 +5,7 @@ import json
 import pytest
 from planted import pairs
 
-from longtail.data import load, read_documents
+from longtail.data import ReadOptions, load, read_batches
 from longtail.errors import DataError, ParameterError
 
 HINT = 'a document is {"text": "…", "labels": ["…"]}'
@@ -127,17 +127,17 @@ def test_what_could_be_two_formats_asks_for_one(path, content, what, other):
     assert str(caught.value) == (
         f"{path}: 1 of the first 3 lines begin with __label__ as in fastText, but {what}; say "
         f"which it is with --format fasttext or --format {other} "
-        "(of `longtail predict` and `longtail data convert`)"
+        "(in Python format=)"
     )
     assert load(path, format="fasttext").train.n_documents == 3
-    (texts,) = read_documents(path, "text")
-    assert texts == content.splitlines()
+    (batch,) = read_batches(path, ReadOptions(format="text"))
+    assert batch.texts == content.splitlines()
 
 
 def test_formats_have_names(path):
     path.write_text("3 4\n")
-    (texts,) = read_documents(path, "text")
-    assert texts == ["3 4"]
+    (batch,) = read_batches(path, ReadOptions(format="text"))
+    assert batch.texts == ["3 4"]
     with pytest.raises(ParameterError, match="no format is called 'cvs'; did you mean 'csv'"):
         load(path, format="cvs")
     with pytest.raises(DataError, match="rows without labels"):

@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from longtail.data import documents as formats
-from longtail.data import read_documents
+from longtail.data import read_batches
 from longtail.errors import DataError
 
 
 def texts_of(file):
-    return [text for batch in read_documents(file) for text in batch]
+    return [text for batch in read_batches(file) for text in batch.texts]
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
@@ -45,21 +45,21 @@ def test_a_table_of_texts_alone(tmp_path):
 
 @pytest.mark.parametrize("content", [b"2 3 5\n1,4 0:1\n2:2\n", b"2 3\n0:1\n2:2\n"])
 def test_rows_from_a_stream(content):
-    (rows,) = read_documents(io.BytesIO(content))
-    assert rows.toarray().tolist() == [[1, 0, 0], [0, 0, 2]]
+    (rows,) = read_batches(io.BytesIO(content))
+    assert rows.X.toarray().tolist() == [[1, 0, 0], [0, 0, 2]]
 
 
 def test_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "BATCH", 2)
     monkeypatch.setattr("longtail.data.source.BLOCK", 16)
     monkeypatch.setattr("longtail.data.source.HEAD", 8)
-    batches = list(read_documents(io.BytesIO(b"a\nb\nc\nd\n")))
-    assert [text for batch in batches for text in batch] == ["a", "b", "c", "d"]
+    batches = list(read_batches(io.BytesIO(b"a\nb\nc\nd\n")))
+    assert [text for batch in batches for text in batch.texts] == ["a", "b", "c", "d"]
     assert max(map(len, batches)) == 2
     (tmp_path / "x").write_text("30 3\n" + "1:1\n" * 30)
-    batches = list(read_documents(tmp_path / "x"))
+    batches = list(read_batches(tmp_path / "x"))
     assert len(batches) > 2
-    assert sum(batch.sum() for batch in batches) == 30
+    assert sum(batch.X.sum() for batch in batches) == 30
 
 
 def test_nothing_to_read(tmp_path):

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from planted import pairs
 
-from longtail.data import load, read_documents
+from longtail.data import load, read_batches
 from longtail.errors import DataError
 
 
@@ -28,7 +28,7 @@ def path(tmp_path):
             "title\tbody\tsubjects\r\nA\tb\tx|y z\r\nC\t\tq\r\n",
             [("A b", ["x", "y z"]), ("C", ["q"])],
         ),
-        ("labels;text\nx y;a, b\n", [("a, b", ["x", "y"])]),
+        ("labels;text\nx y;a, b\nx;c\n", [("a, b", ["x", "y"]), ("c", ["x"])]),
         ('text,labels\na,"[""x;1"", ""y""]"\nb,[]\n', [("a", ["x;1", "y"]), ("b", [])]),
         ("\ufefftext,labels\na,x\n", [("a", ["x"])]),
     ],
@@ -81,10 +81,10 @@ def test_parquet_with_cells_and_lists(path, kind):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"x": ["a"], "labels": ["b"]}, "a text column (text, title, body, content, abstract, "
-         "description) is missing; the columns are 'x', 'labels'"),
-        ({"text": ["a"]}, "a labels column (labels, label, tags, subjects, keywords, categories, "
-         "topics, target_ind) is missing; the columns are 'text'"),
+        ({"x": ["a"], "labels": ["b"]}, "no column is recognized as text; the columns are 'x', "
+         "'labels'; name it with --text COLUMN (in Python text='COLUMN')"),
+        ({"text": ["a"]}, "no column is recognized as the labels; the columns are 'text'; name it "
+         "with --labels COLUMN (in Python labels='COLUMN')"),
         ({"text": [1], "labels": ["x"]}, "the column 'text' must hold strings; it holds int64"),
         ({"text": ["a"], "labels": [[1.5]]}, "the lists of the column 'labels' must hold strings, "
          "not double"),
@@ -108,4 +108,4 @@ def test_a_parquet_bomb_is_stopped(path, monkeypatch):
     monkeypatch.setattr("longtail.data.source.BOMB_BYTES", 1 << 20)
     pq.write_table(pa.table({"text": ["word " * 1000] * 5000}), path, compression="zstd")
     with pytest.raises(DataError, match="this looks like a decompression bomb"):
-        list(read_documents(path))
+        list(read_batches(path))

@@ -181,6 +181,7 @@ def test_texts_become_values():
 @pytest.mark.parametrize("text", ["none", "None", "NONE", None])
 def test_none_is_a_word(text):
     assert parse_settings(Nearest, {"k": text}) == {"k": None}
+    assert parse_settings(Nearest, {"path": text}) == {"path": None}
 
 
 @pytest.mark.parametrize(

@@ -291,26 +291,39 @@ def test_loaded_rows_are_the_same_to_the_last_bit(
 def stored() -> Files:
     files = Files()
     Tfidf(min_pair_df=1).fit(["a b", "b c"]).to_files(files)
-    assert files.texts["vocabulary"] == ["a", "b", "c", "a b", "b c"]
+    assert files.texts["vocabulary"] == ["a", "b", "c"]
+    assert files.arrays["features.pairs.start"].tolist() == [0, 1, 2, 2]
+    assert files.arrays["features.pairs.second"].tolist() == [1, 2]
     return files
 
 
+@pytest.mark.parametrize("words", [[], ["a", "b"], ["a", "b", "c", "d"], ["a", "a", "c"]])
+def test_a_damaged_vocabulary_is_refused(words: list[str]) -> None:
+    files = stored()
+    files.texts["vocabulary"] = words
+    with pytest.raises(ValueError, match=r"vocabulary|n_words"):
+        check_and_open(files)
+
+
 @pytest.mark.parametrize(
-    "terms",
+    ("start", "second", "message"),
     [
-        [],
-        ["a", "b", "c", "b c", "a b"],
-        ["a", "b", "a b", "c", "b c"],
-        ["a", "b", "c", "a x", "b c"],
-        ["a", "b", "c", "a b c", "b c"],
-        ["a", "a", "c", "a c", "c a"],
-        ["a", "b", "c", "a b", "b c", "c c"],
+        ([0, 1, 2], [1, 2], "n_words"),
+        ([0, 2, 1, 2], [1, 2], "start must hold rising"),
+        ([0, 1, 2, 3], [1, 2], "start must hold rising"),
+        ([0, 1, 2, 2], [1, 3], "second must hold whole numbers"),
+        ([0, 1, 2, 2], [1, -1], "second must hold whole numbers"),
+        ([0, 2, 2, 2], [2, 1], "pairs must be in order"),
+        ([0, 2, 2, 2], [1, 1], "pairs must be in order"),
+        ([0, 1, 2, 3], [1, 2, 0], "a number for each word and pair"),
+        ([0, 0, 0, 0], [], "a number for each word and pair"),
     ],
 )
-def test_a_damaged_vocabulary_is_refused(terms: list[str]) -> None:
+def test_damaged_pairs_are_refused(start: list[int], second: list[int], message: str) -> None:
     files = stored()
-    files.texts["vocabulary"] = terms
-    with pytest.raises(ValueError, match=r"vocabulary|idf"):
+    files.arrays["features.pairs.start"] = np.array(start, np.int64)
+    files.arrays["features.pairs.second"] = np.array(second, np.int32)
+    with pytest.raises(ValueError, match=message):
         check_and_open(files)
 
 
