@@ -16,6 +16,7 @@ from longtail.runtime.store import Files
 ROWS_PER_TASK = 512
 WORTH_DROPPING = 1 << 23  # bytes of features' weights; fewer are all kept
 LEAST_SEEN = 2  # documents that hold a feature whose weights are kept, if they are many
+LONG_DOCUMENT = 32  # features, of which one more or less does not matter
 
 Floats = NDArray[np.float32]
 
@@ -69,7 +70,7 @@ class Embedder(NamedTuple):
         return len(self.second_bias) or len(self.bias)
 
     def without_rare(self, X: sp.csr_matrix) -> Self:
-        """Return what embeds as well in half of the space: without features that X has once."""
+        """Return the embedder without features that only one row of X has, if they are many."""
         row, weight = drop_rare(self.weight, X)
         return self._replace(row=row, weight=weight)
 
@@ -117,12 +118,13 @@ class Embedder(NamedTuple):
 def drop_rare(weight: QuantizedRows, X: sp.csr_matrix) -> tuple[NDArray[np.int32], QuantizedRows]:
     """Return where the weights of each feature of X are, -1 for none, and these weights.
 
-    A feature of a single document teaches little, and half of all features are such. On held-out
-    questions P@1, P@5 and PSP@5 of four models fall by less than a tenth without them.
+    Half of all features occur in a single document. Where documents are long, such a feature adds
+    next to nothing: on held-out questions of 70 features, P@1, P@5 and PSP@5 of glas, mnn and dxml
+    fall by 0.07 at most without them, by 0.03 in the mean. Titles of 14 features lose 0.09.
     """
-    seen = np.bincount(X.indices, minlength=X.shape[1])
-    kept = seen >= LEAST_SEEN
-    if weight.n_bytes < WORTH_DROPPING or not kept.any():
+    kept = np.bincount(X.indices, minlength=X.shape[1]) >= LEAST_SEEN
+    is_long = X.nnz >= LONG_DOCUMENT * X.shape[0]
+    if weight.n_bytes < WORTH_DROPPING or not is_long or not kept.any():
         kept[:] = True
     row = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
     return row, weight if kept.all() else weight.select(np.flatnonzero(kept))
