@@ -23,11 +23,13 @@ if TYPE_CHECKING:
         AttentionXML,
         Fusion,
         GLaS,
+        Lexical,
         Linear,
         RankAE,
         load_model,
     )
     from longtail.recipe import Trained, train
+    from longtail.runtime.device import set_device
     from longtail.runtime.parallel import set_threads
     from longtail.topk import TopK
 
@@ -46,11 +48,13 @@ _HOME = {
     "DXML": "models",
     "Fusion": "models",
     "GLaS": "models",
+    "Lexical": "models",
     "KNN": "models",
     "MNN": "models",
     "Linear": "models",
     "RankAE": "models",
     "load_model": "models",
+    "set_device": "runtime.device",
     "set_threads": "runtime.parallel",
     "TopK": "topk",
     "Trained": "recipe",
@@ -66,6 +70,7 @@ __all__ = [
     "Dataset",
     "Fusion",
     "GLaS",
+    "Lexical",
     "Linear",
     "LongtailError",
     "MissingExtraError",
@@ -79,6 +84,7 @@ __all__ = [
     "evaluate",
     "load",
     "load_model",
+    "set_device",
     "set_threads",
     "train",
 ]

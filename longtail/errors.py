@@ -46,6 +46,15 @@ class MissingExtraError(LongtailError, ImportError):
     """An optional package is missing; the message holds the pip command that installs it."""
 
 
+def reraise_interrupt(error: BaseException) -> None:
+    """Raise KeyboardInterrupt if one is behind `error`: compiled code makes a SystemError of it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        cause = cause.__cause__ or cause.__context__
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the known name nearest to `name`, or an empty string."""
     near = get_close_matches(name, list(known), n=1, cutoff=0.5)

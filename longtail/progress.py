@@ -1,9 +1,13 @@
 """How long-running work reports where it stands, without knowing who listens."""
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, ParameterError
+
+TRAINING = "training"  # the stage of the training loop, which advances by documents
 
 
 class Progress(Protocol):
@@ -41,17 +45,45 @@ class Silent:
 SILENT = Silent()
 
 
+def shown(progress: Progress | bool) -> AbstractContextManager[Progress]:
+    """Return what `progress` means, for a `with` statement: True is bars, or lines in a log."""
+    if progress is True:
+        from longtail.bars import choose_progress
+
+        return choose_progress(shown_after=0)
+    if progress is False:
+        return nullcontext(SILENT)
+    if not hasattr(progress, "stage"):
+        raise ParameterError(
+            "The 'progress' parameter must be True, False or a longtail.progress.Progress. "
+            f"Got {progress!r:.40} instead."
+        )
+    return nullcontext(progress)
+
+
 class OutOfTimeError(LongtailError):
     """The time that the work may take is over."""
 
 
 class DeadlineProgress:
-    """A Progress that shows stages under a name, and stops the work when its time is over."""
+    """A Progress that shows stages under a name, and stops the work when its time is over.
 
-    def __init__(self, progress: Progress, name: str, deadline: float) -> None:
+    It also stops where `is_ended` says so: Ctrl-C reaches the main thread alone.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        name: str,
+        deadline: float,
+        is_ended: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.progress, self.name, self.deadline = progress, name, deadline
+        self.is_ended = is_ended
 
     def _check(self) -> None:
+        if self.is_ended():
+            raise OutOfTimeError("the training was stopped")
         if time.monotonic() > self.deadline:
             raise OutOfTimeError("the budget is spent")
 

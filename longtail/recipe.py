@@ -18,11 +18,11 @@ import numpy as np
 from longtail.data import Dataset, ReadOptions, Splits, as_dataset, read_splits
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
-from longtail.evaluation.metrics import KS, TrainingCounts, evaluate
+from longtail.evaluation.metrics import KS, TrainingCounts, evaluate, find_unknown
 from longtail.models.base import Model
 from longtail.models.card import Card
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
-from longtail.progress import SILENT, Progress
+from longtail.progress import SILENT, Progress, shown
 from longtail.reading import ANYTHING
 from longtail.runtime.parallel import n_threads
 from longtail.runtime.settings import parse_time
@@ -64,6 +64,8 @@ def train(
     model: str | type[Model] = DEFAULT_MODEL,
     settings: Mapping[str, Any] | None = None,
     budget: str | None = None,
+    max_size: str | None = None,
+    max_latency: str | None = None,
     device: str | None = None,
     seed: int | None = None,
     valid: float = 0.1,
@@ -73,7 +75,7 @@ def train(
     resume: bool = False,
     checkpoint_every: str = "5m",
     command: str | None = None,
-    progress: Progress = SILENT,
+    progress: Progress | bool = SILENT,
 ) -> Trained:
     """Train a model on documents, measured and calibrated on some that were held out first.
 
@@ -84,7 +86,9 @@ def train(
         reading: what else is known about the file at the path.
         model: the name of a model, or its class.
         settings: parameters of the model, and `preset`, as `--set` takes them.
-        budget: how long a model that plans its time may train, such as 10m.
+        budget: how long a model that plans its time may take in all, such as 10m.
+        max_size: how large the folder of a model that has members may be, such as 300MB.
+        max_latency: how long such a model may take for one document, such as 5ms.
         device: where to train: auto, cpu or cuda.
         seed: fixes everything that is random.
         valid: share of the documents held out for measuring; 0 for none.
@@ -95,16 +99,23 @@ def train(
         checkpoint_every: time between two checkpoints, such as 30s; the first comes after a minute
             at most.
         command: the command line that asks for this, to stand in the model's card.
-        progress: is shown what takes long.
+        progress: is shown what takes long; True shows it on stderr.
     """
     if not 0 <= valid < 1:
         raise ParameterError(
             f"The 'valid' parameter of train must be at least 0 and below 1. Got {valid:g} instead."
         )
-    options = {"budget": budget, "device": device, "seed": seed}
+    options = {
+        "budget": budget,
+        "max_size": max_size,
+        "max_latency": max_latency,
+        "device": device,
+        "seed": seed,
+    }
+    budget_began = time.monotonic()
     maker = ModelMaker.check(model, {**(settings or {}), **_given(options)})
     run = RunFolder(out, resume, parse_time(checkpoint_every, "time between checkpoints"))
-    with run.opened(overwrite=overwrite, progress=progress):
+    with shown(progress) as progress, run.opened(overwrite=overwrite, progress=progress):
         is_path = isinstance(data, str | Path)
         dataset, test = _read(data, labels, text, reading)
         if is_path and dataset.read_as:
@@ -113,7 +124,9 @@ def train(
         report, learned = None, None
         if _can_validate(maker.make(), dataset, valid, progress):
             report, learned = _validate(maker, run, dataset, valid, calibration, progress)
-        fitted, problem = _fit(run.prepare(maker.make(), TRAINING), dataset, progress)
+        model_to_fit = run.prepare(maker.make(), TRAINING)
+        model_to_fit.began = budget_began
+        fitted, problem = _fit(model_to_fit, dataset, progress)
         if fitted.held_out_ is not None:
             report, learned = measure_held_out(fitted, dataset, calibration, progress)
         fitted.calibration_ = learned
@@ -174,6 +187,33 @@ def _measure_speed(model: Model, dataset: Dataset) -> dict[str, float]:
     }
 
 
+def plan(
+    data: Any,
+    labels: Any = None,
+    *,
+    text: str | Sequence[str] | None = None,
+    reading: ReadOptions = ANYTHING,
+    model: str | type[Model] = DEFAULT_MODEL,
+    settings: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Return the lines of the plan by which `train` would train, without training.
+
+    Args:
+        data: a Dataset, the path of one, a frame, or texts or rows with `labels`.
+        labels: the labels of texts or rows, as `Model.fit` takes them, or the name of a column.
+        text: the column that holds the text, or several.
+        reading: what else is known about the file at the path.
+        model: the name of a model that plans, or its class.
+        settings: its parameters, as `train` takes them.
+    """
+    began = time.monotonic()
+    made = ModelMaker.check(model, dict(settings or {})).make()
+    if not made.plans:
+        raise ParameterError(f"{made.name} has no plan to show; leave out --plan, or train fusion")
+    made.began = began
+    return made.plan_lines(_read(data, labels, text, reading).train)
+
+
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
@@ -197,6 +237,12 @@ class ModelMaker:
             raise ParameterError(
                 f"{model_class.name} does not plan its time; leave out the budget, or train fusion"
             )
+        for name in ("max_size", "max_latency"):
+            if name in settings and not model_class.has_parameter(name):
+                raise ParameterError(
+                    f"{model_class.name} has no members to leave out; leave out {name}, or train "
+                    "fusion"
+                )
         maker = cls(model_class, settings)
         maker.make()
         return maker
@@ -309,12 +355,16 @@ def evaluate_model(
     k: Sequence[int] = KS,
 ) -> tuple[Report, TopK]:
     """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
+    model.check_documents(test)
+    if unknown := find_unknown(test, model.label_names_):
+        progress.say(f"Note: {unknown}.")
     began = time.perf_counter()
     depth = max(k) if model.calibration_ is None else max(*k, model.calibration_.depth)
     top = model.predict(test, depth, progress=progress)
     seconds = time.perf_counter() - began
-    test = test.align(model.label_names_)
-    report = report_on(top, test, model.training_counts_, propensity, threshold, k)
+    aligned = test.align(model.label_names_)
+    by_id = replace(top, label_names=None)  # what is unknown has been said
+    report = report_on(by_id, aligned, model.training_counts_, propensity, threshold, k)
     return {**report, "seconds": round(seconds, 3)}, top
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Barrier
 
 import numpy as np
@@ -50,6 +51,7 @@ QUICK: dict[str, dict[str, object]] = {
         "learning_rate": 0.02,
         "device": DEVICE,
     },
+    "lexical": {"other_names": str(Path(__file__).with_name("planted_names.tsv"))},
     "fusion": {"members": "linear,knn"},
 }
 
@@ -60,7 +62,7 @@ TINY = {"dim": 16, "hidden": 8, "head": 8, "word_dim": 8, "walks": 5, "epochs": 
 # Presets for data sets of a paper: too few steps, or too many levels, for what is planted.
 FOR_LARGE_SETS = {"amazoncat-13k", "amazon-670k", "wiki-500k", "amazon-3m"}
 
-WITHOUT_CHANCE = {"knn"}  # few documents leave nothing to a seed
+WITHOUT_CHANCE = {"knn", "lexical"}  # few documents leave nothing to a seed
 PREDICTS_THERE = {"attention-xml"} if DEVICE == "cuda" else set()  # where sums have no fixed order
 MODELS = [
     name for name in model_names() if find_spec("torch") or not get_model_class(name).needs_torch

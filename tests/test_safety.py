@@ -24,6 +24,7 @@ import longtail
 from longtail import load_model
 from longtail.errors import ModelFileError
 from longtail.models import get_model_class
+from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.store import Files, write_folder
 
 PACKAGE = Path(longtail.__file__).parent
@@ -326,16 +327,15 @@ def many_short_labels(files):
     n = 500_000
     files.texts["label_names"] = [f"{i:x}" for i in range(n)]
     files.arrays["label_counts"] = np.ones(n, np.int64)
-    files.arrays["labels.vectors"] = np.ones((n, 1), np.float16)
-    files.arrays |= {
-        name: np.ones(shape, np.float32)
-        for name, shape in {
-            "embedder.weight": (files.config["n_features"], 1),
-            "embedder.bias": 1,
-            "embedder.second": (1, 1),
-            "embedder.second_bias": 1,
-        }.items()
-    }
+    files.config["labels"]["dim"] = 1
+    for name, n_rows in {
+        "labels.vectors": n,
+        "embedder.weight": files.config["n_features"],
+        "embedder.second": 1,
+    }.items():
+        QuantizedRows.of(np.ones((n_rows, 1))).add_to_files(files, name)
+    for name in ("embedder.bias", "embedder.second_bias"):
+        files.arrays[name] = np.ones(1, np.float32)
 
 
 def many_short_words(files):

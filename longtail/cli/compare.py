@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from longtail.cli.exits import if_interrupted
-from longtail.cli.progress import Bars, Lines
+from longtail.bars import Bars, Lines
+from longtail.cli.exits import if_interrupted, stop_if_pressed
 from longtail.cli.reading import reads, say_reading
 from longtail.cli.settings import parse_pairs
 from longtail.cli.terminal import echo, is_terminal
@@ -155,7 +155,10 @@ def compare(
         echo(f"Note: {each.package} is not installed ({each.command}).", err=True)
     folder = open_folder(out, comparison, resume=resume, overwrite=overwrite)
     bars = ComparisonBars(len(comparison.entries)) if is_terminal(sys.stderr) else None
-    with if_interrupted(lambda: _say_what_is_kept(folder)), bars or Lines() as progress:
+    with (
+        if_interrupted(lambda: _say_what_is_kept(folder)),
+        bars or Lines(stop_if_pressed) as progress,
+    ):
         results = compare(
             comparison,
             folder,
@@ -171,7 +174,7 @@ class ComparisonBars(Bars):
     """A bar for the whole comparison, and below it one for the current stage."""
 
     def __init__(self, n_runs: int) -> None:
-        super().__init__()
+        super().__init__(stop_if_pressed)
         self._whole = self._bars.add_task("the whole comparison", total=n_runs, note="")
 
     def finish_run(self) -> None:

@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 
 from longtail.cli.limits import MIB, address_space, check_address_space, may_lack_memory
 from longtail.cli.terminal import echo, echo_block, flush, is_terminal, silence
-from longtail.errors import LongtailError, ParameterError, suggest
+from longtail.errors import LongtailError, ParameterError, reraise_interrupt, suggest
 
 BUG, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -41,9 +41,13 @@ def if_interrupted(what_is_kept: str | Callable[[], str]) -> Iterator[None]:
     """Tell the user `what_is_kept` when Ctrl-C stops the work inside."""
     try:
         yield
-    except KeyboardInterrupt as stop:
-        text = what_is_kept if isinstance(what_is_kept, str) else what_is_kept()
-        raise Interrupted(text) from stop
+    except (KeyboardInterrupt, SystemError) as stop:
+        try:
+            reraise_interrupt(stop)
+        except KeyboardInterrupt:
+            text = what_is_kept if isinstance(what_is_kept, str) else what_is_kept()
+            raise Interrupted(text) from stop
+        raise
 
 
 def say_what_is_in(path: Path) -> Callable[[], str]:

@@ -45,16 +45,30 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield open_stdout()
         return
-    if path.exists() and not path.is_file():  # /dev/null or a named pipe
-        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            yield file
+    # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, stays its JSON escape.
+    with (
+        unfinished_file(path) as place,
+        place.open("w", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        yield file
+
+
+def is_special(path: Path) -> bool:
+    """Whether `path` is there and no plain file, such as /dev/null or a named pipe."""
+    return path.exists() and not path.is_file()
+
+
+@contextmanager
+def unfinished_file(path: Path) -> Iterator[Path]:
+    """Return where to write what gets its name `path` only when all went well."""
+    if is_special(path):
+        yield path
         return
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, stays its JSON escape.
-        with unfinished.open("x", encoding="utf-8", errors="backslashreplace") as file:
-            yield file
-            file.flush()
+        unfinished.touch(exist_ok=False)
+        yield unfinished
+        with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.replace(path)
     finally:

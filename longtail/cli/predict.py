@@ -1,17 +1,30 @@
-"""`longtail predict`: the best labels of each document, one JSON object a line."""
+"""`longtail predict`: the best labels of each document, in a file, a pipe or a table."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from longtail.cli.evaluate import choose_threshold
+from longtail.cli.evaluate import choose_device, choose_threshold
 from longtail.cli.exits import if_interrupted
-from longtail.cli.output import check_output, open_output
+from longtail.cli.output import check_output, is_special, unfinished_file
+from longtail.cli.progress import show_progress
 from longtail.cli.reading import reads, say_reading
+from longtail.cli.terminal import is_terminal, open_stdout
 from longtail.errors import ParameterError
+from longtail.progress import SILENT
 from longtail.reading import ReadOptions
-from longtail.visible import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from longtail.data import Dataset
+    from longtail.data.results import Results
+    from longtail.topk import TopK
 
 
 @reads
@@ -35,11 +48,24 @@ def predict(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write here, not on stdout.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Write here: a .jsonl, .csv, .tsv, .parquet or .xlsx."
+        ),
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Write all columns of INPUT beside the labels.")
+    ] = False,
+    long: Annotated[
+        bool, typer.Option("--long", help="Write a row for each label, not for each document.")
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the file --out if it exists.")
     ] = False,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"] | None,
+        typer.Option(help="Where to compute; a GPU if there is one and the model can use it."),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
@@ -48,26 +74,73 @@ def predict(
 ) -> None:
     """Write the best labels of each document.
 
-    One JSON object a line: {"labels": [{"label": "beer", "score": 0.93}, …]}. Reads and writes in
-    batches, so that it works in pipes and on files of any size. With --threshold, documents get as
-    many labels as are probable enough, which may be none; -k is then no limit unless given.
+    The name of --out says what to write: documents with `labels` and `scores`, and their ids where
+    they have any. On stdout that is a table in a terminal, and one JSON object a line elsewhere:
+    {"labels": [{"label": "beer", "score": 0.93}, …]}. Reads and writes in batches, so that it
+    works in pipes and on files of any size. With --threshold, documents get as many labels as are
+    probable enough, which may be none; -k is then no limit unless given.
     """
     if k is not None and k < 1:
         raise ParameterError(f"-k must be at least 1. Got {k} instead.")
     check_output(out, "--out", overwrite=overwrite)
     from longtail.data import read_batches
+    from longtail.data.results import choose_results
     from longtail.models import load_model
     from longtail.runtime.parallel import set_threads
 
+    ending = ".jsonl" if out is None or is_special(out) else choose_results(out)
     set_threads(threads)
     fitted = load_model(model)
+    choose_device(fitted, device)
     least = None if threshold is None else choose_threshold(fitted, threshold)
     kept = "what was written so far stands." if out is None else f"{out} was not written."
-    with if_interrupted(kept), open_output(out) as file:
-        said = ""
-        for batch in read_batches(source, reading):
+    watched = out is None and is_terminal(sys.stdout)
+    with (
+        if_interrupted(kept),
+        nullcontext(SILENT) if watched else show_progress() as progress,
+        _open(out, ending, fitted.label_names_, long=long, watched=watched) as results,
+    ):
+        said, n = "", 0
+        progress.stage("labelling", 0)
+        for batch in read_batches(source, replace(reading, keep=keep)):
             if batch.read_as != said:
                 say_reading(said := batch.read_as)
-            for labels in fitted.predict(batch, k, threshold=least).to_list():
-                file.write(as_json({"labels": labels}) + "\n")
-            file.flush()
+            results.write(batch, fitted.predict(batch, k, threshold=least))
+            n += len(batch)
+            progress.advance(len(batch))
+            progress.note(f"{n:,} documents")
+
+
+@contextmanager
+def _open(
+    out: Path | None, ending: str, label_names: "Sequence[str]", *, long: bool, watched: bool
+) -> "Iterator[Results]":
+    """Open what takes the results: a file, a table in a terminal, or JSON lines on stdout."""
+    from longtail.data.results import open_results, write_json_lines
+
+    if out is not None:
+        with (
+            unfinished_file(out) as place,
+            open_results(place, ending, label_names, long=long) as to,
+        ):
+            yield to
+    elif watched:
+        yield TerminalTable()
+    else:
+        yield write_json_lines(open_stdout(), label_names, long=long)
+
+
+class TerminalTable:
+    """Shows predictions to people, as they come."""
+
+    def __init__(self) -> None:
+        self._n_shown = 0
+
+    def write(self, batch: "Dataset", top: "TopK") -> None:
+        """Print the rows of a batch."""
+        from longtail.cli.show import prediction_table
+        from longtail.cli.terminal import open_console
+
+        table = prediction_table(batch, top, self._n_shown, header=not self._n_shown)
+        open_console().print(table)
+        self._n_shown += len(top)

@@ -27,7 +27,10 @@ def gather_settings(
     given = parse_pairs(pairs)
     for key, value in options.items():
         if value is not None and key in given:
-            raise ParameterError(f"--{key} and --set both give the {key}: {value} and {given[key]}")
+            option = key.replace("_", "-")
+            raise ParameterError(
+                f"--{option} and --set both give the {key}: {value} and {given[key]}"
+            )
     settings.update(given)
     settings.update({key: str(value) for key, value in options.items() if value is not None})
     return model or named or DEFAULT_MODEL, settings, reading

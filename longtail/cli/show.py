@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from longtail.runtime.store import Verified
     from longtail.topk import TopK
 
-METRICS = ("P", "nDCG", "PSP", "PSnDCG", "recall")
+RANKING = ("P", "nDCG", "PSP", "PSnDCG", "recall")
+METRICS = (*RANKING, "F1-micro", "F1-macro", "F1-document", "coverage")
 CUTS = (1, 3, 5)
 LONGEST_TEXT = 300  # characters of a document that an example shows
 
@@ -39,22 +40,28 @@ def show(*blocks: Table | str) -> None:
         console.print(block, "")
 
 
-def metric_table(report: Mapping[str, float], title: str) -> Table:
+def metric_table(
+    report: Mapping[str, float],
+    title: str,
+    cuts: Sequence[int] = CUTS,
+    metrics: Sequence[str] = RANKING,
+) -> Table:
     """Show each metric in a row and its cuts @1, @3, @5 in columns."""
-    table = _table(title, "", *(f"@{k}" for k in CUTS), right_from=1)
-    for metric in METRICS:
-        if f"{metric}@1" in report:
-            table.add_row(metric, *(f"{report[f'{metric}@{k}']:.2f}" for k in CUTS))
+    table = _table(title, "", *(f"@{k}" for k in cuts), right_from=1)
+    for metric in metrics:
+        if f"{metric}@{cuts[0]}" in report:
+            table.add_row(metric, *(f"{report[f'{metric}@{k}']:.2f}" for k in cuts))
     return table
 
 
-def band_table(bands: "Iterable[Band]") -> Table:
+def band_table(bands: "Iterable[Band]", cuts: Sequence[int] = CUTS) -> Table:
     """Show how well frequent and rare labels are found."""
     title = "By label frequency in training; the P@k of all bands add up to P@k"
-    headers = ["labels", "documents each", "% of pairs", *(f"P@{k}" for k in CUTS), "recall@5"]
+    headers = ["labels", "documents each", "% of pairs", *(f"P@{k}" for k in cuts)]
+    headers.append(f"recall@{max(cuts)}")
     table = _table(title, "", *headers, right_from=1)
     for band in bands:
-        values = [*(band.precision[k] for k in CUTS), band.recall[5]]
+        values = [*(band.precision[k] for k in cuts), band.recall[max(cuts)]]
         table.add_row(
             band.name,
             f"{band.n_labels:,}",
@@ -170,13 +177,28 @@ def _span(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,}-{most:,}"
 
 
+def prediction_table(batch: "Dataset", top: "TopK", first: int, *, header: bool) -> Table:
+    """Show documents, of which `first` came before, with their labels."""
+    width = open_console().width
+    headings = ("", "document", "labels") if header else ("", "", "")
+    table = _table(None, *headings)
+    table.columns[0].width = max(4, len(str(first + len(top))))
+    table.columns[1].width = (width - table.columns[0].width) * 2 // 5
+    for i, labels in enumerate(top.to_list()):
+        known = [] if batch.ids is None else [batch.ids[i]]
+        known += [] if batch.texts is None else [flatten(batch.texts[i][: 2 * LONGEST_TEXT])]
+        document = shorten(": ".join(known), 2 * table.columns[1].width)
+        named = ", ".join(f"{each['label']} {each['score']:.2f}" for each in labels)
+        table.add_row(str(first + i + 1), document, named or "none")
+    return table
+
+
 def card_blocks(card: "Card", path: Path) -> Iterable[Table | str]:
     """Show where a model comes from, table by table."""
     yield f"{path} holds a {card.model} model, {card.summary}."
     yield ""
     for title, rows in card.sections():
         table = _table(title, "", "")
-        table.show_header = False
         for row in rows:
             table.add_row(*row)
         yield table
@@ -285,9 +307,9 @@ def flatten(text: str) -> str:
     return " ".join(text.split())
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, length: int = LONGEST_TEXT) -> str:
     """Return the beginning of `text`, marked where it was cut."""
-    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _table(title: str | None, *headers: str, right_from: int | None = None) -> Table:
@@ -295,6 +317,7 @@ def _table(title: str | None, *headers: str, right_from: int | None = None) -> T
     table = Table(
         title=title,
         box=SIMPLE_HEAD,
+        show_header=any(headers),
         show_edge=False,
         pad_edge=False,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from longtail.cli.exits import if_interrupted
+from longtail.cli.models import complete_model
 from longtail.cli.progress import show_progress
 from longtail.cli.reading import reads
 from longtail.cli.settings import gather_settings
@@ -28,12 +29,14 @@ def train(
         Path, typer.Argument(metavar="DATA", help="A file or folder; its training split.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder to save the model in.")
-    ],
+        Path | None, typer.Option("--out", metavar="DIR", help="The folder to save the model in.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help=f"One of `longtail models`; {DEFAULT_MODEL} unless given."
+            metavar="NAME",
+            help=f"One of `longtail models`; {DEFAULT_MODEL} unless given.",
+            autocompletion=complete_model,
         ),
     ] = None,
     valid: Annotated[
@@ -56,8 +59,17 @@ def train(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="How long fusion may train: 90s, 10m (default), 2h."),
+        typer.Option(metavar="TIME", help="How long fusion may take: 90s, 10m (default), 2h."),
     ] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="How large a fusion may be, such as 300MB."),
+    ] = None,
+    max_latency: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long it may take for one document, such as 5ms."),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show fusion's plan and stop.")] = False,
     device: Annotated[
         Literal["auto", "cpu", "cuda"] | None,
         typer.Option(help="Where to train a model that torch trains; a GPU if there is one."),
@@ -87,8 +99,10 @@ def train(
     held-out documents also teach how probable a label of a given score is, so the saved model gives
     probabilities (--calibration none keeps its own scores).
     A model that torch trains keeps its log and its checkpoints in DIR.run meanwhile.
-    fusion chooses its members by the data, the machine and --budget, and prints its plan first; it
-    holds out documents anyway, so --valid changes nothing. Finished members are kept in DIR.run.
+    fusion chooses its members by the data, the machine and --budget, in which all of it ends, and
+    prints its plan first (--plan: nothing else). Members that gain least are left out where
+    --max-size or --max-latency says so. It holds out documents anyway, so --valid changes nothing.
+    Finished members are kept in DIR.run.
     """
     from longtail.recipe import RunFolder, is_first_process
     from longtail.recipe import train as train_model
@@ -99,11 +113,22 @@ def train(
             "train makes one model, with --seed N; to measure one over several seeds, use "
             f"longtail compare DATA --models {model or DEFAULT_MODEL} --seeds {seeds} --out REPORT"
         )
-    options = {"budget": budget, "device": device, "seed": seed}
+    if out is None and not plan:
+        raise ParameterError("Missing option '--out' (see longtail train --help)")
+    options = {
+        "budget": budget,
+        "max_size": max_size,
+        "max_latency": max_latency,
+        "device": device,
+        "seed": seed,
+    }
     name, chosen, reading = gather_settings(model, config, settings or [], options, reading)
     optional = {"valid": valid, "checkpoint_every": checkpoint_every}
     given: dict[str, Any] = {key: value for key, value in optional.items() if value is not None}
     set_threads(threads)
+    if out is None or plan:
+        _show_plan(data, reading, name, chosen)
+        return
     kept = RunFolder(out).say_what_is_kept
     with _only_first_process_prints(is_first_process()), if_interrupted(kept):
         with show_progress() as progress:
@@ -124,6 +149,14 @@ def train(
             raise TrainingError(f"{trained.problem}; the model with these weights is in {out}")
         if is_first_process():
             _conclude(trained, out, "TEST_DATA" if trained.test is None else str(data))
+
+
+def _show_plan(data: Path, reading: ReadOptions, model: str, settings: dict[str, Any]) -> None:
+    """Print what training would do."""
+    from longtail.cli.show import show
+    from longtail.recipe import plan
+
+    show(*plan(data, reading=reading, model=model, settings=settings))
 
 
 @contextmanager

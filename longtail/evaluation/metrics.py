@@ -161,7 +161,12 @@ def evaluate(
     cuts = _check_cuts(k, top)
     if labels is not None or is_frame(data):
         data = as_dataset(data, labels, text=text)
-    _check_known(top, data)
+    if (
+        isinstance(data, Dataset)
+        and top.label_names is not None
+        and (unknown := find_unknown(data, top.label_names))
+    ):
+        warnings.warn(unknown, stacklevel=2)
     a, b = _propensity_constants(propensity)
     aligned = _Aligned.of(top, data, train, max(cuts))
     results = {name: each.percent() for name, each in aligned.per_document(cuts, a, b).items()}
@@ -397,28 +402,29 @@ def _check_cuts(k: int | Cuts, top: TopK) -> Cuts:
     return cuts
 
 
-def _check_known(top: TopK, data: Dataset | sp.csr_matrix) -> None:
-    """Say which labels of the documents the predictions cannot hold, by their names."""
-    if top.label_names is None or not isinstance(data, Dataset):
-        return
-    data = as_dataset(data).align(top.label_names)
+def find_unknown(data: Dataset, label_names: Sequence[str]) -> str | None:
+    """Say which labels of the documents a model of `label_names` cannot give; None if none.
+
+    Raises:
+        DataError: the model knows none of them.
+    """
+    data = as_dataset(data).align(label_names)
     carried, n_pairs = np.unique(data.Y.indices, return_counts=True)
-    unknown = carried >= len(top.label_names)  # where `align` puts them
+    unknown = carried >= len(label_names)  # where `align` puts them
     if not unknown.any():
-        return
+        return None
     examples = _list_names([data.label_names[label] for label in carried[unknown][:SHOWN]])
     if unknown.all():
         raise DataError(
             f"the model knows none of the {len(carried):,} labels that these documents carry, such "
-            f"as {examples}; it knows {_list_names(top.label_names[:SHOWN])}, …; name labels as "
+            f"as {examples}; it knows {_list_names(label_names[:SHOWN])}, …; name labels as "
             "in training, or give the bare matrix Y to compare by label ids"
         )
     share = _percent(n_pairs[unknown].sum(), n_pairs.sum())
-    warnings.warn(
+    return (
         f"the model does not know {unknown.sum():,} of the {len(carried):,} labels that these "
         f"documents carry, such as {examples}; they are {share:.1f} % of the pairs and count as "
-        "missed",
-        stacklevel=3,
+        "missed"
     )
 
 

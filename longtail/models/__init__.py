@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from longtail.models.fusion.model import Fusion
     from longtail.models.glas.model import GLaS
     from longtail.models.knn.model import KNN
+    from longtail.models.lexical.model import Lexical
     from longtail.models.linear.model import Linear
     from longtail.models.mnn.model import MNN
     from longtail.models.rank_ae.model import RankAE
@@ -22,6 +23,7 @@ __all__ = [
     "AttentionXML",
     "Fusion",
     "GLaS",
+    "Lexical",
     "Linear",
     "Model",
     "RankAE",

@@ -18,7 +18,7 @@ from longtail.evaluation.metrics import TrainingCounts
 from longtail.models.card import FEW, Card
 from longtail.models.cost import MOST_SECONDS, Facts, find_facts, format_seconds
 from longtail.models.registry import names_of_models
-from longtail.progress import SILENT, Progress
+from longtail.progress import SILENT, Progress, shown
 from longtail.runtime import memory
 from longtail.runtime.schema import (
     Schema,
@@ -90,6 +90,7 @@ class Model(ABC):
     can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
     can_resume: ClassVar[bool] = False  # goes on with training from what is in `run_dir`
     has_embeddings: ClassVar[bool] = False  # places documents by an `embedder_`
+    plans: ClassVar[bool] = False  # says what it will do before it does: `plan_lines`
     holds_out: ClassVar[bool] = False  # leaves predictions for held-out documents: `held_out_`
 
     # What it is as a member of a fusion.
@@ -104,6 +105,8 @@ class Model(ABC):
     run_dir: Path | None = learned(default=None)  # for log and checkpoints, if it can resume
     resume: bool = learned(default=False)  # go on with what is in `run_dir`
     checkpoint_seconds: float = learned(default=300.0)  # from one checkpoint to the next
+    began: float | None = learned(default=None)  # when a budget began to run, by the clock
+    stop_at: float | None = learned(default=None)  # when torch's steps must end, by the clock
 
     trained_on: DocumentType = learned()  # what it was trained on is what it predicts for
     label_names_: Sequence[str] = learned()  # the name of each label
@@ -124,14 +127,15 @@ class Model(ABC):
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
-        """Return about how many seconds one training takes on two cores, or on one GPU."""
+        """Return about how many seconds one training takes on two cores, or on one GPU.
+
+        A fusion measures instead, where it can; what counts there is how the time grows.
+        """
         return 10 + 0.005 * facts.n_documents
 
-    @classmethod
-    def estimate_seconds(cls, facts: Facts, preset: str | None = None) -> float:
-        """Return `estimate_cost` for this machine: a CPU is scaled by its speed, a GPU is not."""
-        seconds = cls.estimate_cost(facts, preset)
-        return seconds if facts.device == "cuda" and cls.needs_torch else seconds / facts.speed
+    def choose_epochs(self, n_documents: int) -> int:
+        """Return how many passes over so many documents there are; 0 for a model without such."""
+        return 0
 
     def work(self, facts: Facts) -> float:
         """Return how much work training is, in any unit: its parameters' part of the time."""
@@ -145,7 +149,7 @@ class Model(ABC):
         """Return about how many seconds training takes with these parameters."""
         usual = type(self)()
         share = self.work(facts) / usual.work(facts)
-        return self.estimate_seconds(facts) * share + self.extra_seconds(facts)
+        return self.estimate_cost(facts) * share + self.extra_seconds(facts)
 
     def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> memory.Needs:
         """Return the stages of training on these rows and what each holds; none if unknown."""
@@ -291,6 +295,10 @@ class Model(ABC):
         """Return training documents near the one row X, where the model knows any."""
         return ()
 
+    def plan_lines(self, data: Documents, labels: Any = None) -> list[str]:
+        """Return what training on these documents would do, where the model plans."""
+        raise NotImplementedError
+
     def keep_snippets(self, texts: Sequence[str]) -> None:
         """Keep the beginnings of the texts that the rows of training came from, if of use."""
         return
@@ -423,7 +431,7 @@ class Model(ABC):
         labels: Any = None,
         *,
         text: str | Sequence[str] | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | bool = SILENT,
     ) -> Self:
         """Learn from documents and their labels.
 
@@ -431,7 +439,7 @@ class Model(ABC):
             data: a Dataset, feature rows, a list of texts, or a frame of any kind.
             labels: Y, or a list of labels for each document, or the name of a frame's column.
             text: the column of a frame that holds the text, or several.
-            progress: is shown what takes long.
+            progress: is shown what takes long; True shows bars in a terminal, lines elsewhere.
         """
         self.check_parameters()
         dataset = as_dataset(data, labels, text=text)
@@ -442,7 +450,8 @@ class Model(ABC):
             )
         document_type: DocumentType = "texts" if dataset.X is None else "rows"
         self._check_reads(document_type)
-        self.fit_documents(dataset, progress)
+        with shown(progress) as shows:
+            self.fit_documents(dataset, shows)
         self.trained_on = document_type
         self.label_names_ = list(dataset.label_names)
         self.training_counts_ = TrainingCounts.of(dataset)
@@ -485,7 +494,7 @@ class Model(ABC):
         labels: Any = None,
         *,
         train: bool = False,
-        progress: Progress = SILENT,
+        progress: Progress | bool = SILENT,
     ) -> Self:
         """Take in more documents, with labels known or new, where the model can.
 
@@ -496,7 +505,7 @@ class Model(ABC):
             data: documents of the type that the model was trained on.
             labels: their labels, as `fit` takes them.
             train: also go on with training, from the present weights.
-            progress: is shown what takes long.
+            progress: is shown what takes long; True shows it on stderr.
         """
         self.check_updatable()
         self._check_fitted()
@@ -515,10 +524,11 @@ class Model(ABC):
                 "the model knows; there is nothing to add"
             )
         taken = dataset.take(useful)
-        _say_left_out(dataset, taken, self.label_names_, progress)
         aligned = _only_carried(taken, self.label_names_).align(self.label_names_)
         self.added_ = useful
-        self.update_rows(X[useful], aligned.Y, train, progress)
+        with shown(progress) as shows:
+            _say_left_out(dataset, taken, self.label_names_, shows)
+            self.update_rows(X[useful], aligned.Y, train, shows)
         self.label_names_ = list(aligned.label_names)
         old, new = self.training_counts_, TrainingCounts.of(aligned)
         self.training_counts_ = TrainingCounts(
@@ -547,7 +557,7 @@ class Model(ABC):
         text: str | Sequence[str] | None = None,
         threshold: float | str | None = None,
         calibrated: bool = True,
-        progress: Progress = SILENT,
+        progress: Progress | bool = SILENT,
     ) -> TopK:
         """Return the best labels of each document, best first.
 
@@ -562,7 +572,7 @@ class Model(ABC):
                 none; "auto" is what gave the best F1 on the documents of the calibration,
                 "auto-document" the best mean F1 of single documents.
             calibrated: whether to return probabilities if the model has been calibrated.
-            progress: is shown how many documents are labelled.
+            progress: is shown how many documents are labelled; True shows it on stderr.
         """
         self._check_fitted()
         if k is not None and k < 1:
@@ -573,13 +583,12 @@ class Model(ABC):
         least = None if threshold is None else find_threshold(threshold, calibration)
         if k is None:
             k = DEFAULT_K if least is None or calibration is None else calibration.depth
-        if calibration is None:
-            top = self._predict_allowed(data, k, progress)
-        else:
-            # Labels may change places, so it takes as many as at calibration to know the first.
-            n_ranked = max(k, calibration.depth) if calibration.reorders else k
-            own = self._predict_allowed(data, n_ranked, progress)
-            top = self._keep_shares(own, calibration.apply(own)).first(k)
+        # Labels may change places, so it takes as many as at calibration to know the first.
+        n_ranked = max(k, calibration.depth) if calibration and calibration.reorders else k
+        with shown(progress) as shows:
+            top = self._predict_allowed(data, n_ranked, shows)
+        if calibration is not None:
+            top = self._keep_shares(top, calibration.apply(top)).first(k)
         named = replace(top, label_names=self.label_names_)
         return named if least is None else named.above(least)
 

@@ -18,7 +18,6 @@ class Facts(NamedTuple):
         n_values: stored values of the rows.
         has_texts: whether the documents are texts.
         device: where torch will train.
-        speed: of the CPU, against the two cores that estimates were measured on.
     """
 
     n_documents: int
@@ -27,7 +26,48 @@ class Facts(NamedTuple):
     n_values: int
     has_texts: bool
     device: DeviceType
-    speed: float = 1.0
+
+
+class Cost(NamedTuple):
+    """What a training takes, and at least what a model that it makes.
+
+    Attributes:
+        rest: seconds of all that is no epoch.
+        epoch: seconds of an epoch, 0 for a model that has none.
+        epochs: how many suit the documents best, 0 likewise.
+        n_bytes: of the trained model, at least.
+        milliseconds: that it takes for one document, at least.
+    """
+
+    rest: float
+    epoch: float = 0.0
+    epochs: int = 0
+    n_bytes: int = 0
+    milliseconds: float = 0.0
+
+    @classmethod
+    def guess(cls, seconds: float, epochs: int) -> "Cost":
+        """Share an estimate out between epochs, if there are any, and the rest."""
+        if not epochs:
+            return cls(seconds)
+        return cls((1 - IN_EPOCHS) * seconds, IN_EPOCHS * seconds / epochs, epochs)
+
+    def seconds(self, epochs: int | None = None) -> float:
+        """Return how long a training takes, with fewer epochs if they are given."""
+        return self.rest + self.epoch * (self.epochs if epochs is None else epochs)
+
+    def epochs_in(self, seconds: float) -> int:
+        """Return how many epochs there is time for, none if there are none to choose."""
+        if not self.epoch or seconds < self.rest:
+            return 0
+        return min(self.epochs, int((seconds - self.rest) / self.epoch))
+
+    def times(self, factor: float) -> "Cost":
+        """Return the cost where everything takes so many times as long."""
+        return self._replace(rest=factor * self.rest, epoch=factor * self.epoch)
+
+
+IN_EPOCHS = 0.85  # of an estimate that was not measured
 
 
 def estimate_by_document(

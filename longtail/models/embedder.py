@@ -7,11 +7,14 @@ from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.runtime.quantized import QuantizedRows, add_row
 from longtail.runtime.rows import LEAST_SQUARES, Rows
 from longtail.runtime.schema import Schema, Sizes, floats
 from longtail.runtime.store import Files
 
 ROWS_PER_TASK = 512
+
+Floats = NDArray[np.float32]
 
 
 class Embedder(NamedTuple):
@@ -26,12 +29,33 @@ class Embedder(NamedTuple):
         residual: (1,) 1 if what enters the ReLU is added to what the second layer returns.
     """
 
-    feature_weight: NDArray[np.float32]
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
-    second: NDArray[np.float32]
-    second_bias: NDArray[np.float32]
-    residual: NDArray[np.float32]
+    feature_weight: Floats
+    weight: QuantizedRows
+    bias: Floats
+    second: QuantizedRows
+    second_bias: Floats
+    residual: Floats
+
+    @classmethod
+    def of(
+        cls,
+        feature_weight: Floats,
+        weight: Floats,
+        bias: Floats,
+        second: tuple[Floats, Floats] | None = None,
+        *,
+        residual: bool = False,
+    ) -> Self:
+        """Quantize the layers of a network; `second` are the weights and the bias of that layer."""
+        inner, inner_bias = second or (np.empty((0, 0), np.float32), np.empty(0, np.float32))
+        return cls(
+            feature_weight,
+            QuantizedRows.of(weight),
+            bias,
+            QuantizedRows.of(inner),
+            inner_bias,
+            np.array([residual], np.float32),
+        )
 
     @property
     def dim(self) -> int:
@@ -40,8 +64,11 @@ class Embedder(NamedTuple):
 
     def add_to_files(self, files: Files) -> None:
         """Add the arrays to a model's files, as `embedder.…`."""
-        for field, array in self._asdict().items():
-            files.arrays[f"embedder.{field}"] = array
+        for field, part in self._asdict().items():
+            if isinstance(part, QuantizedRows):
+                part.add_to_files(files, f"embedder.{field}")
+            else:
+                files.arrays[f"embedder.{field}"] = part
 
     @classmethod
     def describe(cls, files: Files) -> Schema:
@@ -51,19 +78,27 @@ class Embedder(NamedTuple):
         h = "embedder.h" if is_deep else "dim"
         arrays = {
             "feature_weight": floats("n_features"),
-            "weight": floats("n_features", h),
             "bias": floats(h),
-            "second": floats(h, "dim") if is_deep else floats(0, 0, empty=True),
             "second_bias": floats("dim") if is_deep else floats(0, empty=True),
             "residual": floats(1, least=0, most=1),
         }
         named = {f"embedder.{name}": array for name, array in arrays.items()}
-        return Schema(arrays=named, rules=[_check_residual] if is_deep else [])
+        layers = QuantizedRows.describe("embedder.weight", "n_features", h)
+        layers |= QuantizedRows.describe("embedder.second", *((h, "dim") if is_deep else (0, 0)))
+        return Schema(arrays=named, rules=[_check_residual] if is_deep else []) | layers
 
     @classmethod
     def from_files(cls, files: Files) -> Self:
         """Take back what `add_to_files` wrote."""
-        return cls(*(files.arrays[f"embedder.{field}"] for field in cls._fields))
+        arrays = files.arrays
+        return cls(
+            arrays["embedder.feature_weight"],
+            QuantizedRows.from_files(files, "embedder.weight"),
+            arrays["embedder.bias"],
+            QuantizedRows.from_files(files, "embedder.second"),
+            arrays["embedder.second_bias"],
+            arrays["embedder.residual"],
+        )
 
 
 def _check_residual(files: Files, sizes: Sizes) -> None:
@@ -71,7 +106,7 @@ def _check_residual(files: Files, sizes: Sizes) -> None:
         raise ValueError(f"{sizes['embedder.h']} neurons cannot be added to {sizes['dim']}")
 
 
-def embed_rows(embedder: Embedder, rows: Rows, normalize: bool) -> NDArray[np.float32]:
+def embed_rows(embedder: Embedder, rows: Rows, normalize: bool) -> Floats:
     """Return the unit embeddings of all rows; no row's depends on how many there are.
 
     There is no matrix product, as BLAS adds in another order for other shapes.
@@ -85,9 +120,7 @@ def embed_rows(embedder: Embedder, rows: Rows, normalize: bool) -> NDArray[np.fl
 
 
 @njit(nogil=True, cache=True)
-def _embed(
-    embedder: Embedder, rows: Rows, first: int, last: int, normalize: bool
-) -> NDArray[np.float32]:
+def _embed(embedder: Embedder, rows: Rows, first: int, last: int, normalize: bool) -> Floats:
     dim = len(embedder.second_bias) or len(embedder.bias)
     embedded = np.empty((last - first, dim), np.float32)
     for i in range(first, last):
@@ -104,12 +137,12 @@ def _embed(
         for cell in range(rows.start[i], rows.start[i + 1]):
             column = rows.columns[cell]
             value = rows.values[cell] * embedder.feature_weight[column] * scale
-            x += value * embedder.weight[column]
+            add_row(embedder.weight, column, value, x)
         if len(embedder.second_bias):
             y = embedder.second_bias.copy()
             for j in range(len(x)):
                 if x[j] > 0:
-                    y += x[j] * embedder.second[j]
+                    add_row(embedder.second, j, x[j], y)
             x = x + y if embedder.residual[0] else y
         squares = 0.0
         for j in range(dim):

@@ -3,6 +3,7 @@
 Nothing here imports torch before training does: a trained model predicts without it.
 """
 
+import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import MissingExtraError, TrainingError
 from longtail.models.base import Documents, Model
-from longtail.models.cost import STEP_SECONDS, Facts
+from longtail.models.cost import STEP_SECONDS, DeviceType, Facts
 from longtail.progress import SILENT, Progress
 from longtail.runtime.rows import fingerprint, weigh_features
 from longtail.runtime.settings import (
@@ -78,7 +79,7 @@ class Neural(Model):
         labels: Any = None,
         *,
         text: str | Sequence[str] | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | bool = SILENT,
     ) -> Self:
         """Learn as every model does.
 
@@ -98,11 +99,27 @@ class Neural(Model):
     def extra_seconds(self, facts: Facts) -> float:
         """Small batches make many steps, each of which takes a while."""
         n_steps = -(-facts.n_documents // self.choose_batch(facts.n_documents))
-        return STEP_SECONDS * (self.epochs or 1) * n_steps
+        return STEP_SECONDS * self.choose_epochs(facts.n_documents) * n_steps
 
     def choose_batch(self, n_documents: int) -> int:
         """Return how many documents a step takes."""
         return self.batch_size or choose_batch_size(n_documents)
+
+    def choose_epochs(self, n_documents: int) -> int:
+        """Return how many passes over so many documents there are."""
+        return self.epochs or 1
+
+    def sized_for(self, n_documents: int, device: DeviceType) -> Self:
+        """Return the same model with all that depends on the number of documents given."""
+        return self.with_parameters(
+            epochs=self.choose_epochs(n_documents), batch_size=self.choose_batch(n_documents)
+        )
+
+    def seconds_left(self, n_trainings: int = 1) -> float | None:
+        """Return how long the next of so many trainings may take; None if there is no limit."""
+        if self.stop_at is None:
+            return None
+        return max(0.0, self.stop_at - time.monotonic()) / n_trainings
 
     def make_config(self, epochs: int, batch_size: int, **more: Any) -> "TrainingConfig":
         """Return the configuration that the common parameters make; `more` are other fields."""
@@ -138,6 +155,7 @@ class Neural(Model):
             resume=self.resume,
             checkpoint_seconds=self.checkpoint_seconds,
             fingerprint={**self.get_parameters(), "data": fingerprint(X, Y)},
+            seconds=self.seconds_left(),
         )
 
 

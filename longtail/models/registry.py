@@ -28,6 +28,7 @@ BUILT_IN = {
     "mnn": "longtail.models.mnn.model:MNN",
     "dxml": "longtail.models.dxml.model:DXML",
     "rank-ae": "longtail.models.rank_ae.model:RankAE",
+    "lexical": "longtail.models.lexical.model:Lexical",
     "attention-xml": "longtail.models.attention_xml.model:AttentionXML",
     "knn": "longtail.models.knn.model:KNN",
     "fusion": "longtail.models.fusion.model:Fusion",

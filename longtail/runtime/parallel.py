@@ -1,8 +1,9 @@
 """Run independent pieces of compiled work on all cores, the costliest first."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from contextlib import contextmanager
 from itertools import count, takewhile
 from threading import Lock, local
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ Result = TypeVar("Result")
 
 _threads: int | None = None
 _blas: Any = None  # what limits the threads of numpy's products, while a number is set
-_here = local()  # `busy` in a thread whose work is one of several tasks
+_here = local()  # in a thread: `busy` if its work is one of several tasks, `most` threads for it
 
 
 def set_threads(n: int | None) -> None:
@@ -46,11 +47,23 @@ def _limit_blas(n: int | None) -> None:
         _blas = threadpool_limits(n, user_api="blas")
 
 
+@contextmanager
+def keep_to_threads(n: int) -> Iterator[None]:
+    """Let compiled work that this thread begins use `n` threads at most, while others work too."""
+    before = getattr(_here, "most", None)
+    _here.most = n
+    try:
+        yield
+    finally:
+        _here.most = before
+
+
 def n_threads() -> int:
     """Return how many threads compiled work may use; one, where threads share work already."""
     if getattr(_here, "busy", False):
         return 1
-    return _threads or count_cores()
+    n = _threads or count_cores()
+    return min(n, getattr(_here, "most", None) or n)
 
 
 def count_cores() -> int:

@@ -348,7 +348,7 @@ def _check_config(declared: Config, held: Any, sizes: Sizes, prefix: str) -> Non
         elif isinstance(each, Value):
             each.check(name, value)
             if each.size is not None:
-                _set(sizes, each.size, value, name)
+                _fit(each.size, value, sizes, name)
         else:
             _check_config(each, value, sizes, f"{name}.")
 
@@ -403,6 +403,13 @@ def _fit(extent: Extent, length: int, sizes: Sizes, where: str) -> None:
         _set(sizes, extent, length - more, where)
     elif length != extent:
         raise ValueError(f"{where} must have {extent} where it has {length}")
+
+
+def length_of(extent: Extent, sizes: Sizes) -> int:
+    """Return the length that an extent stands for, once its size is set."""
+    if isinstance(extent, int):
+        return extent
+    return sizes[extent.removesuffix("+1")] + int(extent.endswith("+1"))
 
 
 def _set(sizes: Sizes, name: str, length: int, where: str) -> None:

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import MissingExtraError, ParameterError
-from longtail.search.kernels import Floats, Ids, InvertedLists, Quantized, largest_query_value
+from longtail.runtime.device import chosen_device
+from longtail.runtime.quantized import QuantizedRows
+from longtail.search.kernels import Floats, Ids, InvertedLists, largest_query_value
 
 TF32_ROUNDING = 2.0**-10  # of a product, if torch may round its matrices to TF32
 ROWS_AT_ONCE = 1 << 16  # quantized vectors that are in float64 at the same time
@@ -24,10 +26,10 @@ LARGEST_BLOCK = 1 << 26  # products at once
 class QuantizedOnDevice:
     """Quantized vectors, for products with rounded queries that are those of `kernels`."""
 
-    def __init__(self, torch: Any, device: str, quantized: Quantized, dim: int) -> None:
+    def __init__(self, torch: Any, device: str, rows: QuantizedRows, dim: int) -> None:
         self.torch, self.dim = torch, dim
-        self.values = torch.from_numpy(quantized.values[:, :dim]).to(device)  # (n, dim)
-        self.scale = torch.from_numpy(quantized.scale).to(device).double()  # (n,)
+        self.values = _copy(torch, rows.codes[:, :dim], device)  # (n, dim)
+        self.scale = _copy(torch, rows.scale, device).double()  # (n,)
 
     def multiply(self, queries: Floats) -> Any:
         """Return the products (m, n) with each query, to a scale of its own, in float64."""
@@ -54,9 +56,10 @@ class QuantizedOnDevice:
 class VectorsOnDevice:
     """The vectors as a tensor, with what an approximate search needs to choose among them."""
 
-    def __init__(self, torch: Any, device: str, vectors: Floats) -> None:
+    def __init__(self, torch: Any, device: str, rows: QuantizedRows, dim: int) -> None:
         self.torch = torch
-        self.vectors = torch.from_numpy(vectors).to(device)
+        scale = _copy(torch, rows.scale, device)[:, None]
+        self.vectors = _copy(torch, rows.codes[:, :dim], device) * scale  # (n, dim)
         self.lengths = torch.linalg.vector_norm(self.vectors, dim=1)  # (n,)
         self.centres: QuantizedOnDevice | None = None
         self.list_of: Any = None
@@ -68,7 +71,7 @@ class VectorsOnDevice:
         self.centres = QuantizedOnDevice(self.torch, device, lists.centres, dim)
         self.list_of = self.torch.from_numpy(list_of).to(device).long()
 
-    def add_projected(self, projected: Quantized, dim: int) -> None:
+    def add_projected(self, projected: QuantizedRows, dim: int) -> None:
         """Take in the projections of the vectors, which have `dim` dimensions."""
         self.projected = QuantizedOnDevice(self.torch, self.vectors.device, projected, dim)
 
@@ -134,7 +137,7 @@ class VectorsOnDevice:
     def _rounding(self) -> float:
         """Return how far a product can be off, for a query and a vector of length 1."""
         exact = self.torch.get_float32_matmul_precision() == "highest"
-        return (0 if exact else TF32_ROUNDING) + int(self.vectors.shape[1]) * 2.0**-23
+        return (0 if exact else TF32_ROUNDING) + (int(self.vectors.shape[1]) + 1) * 2.0**-23
 
 
 def require_device(device: str) -> Any:
@@ -151,12 +154,17 @@ def require_device(device: str) -> Any:
     return torch
 
 
-def copy_to(device: str, vectors: Floats) -> VectorsOnDevice:
-    """Copy the vectors to a GPU, or say why that cannot be."""
-    return VectorsOnDevice(require_device(device), device, vectors)
+def copy_to(device: str, rows: QuantizedRows, dim: int) -> VectorsOnDevice:
+    """Copy vectors of `dim` dimensions to a GPU, or say why that cannot be."""
+    return VectorsOnDevice(require_device(device), device, rows, dim)
 
 
-def find_nearest(device: str, vectors: Floats, centres: Quantized) -> Ids:
+def _copy(torch: Any, array: NDArray[Any], device: str) -> Any:
+    """Return a tensor on the device; what torch reads from may not be read-only."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
+
+
+def find_nearest(device: str, vectors: Floats, centres: QuantizedRows) -> Ids:
     """Return for each vector the centre with the highest product."""
     torch = require_device(device)
     return QuantizedOnDevice(torch, device, centres, vectors.shape[1]).nearest(vectors)
@@ -171,6 +179,8 @@ def multiply_transposed(device: str, vectors: Floats) -> Floats:
 
 def gpu_is_there() -> bool:
     """Whether torch is installed and knows a GPU; this imports torch."""
+    if chosen_device() == "cpu":
+        return False
     try:
         import torch
     except ImportError:

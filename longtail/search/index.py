@@ -1,5 +1,6 @@
 """Index: the vectors with the highest inner product or cosine, exactly or nearly so.
 
+Vectors are kept as int8 (`runtime.quantized`); products are those of the quantized vectors.
 An exact index looks at all vectors. An approximate one divides them into inverted lists (IVF) and
 looks at the `n_probes` lists whose centres are nearest to the query; how many are needed for the
 recall wanted is measured when it is built. On a CPU the compiled code of `kernels` searches, which
@@ -14,6 +15,7 @@ lower id.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, Self, cast, get_args
 
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from longtail.errors import DataError, ParameterError
 from longtail.progress import SILENT, Progress
 from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.runtime.quantized import QuantizedRows, padded
 from longtail.runtime.schema import (
     Schema,
     Value,
@@ -50,13 +53,10 @@ from longtail.search.kernels import (
     Floats,
     Ids,
     InvertedLists,
-    Quantized,
     Searched,
     decide,
     merge,
     multiply_candidates,
-    padded,
-    quantize,
     search,
     to_unit,
 )
@@ -84,7 +84,8 @@ class Index:
     """Finds the nearest of many vectors; made by `build_index` or `from_files`.
 
     Attributes:
-        vectors: (n, dim) the vectors, of length 1 if the metric is the cosine.
+        rows: (n, dim) the vectors, of length 1 if the metric is the cosine, list by list.
+        dim: how many dimensions they have.
         metric: "inner" or "cosine".
         n_probes: how many lists are searched for a query.
         recall: share of the `recall_at` best that are found, measured when it was built.
@@ -93,7 +94,8 @@ class Index:
 
     def __init__(
         self,
-        vectors: Floats,
+        rows: QuantizedRows,
+        dim: int,
         metric: Metric,
         *,
         centres: Floats | None = None,
@@ -104,8 +106,8 @@ class Index:
         recall_at: int = 10,
         device: str = "cpu",
     ) -> None:
-        n, dim = vectors.shape
-        self.vectors = vectors
+        n = len(rows.scale)
+        self.rows, self.dim = rows, dim
         self.metric: Metric = metric
         self.n_probes = n_probes
         self.recall = recall
@@ -113,8 +115,7 @@ class Index:
         self.centres = np.zeros((1, dim), np.float32) if centres is None else centres
         start = np.array([0, n], np.int64) if start is None else start
         order = np.arange(n, dtype=np.int32) if order is None else order
-        self.lists = InvertedLists(quantize(self.centres), start, order)
-        self._quantized: Quantized | None = None
+        self.lists = InvertedLists(QuantizedRows.of(self.centres), start, order)
         self._on_device: VectorsOnDevice | None = None
         self.to(device)
 
@@ -131,20 +132,31 @@ class Index:
     @property
     def cost(self) -> float:
         """Bytes that a search for one query reads, about."""
-        n, dim = self.vectors.shape
-        centres = self.n_lists * padded(dim) if self.n_lists > 1 else 0
-        return float(n * padded(dim) * self.n_probes / self.n_lists + centres)
+        width = padded(self.dim)
+        centres = self.n_lists * width if self.n_lists > 1 else 0
+        return float(len(self) * width * self.n_probes / self.n_lists + centres)
+
+    @cached_property
+    def place(self) -> Ids:
+        """Where among the rows each vector lies, by its id."""
+        if self.n_lists == 1:
+            return self.lists.order
+        place = np.empty(len(self), np.int32)
+        place[self.lists.order] = np.arange(len(self), dtype=np.int32)
+        return place
 
     @property
-    def quantized(self) -> Quantized:
-        """The vectors in int8 and in the order of the lists; made when a CPU first searches."""
-        if self._quantized is None:
-            self._quantized = quantize(self.vectors, self.lists.order)
-        return self._quantized
+    def vectors(self) -> Floats:
+        """The vectors (n, dim) by id, copied to float32."""
+        return self.take(np.arange(len(self)))
+
+    def take(self, ids: NDArray[Any]) -> Floats:
+        """Return the vectors (m, dim) of these ids."""
+        return self.rows.take(self.place[ids], self.dim)
 
     def __len__(self) -> int:
         """Return the number of vectors."""
-        return len(self.vectors)
+        return len(self.rows.scale)
 
     def __repr__(self) -> str:
         """Say in one line what is searched, and how."""
@@ -152,8 +164,7 @@ class Index:
         if not self.exact:
             measured = f"recall@{self.recall_at} {self.recall:.3f}"
             how = f"{self.n_probes} of {self.n_lists} lists, {measured}"
-        n, dim = self.vectors.shape
-        return f"Index({n:,} vectors of {dim}, {self.metric}, {self.device}: {how})"
+        return f"Index({len(self):,} vectors of {self.dim}, {self.metric}, {self.device}: {how})"
 
     def to(self, device: str) -> Self:
         """Search on `device` from now on: "cpu", or "cuda"; the results are the same."""
@@ -162,14 +173,14 @@ class Index:
         return self
 
     def _copy_to(self, device: str) -> VectorsOnDevice:
-        on_device = copy_to(device, self.vectors)
+        on_device = copy_to(device, self.rows.select(self.place), self.dim)
         if self.n_lists > 1:
             on_device.add_lists(self.lists, find_list_of(self.lists.start, self.lists.order))
         return on_device
 
     def for_batch(self, n_queries: int) -> Self:
         """Move to a GPU if there is one and so many queries are worth it; return self."""
-        worth = n_queries * self.vectors.size >= WORTH_A_GPU
+        worth = n_queries * len(self) * self.dim >= WORTH_A_GPU
         if self.device == "cpu" and worth and gpu_is_there():
             try:
                 self.to("cuda")
@@ -197,10 +208,10 @@ class Index:
     def _check_queries(self, queries: NDArray[Any]) -> Floats:
         """Return the queries as they are searched for."""
         checked = _check_matrix(queries, "queries")
-        if checked.shape[1] != self.vectors.shape[1]:
+        if checked.shape[1] != self.dim:
             raise DataError(
                 f"the queries have {checked.shape[1]} dimensions, "
-                f"but the index holds vectors of {self.vectors.shape[1]}"
+                f"but the index holds vectors of {self.dim}"
             )
         return to_unit(checked) if self.metric == "cosine" else checked
 
@@ -211,7 +222,8 @@ class Index:
         """
         checked = self._check_queries(queries)
         cuts = cut(len(checked), n_threads())
-        tasks = [(self.vectors, checked[a:b], candidates[a:b]) for a, b in pairwise(cuts)]
+        held = (self.rows, self.place)
+        tasks = [(*held, checked[a:b], candidates[a:b]) for a, b in pairwise(cuts)]
         found = in_threads(multiply_candidates, tasks)
         return np.concatenate(found) if found else np.zeros(candidates.shape, np.float32)
 
@@ -232,7 +244,7 @@ class Index:
 
     def _search_lists(self, queries: Floats, k: int, n_probes: int) -> Found:
         """Search on the CPU: one thread for some of the queries, or for some of the vectors."""
-        searched = Searched(self.vectors, self.quantized, self.lists)
+        searched = Searched(self.rows, self.lists)
         n, n_workers = len(queries), n_threads()
         if n >= n_workers:
             chunk = min(GROUP, -(-n // n_workers))
@@ -244,7 +256,7 @@ class Index:
             return np.concatenate([ids for ids, _ in found]), np.concatenate(
                 [scores for _, scores in found]
             )
-        size = self.quantized.values.nbytes // self.n_lists * n_probes
+        size = self.rows.codes.nbytes // self.n_lists * n_probes
         n_pieces = max(1, min(n_workers, size // WORTH_A_THREAD))
         pieces = [(searched, queries, k, n_probes, piece, n_pieces) for piece in range(n_pieces)]
         found = in_threads(search, pieces)
@@ -273,7 +285,8 @@ class Index:
             allowed = self.select(on_device, block, k, n_probes)
             candidates, whole = on_device.candidates(block, k, width, allowed)
             cuts = cut(len(block), n_threads())
-            tasks = [(self.vectors, block[a:b], candidates[a:b], k) for a, b in pairwise(cuts)]
+            held = (self.rows, self.place)
+            tasks = [(*held, block[a:b], candidates[a:b], k) for a, b in pairwise(cuts)]
             found = in_threads(decide, tasks)
             ids[first : first + rows] = np.concatenate([part for part, _ in found])
             scores[first : first + rows] = np.concatenate([part for _, part in found])
@@ -298,14 +311,17 @@ class Index:
 
     def extend(self, new: Floats) -> "Index":
         """Return an index that holds `new` too, each in the list whose centre is nearest."""
-        vectors = np.concatenate([self.vectors, new])
+        added, own = QuantizedRows.of(new), self.rows.select(self.place)
+        rows = own.join(added)
         if self.n_lists == 1:
-            return Index(vectors, self.metric)
+            return Index(rows, self.dim, self.metric)
         old = Division(self.centres, self.lists.start, self.lists.order)
+        division = extend_division(old, new)
         return Index(
-            vectors,
+            rows.select(division.order),
+            self.dim,
             self.metric,
-            **extend_division(old, new)._asdict(),
+            **division._asdict(),
             n_probes=self.n_probes,
             recall=self.recall,
             recall_at=self.recall_at,
@@ -317,16 +333,14 @@ class Index:
         """Add the index to a model's files, as `config[name]` and arrays `name.…`."""
         files.config[name] = {
             "type": "dense",
+            "dim": self.dim,
             "metric": self.metric,
             "n_lists": self.n_lists,
             "n_probes": self.n_probes,
             "recall": self.recall,
             "recall_at": self.recall_at,
         }
-        with np.errstate(over="ignore"):
-            half = self.vectors.astype(np.float16)
-        loses_nothing = np.array_equal(half, self.vectors)
-        files.arrays[f"{name}.vectors"] = half if loses_nothing else self.vectors
+        self.rows.add_to_files(files, f"{name}.vectors")
         if self.n_lists > 1:
             files.arrays[f"{name}.centres"] = self.centres
             files.arrays[f"{name}.start"] = self.lists.start
@@ -337,29 +351,30 @@ class Index:
         """Return the schema of what `add_to_files` adds, with the sizes of its vectors."""
         facts = {
             "type": Value(Literal["dense"]),
+            "dim": size(dim),
             "metric": Value(Metric),
             "n_lists": size(f"{name}.n_lists"),
             "n_probes": whole(at_most=f"{name}.n_lists"),
             "recall": number(0, 1),
             "recall_at": whole(),
         }
-        vectors = floats(n, dim, most=LARGEST_VALUE, dtypes=(np.float32, np.float16))
+        vectors = QuantizedRows.describe(f"{name}.vectors", n, dim, most=LARGEST_VALUE)
         if look_up(files.config, name, "n_lists") == 1:
-            return Schema({name: facts}, {f"{name}.vectors": vectors})
+            return Schema({name: facts}) | vectors
         arrays = {
-            f"{name}.vectors": vectors,
             f"{name}.centres": floats(f"{name}.n_lists", dim, most=LARGEST_VALUE),
             f"{name}.start": starts(f"{name}.n_lists", of=n),
             f"{name}.order": permutation(n),
         }
-        return Schema({name: facts}, arrays)
+        return Schema({name: facts}, arrays) | vectors
 
     @classmethod
     def from_files(cls, files: Files, name: str = "index", *, device: str = "cpu") -> Self:
         """Take back what `add_to_files` wrote."""
         config = files.config[name]
         return cls(
-            files.arrays[f"{name}.vectors"].astype(np.float32, copy=False),
+            QuantizedRows.from_files(files, f"{name}.vectors"),
+            config["dim"],
             centres=files.arrays.get(f"{name}.centres"),
             start=files.arrays.get(f"{name}.start"),
             order=files.arrays.get(f"{name}.order"),
@@ -409,7 +424,7 @@ def build_index(
     """Prepare `vectors` (n, dim) for searching.
 
     Args:
-        vectors: float32 is not copied, unless for the cosine; do not change it afterwards.
+        vectors: what to search; the index keeps them as int8.
         metric: "inner" for the highest inner product, "cosine" for the highest cosine.
         method: "auto" is exact while that is quick, and where lists would not help.
         queries: (m, dim) examples of what will be searched for, to measure the recall by;
@@ -441,25 +456,36 @@ def build_index(
         checked = to_unit(checked)
     small = len(checked) * padded(checked.shape[1]) <= LARGEST_EXACT
     if method == "exact" or (method == "auto" and small) or len(checked) < 4:
-        return Index(checked, metric, device=device)
+        return _exact(checked, metric, device)
     rng = np.random.default_rng(seed)
     wanted = n_lists or round(2 * len(checked) ** 0.5)
     trials = _trials(checked, queries, rng)
     division = divide(
         checked, min(wanted, len(checked) // 2), rng, progress, device, sampled=sampled
     )
-    index = Index(checked, metric, **division._asdict(), recall_at=recall_at, device=device)
+    index = Index(
+        QuantizedRows.of(checked, division.order),
+        checked.shape[1],
+        metric,
+        **division._asdict(),
+        recall_at=recall_at,
+        device=device,
+    )
     progress.stage("recall of the index", 1)
     _choose_probes(index, to_unit(trials) if metric == "cosine" else trials, recall)
     progress.advance(1)
     if method == "auto" and index.n_probes > LARGEST_SHARE * index.n_lists:
-        return Index(checked, metric, device=device)
+        return _exact(checked, metric, device)
     return index
+
+
+def _exact(vectors: Floats, metric: Metric, device: str) -> Index:
+    return Index(QuantizedRows.of(vectors), vectors.shape[1], metric, device=device)
 
 
 def index_bytes(n: int, dim: int) -> int:
     """Return about what `build_index` takes beside the vectors themselves."""
-    quantized: int = n * (padded(dim) + 12)
+    quantized: int = n * (padded(dim) + 8)
     if n * padded(dim) <= LARGEST_EXACT:
         return quantized
     sample: int = min(n, round(2 * VECTORS_A_LIST * n**0.5))

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from longtail.progress import Progress
 from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.runtime.quantized import QuantizedRows
 from longtail.search.gpu import find_nearest
 from longtail.search.kernels import (
     Floats,
     Ids,
     InvertedLists,
     find_centres,
-    quantize,
     rank_lists,
     sum_by_list,
     to_unit,
@@ -81,7 +81,7 @@ def extend_division(division: Division, new: Floats) -> Division:
     list_of = np.zeros(n + len(new), np.int32)
     list_of[:n] = find_list_of(division.start, division.order)
     # A view of the last entries, which the compiled code fills.
-    find_centres(new, 0, len(new), quantize(to_unit(division.centres)), list_of[n:])
+    find_centres(new, 0, len(new), QuantizedRows.of(to_unit(division.centres)), list_of[n:])
     counts = np.bincount(list_of, minlength=n_lists)
     return _put_in_lists(division.centres, list_of, counts)
 
@@ -105,7 +105,7 @@ def some_rows(rows: Floats, n: int, rng: np.random.Generator) -> Floats:
 
 def _nearest(vectors: Floats, centres: Floats, device: str) -> Ids:
     """Return for each vector the centre with the highest product."""
-    quantized = quantize(centres)
+    quantized = QuantizedRows.of(centres)
     if device != "cpu":
         return find_nearest(device, vectors, quantized)
     nearest = np.zeros(len(vectors), np.int32)

@@ -1,49 +1,31 @@
 """Compiled search for the vectors with the highest inner products; `index` is its front.
 
-Every vector is kept twice: as float32, and quantized to int8 with a scale, which is a quarter of
-the memory to read. The query is rounded to 16 bits, so the product of both is a sum of whole
-numbers. To that, `slack` × the query's length is added: by Cauchy and Schwarz the true product
-cannot lie above this bound. Only vectors whose bound reaches the worst of the k best so far are
-multiplied in float32. What is found is therefore exactly the k best of all vectors looked at,
-whatever the rounding. An approximate index divides the vectors into inverted lists (IVF) and looks
-at the vectors of some lists only.
+Vectors are quantized to int8 with a scale each. The query is rounded to 16 bits, so the product of
+both is a sum of whole numbers. To that is added as much as the query's rounding can change it
+(`slack_of`): only vectors whose bound reaches the worst of the k best so far are multiplied with
+the query as it came. What is found is therefore exactly the k best of all vectors looked at.
+An approximate index divides the vectors into inverted lists (IVF) and looks at the vectors of some
+lists only.
 
 Results depend on nothing but the query and the vectors: sums of whole numbers have no order, the
 final products are summed in float64 in one fixed order, and of equal scores the lower id wins.
 """
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
-from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.runtime.quantized import MOST, QuantizedRows, multiply_row
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 
 BLOCK = 256  # vectors multiplied at a stretch; of 512 dimensions, they take 128 KB of L2 cache
-WIDTH = 32  # int8 rows are padded with zeros to a multiple of this, so that vector code has no rest
 GROUP = 64  # queries that should be searched for together, to share a block in the cache
 
 NOTHING = np.int32(np.iinfo(np.int32).max)  # an id worse than all others
-
-
-class Quantized(NamedTuple):
-    """Vectors quantized to int8, one byte a dimension.
-
-    Attributes:
-        values: (n, width) whole numbers from -127 to 127; zeros beyond the last dimension.
-        scale: (n,) what a row of `values` is multiplied by to come near the vector.
-        slack: (n,) how far a product can lie above that of the rounded vectors, at most, for
-            a query of length 1.
-    """
-
-    values: NDArray[np.int8]
-    scale: Floats
-    slack: Floats
 
 
 class InvertedLists(NamedTuple):
@@ -55,16 +37,15 @@ class InvertedLists(NamedTuple):
         order: (n,) the vectors' ids, list by list.
     """
 
-    centres: Quantized
+    centres: QuantizedRows
     start: NDArray[np.int64]
     order: Ids
 
 
 class Searched(NamedTuple):
-    """All that a search looks at; the quantized vectors are in the order of the lists."""
+    """All that a search looks at; the vectors are in the order of the lists."""
 
-    vectors: Floats
-    quantized: Quantized
+    vectors: QuantizedRows
     lists: InvertedLists
 
 
@@ -84,57 +65,24 @@ class Best(NamedTuple):
     scores: Floats
 
 
-# --------------------------------------------------------------------------------- quantization
-
-
-def padded(dim: int) -> int:
-    """Return how many bytes a quantized vector of `dim` dimensions takes."""
-    return -(-dim // WIDTH) * WIDTH
-
-
-def quantize(vectors: Floats, order: Ids | None = None) -> Quantized:
-    """Quantize vectors to int8, in the given order of rows."""
-    n, dim = vectors.shape
-    order = np.arange(n, dtype=np.int32) if order is None else order
-    values = np.zeros((n, padded(dim)), np.int8)
-    quantized = Quantized(values, np.empty(n, np.float32), np.empty(n, np.float32))
-    in_threads(
-        quantize_rows,
-        [(vectors, order, a, b, quantized) for a, b in pairwise(cut(n, 4 * n_threads()))],
-    )
-    return quantized
+# -------------------------------------------------------------------------------------- rounding
 
 
 @njit(nogil=True, cache=True)
 def largest_query_value(dim: int) -> int:
     """Return the largest value of a rounded query for which no product exceeds 32 bits."""
-    return min(32767, (2**31 - 1) // (127 * dim))
+    return min(32767, (2**31 - 1) // (MOST * dim))
 
 
 @njit(nogil=True, cache=True)
-def quantize_rows(vectors: Floats, order: Ids, first: int, last: int, quantized: Quantized) -> None:
-    """Quantize the vectors order[first] … order[last - 1] into the rows of these places."""
-    dim = vectors.shape[1]
-    # How far a query's own rounding can move a product, and some float32 roundings on top.
-    rounding = np.sqrt(dim) / (2 * largest_query_value(dim)) + 4e-6
-    for i in range(first, last):
-        row, own = vectors[order[i]], quantized.values[i]
-        largest = np.float32(0)
-        for j in range(dim):
-            largest = max(largest, abs(row[j]))
-        scale = np.float32(largest / 127)
-        length, error = 0.0, 0.0
-        for j in range(dim):
-            value, rounded = np.float64(row[j]), 0.0
-            if scale > 0:
-                rounded = min(max(np.rint(value / scale), -127.0), 127.0)
-            own[j] = np.int8(rounded)
-            length += value * value
-            error += (value - rounded * scale) ** 2
-        error = np.sqrt(error)
-        quantized.scale[i] = scale
-        # never rounded down, not even where float32 is at its smallest
-        quantized.slack[i] = (error + rounding * (np.sqrt(length) + error)) * (1 + 1e-6) + 2e-45
+def slack_of(dim: int) -> float:
+    """Return how far rounding a query can move a product: by the query's length and row's scale.
+
+    By Cauchy and Schwarz it is what rounding moved the query by times the length of the row, which
+    is no longer than one of `dim` codes of 127. Some float32 roundings are on top.
+    """
+    moved = np.sqrt(dim) / (2 * largest_query_value(dim)) + 4e-6
+    return float(moved * MOST * np.sqrt(dim) * (1 + 1e-6))
 
 
 @njit(nogil=True, cache=True)
@@ -176,25 +124,6 @@ def multiply_quantized(
         for j in range(len(rounded)):
             total = np.int32(total + np.int32(np.int32(row[j]) * np.int32(rounded[j])))
         products[i] = total
-
-
-@njit(nogil=True, cache=True)
-def multiply_exactly(a: Floats, b: Floats) -> np.float32:
-    """Return the inner product, summed in float64 in an order that depends on the length only."""
-    n = len(a)
-    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for j in range(0, n - 7, 8):  # eight sums, as each would have to wait for its last addition
-        s0 += np.float64(a[j]) * np.float64(b[j])
-        s1 += np.float64(a[j + 1]) * np.float64(b[j + 1])
-        s2 += np.float64(a[j + 2]) * np.float64(b[j + 2])
-        s3 += np.float64(a[j + 3]) * np.float64(b[j + 3])
-        s4 += np.float64(a[j + 4]) * np.float64(b[j + 4])
-        s5 += np.float64(a[j + 5]) * np.float64(b[j + 5])
-        s6 += np.float64(a[j + 6]) * np.float64(b[j + 6])
-        s7 += np.float64(a[j + 7]) * np.float64(b[j + 7])
-    for j in range(n - n % 8, n):
-        s0 += np.float64(a[j]) * np.float64(b[j])
-    return np.float32(((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)))
 
 
 # ----------------------------------------------------------------------------------------- heaps
@@ -261,10 +190,10 @@ def search(
         n_pieces: into how many parts they are divided, so that threads can share a query. A part
             may hold fewer than `k`; `NOTHING` stands for the rest.
     """
-    vectors, quantized, lists = searched
-    n, n_vectors = len(queries), len(vectors)
+    lists = searched.lists
+    n, n_vectors = len(queries), len(lists.order)
     ids, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
-    rounded = np.zeros((n, quantized.values.shape[1]), np.int16)
+    rounded = np.zeros((n, searched.vectors.codes.shape[1]), np.int16)
     scale, length = np.empty(n, np.float64), np.empty(n, np.float64)
     products = np.empty(BLOCK, np.int32)
     for q in range(n):
@@ -300,13 +229,13 @@ def _scan(
     products: NDArray[np.int32],
 ) -> None:
     """Offer the vectors at the places first ≤ i < last, one block at most."""
-    vectors, quantized, lists = searched
-    multiply_quantized(quantized.values[first:last], query.rounded, products)
+    vectors, lists = searched
+    slack = query.length * slack_of(len(query.values))
+    multiply_quantized(vectors.codes[first:last], query.rounded, products)
     for i in range(first, last):
-        near = products[i - first] * (quantized.scale[i] * query.scale)
-        if near + (query.length * quantized.slack[i] + 2e-45) >= best.scores[0]:
-            new = lists.order[i]
-            offer(best, new, multiply_exactly(vectors[new], query.values))
+        near = products[i - first] * query.scale * vectors.scale[i]
+        if near + (slack * vectors.scale[i] + 2e-45) >= best.scores[0]:
+            offer(best, lists.order[i], multiply_row(vectors, i, query.values))
 
 
 @njit(nogil=True, cache=True)
@@ -368,7 +297,7 @@ def find_lists(
     best = new_best(n_probes)
     for first in range(0, n_lists, BLOCK):
         last = min(first + BLOCK, n_lists)
-        multiply_quantized(lists.centres.values[first:last], rounded, products)
+        multiply_quantized(lists.centres.codes[first:last], rounded, products)
         for each in range(first, last):
             score = np.float32(products[each - first] * np.float64(lists.centres.scale[each]))
             offer(best, np.int32(each), score)
@@ -390,27 +319,31 @@ def merge(ids: Ids, scores: Floats, k: int) -> tuple[Ids, Floats]:
 
 
 @njit(nogil=True, cache=True)
-def decide(vectors: Floats, queries: Floats, candidates: Ids, k: int) -> tuple[Ids, Floats]:
-    """Return the k best of each query's candidates; -1 is none."""
+def decide(
+    vectors: QuantizedRows, place: Ids, queries: Floats, candidates: Ids, k: int
+) -> tuple[Ids, Floats]:
+    """Return the k best of each query's candidates, which lie at their `place`; -1 is none."""
     best_ids = np.full((len(queries), k), NOTHING, np.int32)
     best_scores = np.full((len(queries), k), np.float32(-np.inf))
     for q in range(len(queries)):
         best = Best(best_ids[q], best_scores[q])
         for new in candidates[q]:
             if new >= 0:
-                offer(best, new, multiply_exactly(vectors[new], queries[q]))
+                offer(best, new, multiply_row(vectors, place[new], queries[q]))
         sort_best(best)
     return best_ids, best_scores
 
 
 @njit(nogil=True, cache=True)
-def multiply_candidates(vectors: Floats, queries: Floats, candidates: Ids) -> Floats:
+def multiply_candidates(
+    vectors: QuantizedRows, place: Ids, queries: Floats, candidates: Ids
+) -> Floats:
     """Return the products (n, c) of each query with its candidates, 0 where there is none (-1)."""
     products = np.zeros(candidates.shape, np.float32)
     for q in range(len(queries)):
-        for place in range(candidates.shape[1]):
-            if candidates[q, place] >= 0:
-                products[q, place] = multiply_exactly(vectors[candidates[q, place]], queries[q])
+        for c in range(candidates.shape[1]):
+            if candidates[q, c] >= 0:
+                products[q, c] = multiply_row(vectors, place[candidates[q, c]], queries[q])
     return products
 
 
@@ -418,11 +351,13 @@ def multiply_candidates(vectors: Floats, queries: Floats, candidates: Ids) -> Fl
 
 
 @njit(nogil=True, cache=True)
-def find_centres(vectors: Floats, first: int, last: int, centres: Quantized, nearest: Ids) -> None:
+def find_centres(
+    vectors: Floats, first: int, last: int, centres: QuantizedRows, nearest: Ids
+) -> None:
     """Write for the vectors first ≤ i < last which centre has the highest product."""
-    n_lists = len(centres.values)
+    n_lists = len(centres.codes)
     products = np.empty(BLOCK, np.int32)
-    rounded = np.zeros((GROUP, centres.values.shape[1]), np.int16)
+    rounded = np.zeros((GROUP, centres.codes.shape[1]), np.int16)
     highest = np.empty(GROUP, np.float64)
     for begin in range(first, last, GROUP):
         n = min(GROUP, last - begin)
@@ -430,7 +365,7 @@ def find_centres(vectors: Floats, first: int, last: int, centres: Quantized, nea
         for i in range(n):
             round_query(vectors[begin + i], rounded[i])
         for centre in range(0, n_lists, BLOCK):
-            block = centres.values[centre : min(centre + BLOCK, n_lists)]
+            block = centres.codes[centre : min(centre + BLOCK, n_lists)]
             for i in range(n):
                 multiply_quantized(block, rounded[i], products)
                 for place in range(len(block)):
@@ -459,7 +394,7 @@ def rank_lists(lists: InvertedLists, queries: Floats, wanted: Ids) -> Ids:
     ranks = np.empty(wanted.shape, np.int32)
     rank = np.empty(n_lists, np.int32)
     products = np.empty(BLOCK, np.int32)
-    rounded = np.zeros(lists.centres.values.shape[1], np.int16)
+    rounded = np.zeros(lists.centres.codes.shape[1], np.int16)
     for q in range(len(queries)):
         round_query(queries[q], rounded)
         found = find_lists(lists, rounded, n_lists, products)

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from longtail.progress import SILENT, Progress
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.runtime.quantized import QuantizedRows, multiply_row, padded
 from longtail.runtime.schema import Schema, Value, floats, look_up, whole
 from longtail.runtime.store import Files
 from longtail.search.gpu import VectorsOnDevice, is_out_of_memory, multiply_transposed
 from longtail.search.index import (
     LARGEST_EXACT,
+    LARGEST_VALUE,
     Found,
     Index,
     build_index,
@@ -36,13 +38,10 @@ from longtail.search.kernels import (
     Best,
     Floats,
     Ids,
-    Quantized,
-    multiply_exactly,
     multiply_quantized,
     offer,
-    padded,
-    quantize,
     round_query,
+    slack_of,
     sort_best,
 )
 
@@ -62,23 +61,25 @@ class PCAIndex(Index):
 
     Attributes:
         basis: (dim, r) the principal directions.
+        projected: (n, r) the vectors along these.
         n_candidates: how many vectors are re-ranked where `recall_at` are wanted.
     """
 
     def __init__(
         self,
-        vectors: Floats,
+        rows: QuantizedRows,
         basis: Floats,
+        projected: QuantizedRows,
         n_candidates: int,
         *,
         recall: float,
         recall_at: int,
         device: str = "cpu",
-        projected: Floats | None = None,
     ) -> None:
-        self.basis, self.n_candidates = basis, n_candidates
-        self._projected = quantize(project_all(vectors, basis) if projected is None else projected)
-        super().__init__(vectors, "inner", recall=recall, recall_at=recall_at, device=device)
+        self.basis, self.projected, self.n_candidates = basis, projected, n_candidates
+        super().__init__(
+            rows, len(basis), "inner", recall=recall, recall_at=recall_at, device=device
+        )
 
     @property
     def exact(self) -> bool:
@@ -88,19 +89,18 @@ class PCAIndex(Index):
     @property
     def cost(self) -> float:
         """Bytes that it takes as long to read in a row as a search for one query takes."""
-        candidates = self.n_candidates * padded(self.vectors.shape[1])
-        return float(self._projected.values.nbytes + SCATTERED * candidates)
+        candidates = self.n_candidates * padded(self.dim)
+        return float(self.projected.codes.nbytes + SCATTERED * candidates)
 
     def __repr__(self) -> str:
         """Say in one line what is searched, and how."""
-        n, dim = self.vectors.shape
         measured = f"recall@{self.recall_at} {self.recall:.3f}"
         how = f"{self.basis.shape[1]} directions, {self.n_candidates} candidates, {measured}"
-        return f"PCAIndex({n:,} vectors of {dim}, {self.device}: {how})"
+        return f"PCAIndex({len(self):,} vectors of {self.dim}, {self.device}: {how})"
 
     def _copy_to(self, device: str) -> VectorsOnDevice:
         on_device = super()._copy_to(device)
-        on_device.add_projected(self._projected, self.basis.shape[1])
+        on_device.add_projected(self.projected, self.basis.shape[1])
         return on_device
 
     def _count_candidates(self, k: int) -> int:
@@ -116,13 +116,13 @@ class PCAIndex(Index):
     def search_cpu(self, queries: Floats, k: int, n_probes: int) -> Found:
         """Score the projections, then re-rank the best; there are no lists to probe."""
         wanted, n = self._count_candidates(k), len(queries)
-        n_pieces = self._projected.values.nbytes // WORTH_A_THREAD
+        n_pieces = self.projected.codes.nbytes // WORTH_A_THREAD
         if n < n_threads() and n_pieces > 1:
             projected = project(queries, self.basis)
             scores = self._score_together(projected, min(n_threads(), n_pieces))
-            return rerank(self.vectors, self.quantized, queries, scores, wanted, k)
+            return rerank(self.rows, queries, scores, wanted, k)
         chunk = max(1, min(-(-n // n_threads()), LARGEST_SCORES // len(self)))
-        shared = (self.vectors, self.quantized, self._projected, self.basis)
+        shared = (self.rows, self.projected, self.basis)
         tasks = [(*shared, queries[a : a + chunk], wanted, k) for a in range(0, n, chunk)]
         found = in_threads(search_projected, tasks)
         if len(found) == 1:
@@ -133,7 +133,7 @@ class PCAIndex(Index):
         """Score all projections, with all threads for the same few queries."""
         scores = np.empty((len(projected), len(self)), np.float32)
         pieces = pairwise(cut(len(self), n_pieces))
-        in_threads(score_projected, [(self._projected, projected, a, b, scores) for a, b in pieces])
+        in_threads(score_projected, [(self.projected, projected, a, b, scores) for a, b in pieces])
         return scores
 
     def rank(self, queries: Floats, wanted: Ids) -> Ids:
@@ -143,7 +143,7 @@ class PCAIndex(Index):
             return self._on_device.rank_projected(projected, wanted)
         chunk = max(1, LARGEST_SCORES // len(self))
         tasks = [
-            (self._projected, projected[a : a + chunk], wanted[a : a + chunk])
+            (self.projected, projected[a : a + chunk], wanted[a : a + chunk])
             for a in range(0, len(queries), chunk)
         ]
         return np.concatenate(in_threads(rank_projected, tasks))
@@ -153,6 +153,7 @@ class PCAIndex(Index):
         super().add_to_files(files, name)
         files.config[name] |= {"type": "pca", "n_candidates": self.n_candidates}
         files.arrays[f"{name}.basis"] = self.basis
+        self.projected.add_to_files(files, f"{name}.projected")
 
 
 def describe_index(files: Files, name: str, n: str, dim: str) -> Schema:
@@ -166,8 +167,10 @@ def describe_index(files: Files, name: str, n: str, dim: str) -> Schema:
         "metric": Value(Literal["inner"]),
         "n_candidates": whole(at_most=n),
     }
-    basis = floats(dim, f"{name}.n_directions")
-    return plain | Schema({name: facts}, {f"{name}.basis": basis})
+    r = f"{name}.n_directions"
+    basis = Schema({name: facts}, {f"{name}.basis": floats(dim, r)})
+    projected = QuantizedRows.describe(f"{name}.projected", n, r, most=LARGEST_VALUE)
+    return plain | basis | projected
 
 
 def open_index(files: Files, name: str) -> Index:
@@ -176,8 +179,9 @@ def open_index(files: Files, name: str) -> Index:
     if files.config[name]["type"] != "pca":
         return index
     return PCAIndex(
-        index.vectors,
+        index.rows,
         files.arrays[f"{name}.basis"],
+        QuantizedRows.from_files(files, f"{name}.projected"),
         files.config[name]["n_candidates"],
         recall=index.recall,
         recall_at=index.recall_at,
@@ -239,7 +243,7 @@ def label_index_bytes(n: int, dim: int, n_queries: int) -> int:
     with_lists = index_bytes(n, dim) + n * padded(dim // MOST_KEPT)  # beside what PCA has made
     at_once = max(1, min(-(-n_queries // 2 // n_threads()), LARGEST_SCORES // n))
     projected = n * (8 * (dim // MOST_KEPT) + padded(dim // MOST_KEPT))
-    with_pca = 2 * n * (padded(dim) + 12) + projected + 4 * n_threads() * n * at_once
+    with_pca = 2 * n * (padded(dim) + 8) + projected + 4 * n_threads() * n * at_once
     return max(with_lists, with_pca)
 
 
@@ -250,20 +254,21 @@ def _build_pca(
     n, dim = vectors.shape
     learned, trials = queries[::2], queries[1::2]
     basis = find_directions(vectors, learned, dim // MOST_KEPT, device)
-    truth, _ = build_index(vectors, method="exact", device=device).search(trials, recall_at)
+    exact = build_index(vectors, method="exact", device=device)
+    truth, _ = exact.search(trials, recall_at)
     projected = project_all(vectors, basis)
     best, least = None, LARGEST_COST * n * padded(dim)
     for r in (dim // share for share in SHARES):
         if n * padded(r) >= least:
             break
         index = PCAIndex(
-            vectors,
+            exact.rows,
             np.ascontiguousarray(basis[:, :r]),
+            QuantizedRows.of(projected[:, :r]),
             1,
             recall=1.0,
             recall_at=recall_at,
             device=device,
-            projected=np.ascontiguousarray(projected[:, :r]),
         )
         ranks = index.rank(trials, truth)
         index.n_candidates = max(count_enough(ranks, recall), min(n, recall_at))
@@ -300,28 +305,28 @@ def project_all(vectors: Floats, basis: Floats) -> Floats:
 
 @njit(nogil=True, cache=True)
 def score_projected(
-    vectors: Quantized, queries: Floats, first: int, last: int, scores: Floats
+    vectors: QuantizedRows, queries: Floats, first: int, last: int, scores: Floats
 ) -> None:
     """Write the products of each query and the vectors first ≤ i < last, to some scale."""
     n = len(queries)
-    rounded = np.zeros((n, vectors.values.shape[1]), np.int16)
+    rounded = np.zeros((n, vectors.codes.shape[1]), np.int16)
     products = np.empty(BLOCK, np.int32)
     for q in range(n):
         round_query(queries[q], rounded[q])
     for begin in range(first, last, BLOCK):
         end = min(begin + BLOCK, last)
         for q in range(n):
-            multiply_quantized(vectors.values[begin:end], rounded[q], products)
+            multiply_quantized(vectors.codes[begin:end], rounded[q], products)
             for i in range(begin, end):
                 scores[q, i] = products[i - begin] * vectors.scale[i]
 
 
 @njit(nogil=True, cache=True)
-def rank_projected(vectors: Quantized, queries: Floats, wanted: Ids) -> Ids:
+def rank_projected(vectors: QuantizedRows, queries: Floats, wanted: Ids) -> Ids:
     """Return how many vectors have a higher product than each of a query's `wanted` ones."""
     ranks = np.zeros(wanted.shape, np.int32)
-    scores = np.empty((len(queries), len(vectors.values)), np.float32)
-    score_projected(vectors, queries, 0, len(vectors.values), scores)
+    scores = np.empty((len(queries), len(vectors.codes)), np.float32)
+    score_projected(vectors, queries, 0, len(vectors.codes), scores)
     for q in range(len(queries)):
         for place in range(wanted.shape[1]):
             own = scores[q, wanted[q, place]]
@@ -351,41 +356,42 @@ def pick(scores: Floats, wanted: int) -> Ids:
 
 @njit(nogil=True, cache=True)
 def rerank(
-    vectors: Floats, quantized: Quantized, queries: Floats, scores: Floats, wanted: int, k: int
+    vectors: QuantizedRows, queries: Floats, scores: Floats, wanted: int, k: int
 ) -> tuple[Ids, Floats]:
     """Return exactly the k best of the `wanted` candidates with the highest scores."""
     ids = np.full((len(queries), k), NOTHING, np.int32)
     best_scores = np.full((len(queries), k), np.float32(-np.inf))
-    rounded = np.zeros(quantized.values.shape[1], np.int16)
+    rounded = np.zeros(vectors.codes.shape[1], np.int16)
     product = np.empty(1, np.int32)
     for q in range(len(queries)):
         query, best = round_query(queries[q], rounded), Best(ids[q], best_scores[q])
         candidates = pick(scores[q], wanted)
+        most = query.length * slack_of(len(query.values))
         near, far = np.empty(len(candidates)), np.empty(len(candidates))
         for place, i in enumerate(candidates):
-            multiply_quantized(quantized.values[i : i + 1], rounded, product)
-            about = product[0] * (quantized.scale[i] * query.scale)
-            slack = query.length * quantized.slack[i] + 2e-45
+            multiply_quantized(vectors.codes[i : i + 1], rounded, product)
+            about = product[0] * query.scale * vectors.scale[i]
+            slack = most * vectors.scale[i] + 2e-45
             near[place], far[place] = about + slack, about - slack
         kth = np.partition(far, len(far) - k)[len(far) - k]  # k products are at least as high
         for place, i in enumerate(candidates):
             if near[place] >= kth:
-                offer(best, i, multiply_exactly(vectors[i], query.values))
+                offer(best, i, multiply_row(vectors, i, query.values))
         sort_best(best)
     return ids, best_scores
 
 
 @njit(nogil=True, cache=True)
 def search_projected(
-    vectors: Floats,
-    quantized: Quantized,
-    projected: Quantized,
+    vectors: QuantizedRows,
+    projected: QuantizedRows,
     basis: Floats,
     queries: Floats,
     wanted: int,
     k: int,
 ) -> tuple[Ids, Floats]:
     """Do both steps for some queries."""
-    scores = np.empty((len(queries), len(vectors)), np.float32)
-    score_projected(projected, project(queries, basis), 0, len(vectors), scores)
-    return rerank(vectors, quantized, queries, scores, wanted, k)
+    n = len(vectors.scale)
+    scores = np.empty((len(queries), n), np.float32)
+    score_projected(projected, project(queries, basis), 0, n, scores)
+    return rerank(vectors, queries, scores, wanted, k)

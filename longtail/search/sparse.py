@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import cut, in_threads, n_threads
@@ -83,6 +84,10 @@ class SparseIndex:
     def __len__(self) -> int:
         """Return the number of rows."""
         return int(self.vectors.shape[0])
+
+    def take(self, ids: NDArray[Any]) -> sp.csr_matrix:
+        """Return the rows of these ids."""
+        return self.vectors[ids]
 
     def search(self, queries: sp.csr_matrix, n: int) -> tuple[Ids, Floats]:
         """Return ids and products (m, n) of the best rows for each query, best first.

@@ -31,7 +31,12 @@ from longtail.topk import NO_LABEL, TopK
 class Nearest(Protocol):
     """An index of documents: `Index` of dense vectors, or `SparseIndex` of sparse rows."""
 
-    vectors: Any
+    @property
+    def vectors(self) -> Any:
+        """All vectors, by id."""
+
+    def take(self, ids: NDArray[Any]) -> Any:
+        """Return the vectors of these ids."""
 
     def search(self, queries: Any, k: int) -> tuple[Ids, Floats]:
         """Return ids and similarities (n, k) of the nearest, nearest first; -1 means none."""

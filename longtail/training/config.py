@@ -84,6 +84,6 @@ class TrainingConfig:
             return False
         return step % self.averaging_every == 0 or step == n_steps
 
-    def validates_at(self, step: int, n_steps: int) -> bool:
+    def validates_at(self, step: int, n_steps: int, epoch_steps: int) -> bool:
         """Return whether there is a validation after so many steps; the last always has one."""
-        return step % (self.validate_every or n_steps // self.epochs) == 0 or step == n_steps
+        return step % (self.validate_every or epoch_steps) == 0 or step == n_steps

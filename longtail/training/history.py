@@ -93,6 +93,24 @@ class Clock:
         progress.note(", ".join([*parts, f"{now['documents_per_second']:,.0f} documents/s"]))
 
 
+class Pacer:
+    """Plans how many steps there are, so that the last is made before a time is over."""
+
+    def __init__(self, stop_at: float, n_steps: int) -> None:
+        self._stop_at, self._most = stop_at, n_steps
+        self._first: tuple[int, float] | None = None  # the first step, which takes longer
+
+    def plan(self, step: int) -> int:
+        """Return the number of the last step, as fast as those since the first were."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = step, now
+            return self._most if now < self._stop_at else step
+        first, began = self._first
+        n_left = (self._stop_at - now) * (step - first) / max(now - began, 1e-9)
+        return min(self._most, step + max(0, int(n_left)))
+
+
 class Log:
     """Writes the records of a run to `log.csv` and to TensorBoard's files in `run_dir`."""
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from longtail.errors import LongtailError, ParameterError, TrainingError
-from longtail.progress import SILENT, Progress
+from longtail.progress import SILENT, TRAINING, Progress
 from longtail.training.averaging import WeightMean
 from longtail.training.batches import LOSS, Batches, Share
 from longtail.training.checkpoint import (
@@ -35,7 +35,7 @@ from longtail.training.checkpoint import (
 )
 from longtail.training.checks import Check, Guard, are_finite
 from longtail.training.config import TrainingConfig
-from longtail.training.history import Clock, History, Log
+from longtail.training.history import Clock, History, Log, Pacer
 from longtail.training.processes import Processes, join_processes
 from longtail.training.task import Task
 from longtail.training.threads import follow_threads
@@ -56,6 +56,7 @@ def train(
     resume: bool = False,
     fingerprint: Mapping[str, Any] | None = None,
     checkpoint_seconds: float = 300.0,
+    seconds: float | None = None,
 ) -> History:
     """Train `task.module` and return what happened; the module ends with the weights to keep.
 
@@ -73,6 +74,8 @@ def train(
         fingerprint: what data and parameters this is, as JSON knows it; resuming a run with
             another one is refused, naming what differs.
         checkpoint_seconds: time between two checkpoints; the first comes after a minute at most.
+        seconds: how long the steps may take; there are fewer where all would take longer, and the
+            learning rate falls the sooner. Only for one process.
     """
     follow_threads()
     processes = join_processes(device)
@@ -88,7 +91,7 @@ def train(
         elif not resume and run_path is not None and processes.is_main:
             remove_checkpoints(run_path)
         processes.wait()  # nobody writes a checkpoint before all have read theirs
-        run.go(checkpoint_seconds)
+        run.go(checkpoint_seconds, None if seconds is None else time.monotonic() + seconds)
         run.finish()
     return run.history
 
@@ -145,25 +148,28 @@ class _Run:
 
     # -- the loop ---------------------------------------------------------------------------
 
-    def go(self, checkpoint_seconds: float) -> None:
-        """Train from where the run stands to its end."""
+    def go(self, checkpoint_seconds: float, stop_at: float | None = None) -> None:
+        """Train from where the run stands to its end, which comes before `stop_at`."""
         config = self.config
         steps = range(self.step, 0 if self.history.stopped_early else self.n_steps)
         log = Log(self.run_dir if self.processes.is_main else None, self.progress)
         epochs, place = divmod(self.step, self.epoch_steps)
         n_done = epochs * self.task.n_documents + place * config.batch_size
-        self.progress.stage("training", self.task.n_documents * config.epochs - n_done)
+        self.progress.stage(TRAINING, self.task.n_documents * config.epochs - n_done)
         self.clock.begin(self.history)
         due = time.monotonic() + min(checkpoint_seconds, FIRST_CHECKPOINT)
+        pacer = None if stop_at is None else Pacer(stop_at, self.n_steps)
         with closing(log), closing(self.batches.prepare(steps)) as shares:
             self.module.train()
             for share in self.clock.wait_for(shares):
                 self._take_step(share)
                 if self.history.problem is not None:
                     break
+                if pacer is not None:
+                    self.n_steps = pacer.plan(self.step)
                 if config.averages_at(self.step, self.n_steps):
                     self.mean.add()
-                validates = config.validates_at(self.step, self.n_steps)
+                validates = config.validates_at(self.step, self.n_steps, self.epoch_steps)
                 records = validates or self.step % -(-self.n_steps // MOST_RECORDS) == 0
                 saves = self.step < self.n_steps and time.monotonic() >= due
                 if (records or saves) and not self._catch_up():
@@ -174,7 +180,7 @@ class _Run:
                     self._record({})
                 if records:
                     log.write(self.history)
-                if self.history.stopped_early:
+                if self.history.stopped_early or self.step >= self.n_steps:
                     break
                 if saves:
                     self.save()

@@ -12,11 +12,11 @@ import pytest
 from command_line import LONGTAIL, fail, run, succeed, write_sparse, write_texts
 from typer.testing import CliRunner
 
+from longtail.bars import Bars, Lines
 from longtail.cli import app
 from longtail.cli.exits import Interrupted, if_interrupted
 from longtail.cli.models import list_parameters
 from longtail.cli.output import open_output
-from longtail.cli.progress import Bars, Lines
 from longtail.cli.settings import gather_settings
 from longtail.cli.show import shorten
 from longtail.errors import ParameterError
@@ -80,9 +80,15 @@ def test_version():
     assert done.stdout == f"longtail {__version__}\n"
 
 
-@pytest.mark.parametrize("group", [[], ["data"]])
-def test_no_command_shows_the_help(group):
-    assert "Commands:" in succeed(*group).stdout
+def test_a_group_alone_shows_its_help():
+    assert "Commands:" in succeed("data").stdout
+
+
+def test_longtail_alone_shows_what_a_newcomer_needs():
+    lines = succeed().stdout.splitlines()
+    commands = [line.split()[1] for line in lines if line.startswith("  longtail ")]
+    assert commands == ["demo", "train", "predict"]
+    assert len(lines) < 10
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ def test_no_command_shows_the_help(group):
         (
             ["xyz"],
             "No such command 'xyz'; there are demo, models, train, evaluate, calibrate, predict, "
-            "compare, explain, update, verify, data",
+            "compare, explain, update, info, verify, data",
         ),
         (
             ["train", "x", "--modle", "linear"],
@@ -337,14 +343,15 @@ def test_evaluate_shows_metrics_and_bands(files, model, data, tmp_path):
     report_file = tmp_path / "report.json"
     result = succeed("evaluate", files / model, files / data, "--json", report_file)
     report = json.loads(report_file.read_text())
-    metrics = [
-        f"{name}@{k}" for name in ("P", "nDCG", "PSP", "PSnDCG", "recall") for k in (1, 3, 5)
-    ]
+    names = ("P", "nDCG", "PSP", "PSnDCG", "recall", "coverage")
+    means = ("micro", "macro", "document")
+    metrics = [f"{name}@{k}" for name in names for k in (1, 3, 5)]
+    metrics += [f"F1-{mean}@{k}" for mean in means for k in (1, 3, 5)]
     assert sorted(report) == sorted([*metrics, "ECE", "n_documents", "seconds"])
     assert report["P@1"] > 95
     assert report["n_documents"] == 50
     assert "linear on 50 documents, in percent" in result.stdout
-    for word in ("P", "nDCG", "PSP", "PSnDCG", "recall", "head", f"{report['PSP@3']:.2f}"):
+    for word in (*names, "F1-macro", "head", f"{report['PSP@3']:.2f}"):
         assert word in result.stdout
 
 
@@ -598,7 +605,7 @@ def test_demo_trains_measures_and_shows_documents(monkeypatch, tmp_path):
 
 def test_bars_name_the_stage(monkeypatch, capsys):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    monkeypatch.setattr("longtail.cli.progress.KEPT_AFTER", 0.05)
+    monkeypatch.setattr("longtail.bars.KEPT_AFTER", 0.05)
     with Bars() as progress:
         progress.advance(1)  # before any stage: nothing to move
         progress.stage("Growing [the] tree", 10)
@@ -614,7 +621,7 @@ def test_bars_name_the_stage(monkeypatch, capsys):
 
 
 def test_lines_report_only_stages_that_took_a_while(monkeypatch, capsys):
-    monkeypatch.setattr("longtail.cli.progress.SHOWN_AFTER", 0.05)
+    monkeypatch.setattr("longtail.bars.SHOWN_AFTER", 0.05)
     with Lines() as progress:
         progress.stage("quick", 1)
         progress.advance(1)

@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from longtail.cli import progress
-from longtail.cli.exits import remember_ctrl_c
-from longtail.cli.progress import Bars, Lines
+from longtail import bars as progress
+from longtail.bars import Bars, Lines
+from longtail.cli.exits import remember_ctrl_c, stop_if_pressed
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_bars_take_notes(capsys):
 
 @pytest.mark.parametrize("kind", [Bars, Lines])
 def test_ctrl_c_that_was_swallowed_stops_the_next_step(kind):
-    shown = kind()
+    shown = kind(stop_if_pressed)
     with remember_ctrl_c():
         with suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

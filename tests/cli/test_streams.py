@@ -9,8 +9,8 @@ import pytest
 from command_line import LONGTAIL, fail, write_texts
 from rich.progress import Progress
 
-from longtail.cli import limits, progress, terminal
-from longtail.cli.progress import Bars
+from longtail.bars import Bars
+from longtail.cli import limits, terminal
 from longtail.errors import LongtailError
 
 COMMAND = " ".join(LONGTAIL)
@@ -93,7 +93,7 @@ def test_bars_show_what_stages_notes_and_lines_hide(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(progress, "KEPT_AFTER", 0.0)
+    monkeypatch.setattr("longtail.bars.KEPT_AFTER", 0.0)
     hostile = "a\x1b]0;title\x07\x9b1m\u202e[red]b[/red]:beer:"
     with Bars() as bars:
         assert isinstance(bars._bars, Progress)

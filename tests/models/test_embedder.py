@@ -21,18 +21,20 @@ def random_rows(n=20, n_features=30, seed=0):
 def test_rows_are_embedded_as_the_layers_would(hidden, residual):
     rng = np.random.default_rng(0)
     X = random_rows()
-    shapes = [(30,), (30, 6), (6,), *([(6, hidden), (hidden,)] if hidden else [(0, 0), (0,)])]
-    embedder = Embedder(
-        *(rng.normal(size=shape).astype(np.float32) for shape in shapes),
-        np.array([residual], np.float32),
-    )
+
+    def draw(*shape):
+        return rng.normal(size=shape).astype(np.float32)
+
+    second = (draw(6, hidden), draw(hidden)) if hidden else None
+    embedder = Embedder.of(draw(30), draw(30, 6), draw(6), second, residual=bool(residual))
     check(embedder)
     assert embedder.dim == (hidden or 6)
     x = X.toarray() * embedder.feature_weight
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    x = x @ embedder.weight + embedder.bias
+    x = x @ embedder.weight.take(slice(None), 6) + embedder.bias
     if hidden:
-        x = np.maximum(x, 0) @ embedder.second + embedder.second_bias + (x if residual else 0)
+        inner = embedder.second.take(slice(None), hidden)
+        x = np.maximum(x, 0) @ inner + embedder.second_bias + (x if residual else 0)
     expected = x / np.linalg.norm(x, axis=1, keepdims=True)
     found = embed_rows(embedder, view_rows(X), True)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -51,7 +53,10 @@ def zeros(*shapes):
 
 
 def test_arrays_of_an_embedder_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"embedder\.second_bias has 4 for dim, which is 5"):
-        check(Embedder(*zeros(30, (30, 6), 6, (6, 5), 4, 1)))
-    with pytest.raises(ValueError, match="6 neurons cannot be added to 5"):
-        check(Embedder(*zeros(30, (30, 6), 6, (6, 5), 5), np.ones(1, np.float32)))
+    weight, second, *rest = zeros((30, 6), (6, 40), 30, 6)
+    with pytest.raises(ValueError, match=r"embedder\.second are 64 wide, .* suit 4 columns"):
+        check(Embedder.of(rest[0], weight, rest[1], (second, *zeros(4))))
+    with pytest.raises(ValueError, match="6 neurons cannot be added to 40"):
+        check(Embedder.of(rest[0], weight, rest[1], (second, *zeros(40)), residual=True))
+    with pytest.raises(ValueError, match=r"embedder\.weight are 32 wide, .* suit 40 columns"):
+        check(Embedder.of(rest[0], weight, *zeros(40)))

@@ -55,8 +55,9 @@ def approximate() -> Index:
 @pytest.mark.usefixtures("threads")
 def test_exact_search_finds_what_a_full_sort_finds(dim: int) -> None:
     vectors, queries = clustered(1000, dim), clustered(70, dim, seed=1)
-    ids, scores = build_index(vectors).search(queries, 12)
-    true_ids, true_scores = literal(vectors, queries, 12)
+    index = build_index(vectors)
+    ids, scores = index.search(queries, 12)
+    true_ids, true_scores = literal(index.vectors, queries, 12)
     np.testing.assert_array_equal(ids, true_ids)
     np.testing.assert_allclose(scores, true_scores, rtol=1e-6)
     assert ids.dtype == np.int32
@@ -443,11 +444,18 @@ def _replace(name: str, function):
         (_set("recall", 2), "index.recall must be from 0 to 1. Got 2 instead"),
         (_set("recall", "1"), "index.recall must be a number. Got '1' instead"),
         (_set("recall_at", None), "index.recall_at must be a whole number. Got None instead"),
-        (_at("vectors", (3, 1), np.nan), "index.vectors must hold numbers from -1e.15 to 1e.15"),
-        (_at("vectors", (3, 1), 1e20), "index.vectors must hold numbers from -1e.15 to 1e.15"),
+        (_at("vectors.codes", (3, 1), -128), "vectors.codes must hold numbers from -127 to 127"),
+        (_at("vectors.scale", 3, np.nan), "index.vectors.scale must hold numbers from 0 to"),
+        (_at("vectors.scale", 3, 1e20), "index.vectors.scale must hold numbers from 0 to"),
+        (_at("vectors.scale", 3, -1), "index.vectors.scale must hold numbers from 0 to"),
         (_at("centres", (0, 0), np.inf), "index.centres must hold numbers"),
-        (_replace("vectors", lambda a: a.astype(np.float64)), "vectors must be of type float32"),
-        (_replace("vectors", lambda a: a[:-1]), "has 300 for n, which is 299 elsewhere"),
+        (_replace("vectors.codes", lambda a: a.astype(np.int16)), "codes must be of type int8"),
+        (_replace("vectors.codes", lambda a: a[:-1]), "has 299 for n, which is 300 elsewhere"),
+        (
+            _replace("vectors.codes", lambda a: a[:, 1:]),
+            "vectors are 31 wide, which does not suit 6 columns",
+        ),
+        (_set("dim", 7), "has 6 for dim, which is 7 elsewhere"),
         (_replace("centres", lambda a: a[:, 1:]), "has 5 for dim, which is 6 elsewhere"),
         (_replace("start", lambda a: a.astype(np.int32)), "start must be of type int64"),
         (_replace("start", lambda a: a[:-1]), "for index.n_lists, which is"),

@@ -205,7 +205,7 @@ def test_ranks_are_those_of_the_projections(index, torch_device):
     queries = made_up(30, seed=3)
     wanted = np.random.default_rng(0).integers(3000, size=(30, 4)).astype(np.int32)
     scores = np.empty((30, 3000), np.float32)
-    module.score_projected(index._projected, project(queries, index.basis), 0, 3000, scores)
+    module.score_projected(index.projected, project(queries, index.basis), 0, 3000, scores)
     own = np.take_along_axis(scores, wanted, axis=1)
     expected = (scores[:, None, :] > own[:, :, None]).sum(axis=2)
     assert np.array_equal(index.rank(queries, wanted), expected)

@@ -21,7 +21,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,9 +32,10 @@ from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Term
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
-from longtail.models.cost import Facts
+from longtail.models.cost import DeviceType, Facts
 from longtail.models.neural import MOST_EPOCHS, Device, Neural, require_torch
 from longtail.progress import Progress
+from longtail.runtime.device import chosen_device
 from longtail.runtime.memory import Needs, Stage, plan_memory, size_of, train_stage
 from longtail.runtime.rows import hold_out
 from longtail.runtime.schema import Extent, ListOf, Schema, Value, floats, permutation, starts
@@ -117,7 +118,7 @@ class AttentionXML(Neural):
     summary: ClassVar[str] = "reads texts word by word; each label looks at the words it needs"
     choose_when: ClassVar[str] = "documents are texts, and there is a GPU"
     can_explain: ClassVar[bool] = True
-    member_order: ClassVar[int | None] = 4
+    member_order: ClassVar[int | None] = 3
     member_reason: ClassVar[str] = "reads the words in their order"
     cheaper_presets: ClassVar[Sequence[str]] = ("small",)
     milliseconds: ClassVar[float] = 4.0
@@ -291,12 +292,40 @@ class AttentionXML(Neural):
 
     def work(self, facts: Facts) -> float:
         """Every level of every tree has a network, which reads all texts in every epoch."""
-        hidden, word_dim = LARGE_SIZES if facts.n_documents >= LARGE_FROM else SIZES
-        hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
-        epochs = self.epochs or _choose_epochs(facts.n_documents)
+        hidden, word_dim = self._choose_sizes(facts.n_documents)
+        epochs = self.choose_epochs(facts.n_documents)
         inner = self.inner_epochs or _choose_inner_epochs(epochs, facts.n_values)
         epochs += self._n_levels(facts.n_labels) * inner
         return self.trees * epochs * hidden * (word_dim + 2 * hidden)
+
+    # -- what depends on the number of documents ------------------------------------------------
+
+    def choose_epochs(self, n_documents: int) -> int:
+        """Return how many passes were about the best on held-out documents of sets of that size."""
+        return self.epochs or int(np.clip(8 + 200_000 / n_documents, 10, 40))
+
+    def choose_batch(self, n_documents: int) -> int:
+        """Return what makes about 128 steps of an epoch, more of one with very many documents."""
+        least = min(64, max(1, n_documents // 16))
+        return self.batch_size or int(np.clip(16 * round(n_documents / 128 / 16), least, 512))
+
+    def _choose_sizes(self, n_documents: int) -> tuple[int, int]:
+        """Return `hidden` and `word_dim`."""
+        hidden, word_dim = LARGE_SIZES if n_documents >= LARGE_FROM else SIZES
+        return self.hidden or hidden, self.word_dim or word_dim
+
+    def _choose_min_documents(self, n_documents: int) -> int:
+        return self.min_documents or 1 + (n_documents > MANY_DOCUMENTS)
+
+    def sized_for(self, n_documents: int, device: DeviceType) -> Self:
+        """Return the same model with all that depends on the number of documents given."""
+        hidden, word_dim = self._choose_sizes(n_documents)
+        sized = super().sized_for(n_documents, device)
+        return sized.with_parameters(
+            hidden=hidden,
+            word_dim=word_dim,
+            min_documents=self._choose_min_documents(n_documents),
+        )
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -312,7 +341,7 @@ class AttentionXML(Neural):
 
         tokens = Tokens(
             max_words=self.max_words,
-            min_documents=self.min_documents or 1 + (len(dataset) > MANY_DOCUMENTS),
+            min_documents=self._choose_min_documents(len(dataset)),
             max_length=self.max_length,
         )
         folder = None if self.run_dir is None else self.run_dir / "tokens"
@@ -321,14 +350,13 @@ class AttentionXML(Neural):
         rows = tokens.fit_encode(texts, folder)
         progress.advance(1)
         label_trees = self._build_trees(dataset, progress)
-        hidden, word_dim = LARGE_SIZES if len(dataset) >= LARGE_FROM else SIZES
-        hidden, word_dim = self.hidden or hidden, self.word_dim or word_dim
+        hidden, word_dim = self._choose_sizes(len(dataset))
         vectors = self._read_vectors(tokens, progress)
         if vectors is not None:
             word_dim = vectors.shape[1]
         shape = self._shape(tokens.n_words_, word_dim, hidden, dataset.n_labels)
         device_type = choose_device(self.device).type
-        batch_size = self.batch_size or _choose_batch_size(len(dataset))
+        batch_size = self.choose_batch(len(dataset))
         counts = (len(dataset), dataset.n_labels, tokens.n_words_, len(rows.tokens))
         on_gpu = device_type == "cuda"
         self.say_time(Facts(*counts, True, "cuda" if on_gpu else "cpu"), progress)
@@ -339,7 +367,7 @@ class AttentionXML(Neural):
         if vectors is None and self.pretrain:
             vectors = self._learn_vectors(tokens, rows, word_dim, progress)
         config = self.make_config(
-            self.epochs or _choose_epochs(len(dataset)),
+            self.choose_epochs(len(dataset)),
             batch_size,
             clip=self.clip,
             averaging="mean" if self.averaging else None,
@@ -544,7 +572,9 @@ class AttentionXML(Neural):
         from longtail.training.threads import follow_threads
 
         follow_threads()
-        return choose_device("cpu" if self.device == "cpu" else "auto")
+        chosen = chosen_device()
+        own = "cpu" if self.device == "cpu" else "auto"
+        return choose_device(own if chosen == "auto" else chosen)
 
     def explain(
         self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
@@ -671,17 +701,6 @@ class AttentionXML(Neural):
                 levels.append(from_arrays(shape, arrays))
             trees.append(ProbabilisticLabelTree(tree, levels, self.path_weight))
         self.trees_ = trees
-
-
-def _choose_batch_size(n_documents: int) -> int:
-    """Return what makes about 128 steps of an epoch, more of one with very many documents."""
-    least = min(64, max(1, n_documents // 16))
-    return int(np.clip(16 * round(n_documents / 128 / 16), least, 512))
-
-
-def _choose_epochs(n_documents: int) -> int:
-    """Return how many passes were about the best on held-out documents of sets of that size."""
-    return int(np.clip(8 + 200_000 / n_documents, 10, 40))
 
 
 def _choose_inner_epochs(epochs: int, n_words: int) -> int:

@@ -301,7 +301,8 @@ class TreeTrainer:
                     parents = find_nodes(known.nodes, tree, level - 1)
                     task.candidates = choose_candidates(parents, known.above.nodes, self.width)
             self._begin(task, levels)
-            self._train(task, number, level, level < tree.depth, progress)
+            n_left = (self.model.trees - number) * tree.depth - level + 1
+            self._train(task, number, level, level < tree.depth, n_left, progress)
             if level < tree.depth:
                 known = self._rank(net, tree, level, known)
                 held_out = held_out and self._rank(net, tree, level, held_out)
@@ -333,8 +334,15 @@ class TreeTrainer:
         return net
 
     def _train(
-        self, task: LevelTask, number: int, level: int, is_inner: bool, progress: Progress
+        self,
+        task: LevelTask,
+        number: int,
+        level: int,
+        is_inner: bool,
+        n_left: int,
+        progress: Progress,
     ) -> None:
+        """Train one level of a tree; `n_left` trainings, this one included, share the time."""
         model = self.model
         config = replace(self.config, epochs=self.inner_epochs) if is_inner else self.config
         run_dir = None
@@ -350,6 +358,7 @@ class TreeTrainer:
             resume=model.resume,
             checkpoint_seconds=model.checkpoint_seconds,
             fingerprint={**self.facts, "tree": number, "level": level},
+            seconds=model.seconds_left(n_left),
         )
         self.history = _join(self.history, done)
 

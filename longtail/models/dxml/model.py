@@ -22,6 +22,7 @@ Documents keep their rows, which take less space than their vectors: so a model 
 at once, and go on training with old and new ones when it should (`partial_fit`).
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
@@ -241,7 +242,7 @@ class DXML(NeuralRows):
         labels: Any = None,
         *,
         text: str | Sequence[str] | None = None,
-        progress: Progress = SILENT,
+        progress: Progress | bool = SILENT,
     ) -> Self:
         """Learn as every model does; a hierarchy is matched with the labels' names."""
         dataset = as_dataset(data, labels, text=text)
@@ -410,6 +411,8 @@ class DXML(NeuralRows):
         if self.run_dir is not None:
             trial.run_dir = self.run_dir.with_name(f"{self.run_dir.name}-neighbours")
             trial.resume, trial.checkpoint_seconds = self.resume, self.checkpoint_seconds
+        seconds = self.seconds_left(2)
+        trial.stop_at = None if seconds is None else time.monotonic() + seconds
         embedder, _ = trial._train(X[kept], Y[kept], vectors, progress)
         return self._choose_neighbours(embedder, X, Y, held)
 

@@ -74,17 +74,12 @@ class DXMLNetwork(nn.Module):
     def export(self, weights: NDArray[np.float32]) -> Embedder:
         """Return what embeds documents without torch; two linear layers become one."""
         first, bias = self.first.numpy(), self.bias.numpy()
-        second, second_bias = np.empty((0, 0), np.float32), bias[:0]
-        if self.second is not None:
-            second, second_bias = (
-                self.second.weight.T.contiguous().numpy(),
-                self.second.bias.numpy(),
-            )
-        if self.embedding == "linear" and self.second is not None:
-            first, bias = first @ second, bias @ second + second_bias
-            second, second_bias = np.empty((0, 0), np.float32), bias[:0]
-        residual = np.array([self.embedding == "residual"], np.float32)
-        return Embedder(weights, first, bias, second, second_bias, residual)
+        if self.second is None:
+            return Embedder.of(weights, first, bias)
+        second = self.second.weight.T.contiguous().numpy(), self.second.bias.numpy()
+        if self.embedding == "linear":
+            return Embedder.of(weights, first @ second[0], bias @ second[0] + second[1])
+        return Embedder.of(weights, first, bias, second, residual=self.embedding == "residual")
 
 
 def new_network(
@@ -98,15 +93,15 @@ def new_network(
 
 def open_network(embedder: Embedder) -> DXMLNetwork:
     """Return the network that became `embedder`, to train it further."""
-    n_features, hidden = embedder.weight.shape
+    n_features, hidden = len(embedder.feature_weight), len(embedder.bias)
     dim = len(embedder.second_bias)
     embedding: Embedding = "linear" if dim == 0 else "residual" if embedder.residual[0] else "relu"
     net = DXMLNetwork(n_features, hidden, dim, embedding)
     with torch.no_grad():
-        net.first.copy_(torch.from_numpy(embedder.weight.copy()))
+        net.first.copy_(torch.from_numpy(embedder.weight.take(slice(None), hidden)))
         net.bias.copy_(torch.from_numpy(embedder.bias.copy()))
         if net.second is not None:
-            net.second.weight.copy_(torch.from_numpy(embedder.second.T.copy()))
+            net.second.weight.copy_(torch.from_numpy(embedder.second.take(slice(None), dim).T))
             net.second.bias.copy_(torch.from_numpy(embedder.second_bias.copy()))
     return net
 

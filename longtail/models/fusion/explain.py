@@ -1,6 +1,6 @@
 """Why a fusion gives a label: the vote of each member, and the effect of each word.
 
-The weight of a member is what the log-odds of the label lose if its list is left out. The weight of
+The weight of a member is what the log-odds of the label lose if it is silent. The weight of
 a word is what they lose if the word is taken out of the document, whatever the members are: each
 variant of the document is predicted like any other.
 """
@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.evaluation.explanation import Span, Term, Vote
-from longtail.models.fusion.stacking import Candidates, Stacker, gather
+from longtail.models.fusion.candidates import Candidates, Said, describe_candidates
+from longtail.models.fusion.stacking import Stacker
 from longtail.text.tfidf import Tfidf
-from longtail.topk import NO_LABEL, TopK
 
 MOST_WORDS = 300  # of a document that are taken out in turn
 
@@ -81,44 +81,39 @@ def weigh_terms(variants: Variants, before: LogOdds, after: LogOdds) -> list[Ter
 
 
 def log_odds_of(stacker: Stacker, candidates: Candidates, labels: Sequence[int]) -> LogOdds:
-    """Return the log-odds (n, labels); a label that nobody proposes has those of the last one."""
+    """Return the log-odds (n, labels) of labels that are candidates of all documents."""
     log_odds = stacker.log_odds(candidates.inputs)
     n = len(candidates.start) - 1
     found = np.zeros((n, len(labels)))
     for i in range(n):
         own = slice(candidates.start[i], candidates.start[i + 1])
         known = dict(zip(candidates.labels[own].tolist(), log_odds[own].tolist(), strict=True))
-        lowest = min(known.values(), default=0.0)
-        found[i] = [known.get(label, lowest) for label in labels]
+        found[i] = [known[label] for label in labels]
     return found
 
 
 def count_votes(
     stacker: Stacker,
-    tops: dict[str, TopK],
+    said: Said,
+    members: Sequence[str],
     shares: NDArray[np.float32],
     labels: Sequence[int],
     names: Callable[[int], str],
 ) -> list[Vote]:
     """Return each member's place and score for each label, and its effect on the log-odds."""
-    everyone = gather(list(tops.values()), shares)
-    before = log_odds_of(stacker, everyone, labels)[0]
+    before = log_odds_of(stacker, describe_candidates(said, shares), labels)[0]
     votes = []
-    for member in tops:
-        silent = TopK(
-            np.full_like(tops[member].labels, NO_LABEL), np.zeros_like(tops[member].scores)
-        )
-        others = [silent if name == member else top for name, top in tops.items()]
-        after = log_odds_of(stacker, gather(others, shares), labels)[0]
+    for number, member in enumerate(members):
+        after = log_odds_of(stacker, describe_candidates(said.without(number), shares), labels)[0]
         for i, label in enumerate(labels):
-            rank, score = _find(tops[member], label)
+            rank, score = _find(said, number, label)
             votes.append(Vote(member, names(label), rank, score, float(before[i] - after[i])))
     return votes
 
 
-def _find(top: TopK, label: int) -> tuple[int | None, float]:
-    """Return the place of a label, from 1, and its score; None and 0 if it is not in the list."""
-    places = np.flatnonzero(top.labels[0] == label)
-    if not len(places):
-        return None, 0.0
-    return int(places[0]) + 1, float(top.scores[0, places[0]])
+def _find(said: Said, member: int, label: int) -> tuple[int | None, float]:
+    """Return the place of a label among those proposed, and its score; None and 0 without any."""
+    scores = said.scores[member, 0]
+    score = float(scores[said.labels[0] == label][0])
+    proposed = scores[: said.n_proposed][said.labels[0, : said.n_proposed] >= 0]
+    return (int((proposed > score).sum()) + 1, score) if score > 0 else (None, 0.0)

@@ -7,25 +7,36 @@ stacker learns to combine them (`stacking.py`). Afterwards the members are train
 where the plan has time for that.
 
     members_      the trained members by name; texts become rows once, for all that read rows
-    stacker_      gives each label in any member's list its probability
+    proposers_    how many labels those members propose that do
+    stacker_      gives each label that is proposed its probability
     shares_       (n_labels,) the labels' shares of the training documents
+    report_       what each member gains, weighs and takes
     held_out_     predictions for the held-out documents, by stackers that had not seen them
 """
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.data import Dataset
+from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
-from longtail.models.base import WORTH_SAYING, HeldOut, Model
-from longtail.models.cost import format_seconds
+from longtail.models.base import WORTH_SAYING, Documents, HeldOut, Model
+from longtail.models.cost import Facts, format_seconds
+from longtail.models.fusion.candidates import (
+    MOST_PROPOSED,
+    USUAL_PROPOSED,
+    Said,
+    ask,
+    count_inputs,
+    describe_candidates,
+)
 from longtail.models.fusion.explain import (
     count_votes,
     leave_out_cells,
@@ -33,38 +44,58 @@ from longtail.models.fusion.explain import (
     log_odds_of,
     weigh_terms,
 )
+from longtail.models.fusion.growth import Judge, grow
+from longtail.models.fusion.limits import (
+    TIMED,
+    Limits,
+    MemberReport,
+    Weight,
+    choose_members,
+    time_documents,
+)
 from longtail.models.fusion.plan import (
     Member,
     Plan,
+    find_budget,
+    find_facts,
+    make_plan,
     parse_budget,
     parse_members,
-    plan_fusion,
 )
+from longtail.models.fusion.probe import Prober
 from longtail.models.fusion.stacking import (
-    Candidates,
     Stacker,
     StackerName,
-    count_inputs,
-    gather,
     label_shares,
     learn_stacking,
 )
-from longtail.models.fusion.training import MemberTrainer
+from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.models.neural import Device
 from longtail.models.registry import build_model
-from longtail.progress import Progress
+from longtail.progress import SILENT, Progress
 from longtail.runtime import memory
 from longtail.runtime.memory import WORKSPACE, Stage, size_of, total_ram
-from longtail.runtime.parallel import in_threads
-from longtail.runtime.schema import ListOf, Schema, Value, look_up
-from longtail.runtime.settings import configurable, learned, setting
+from longtail.runtime.parallel import cut, in_threads, n_threads
+from longtail.runtime.schema import Config, ListOf, Schema, Value, look_up
+from longtail.runtime.settings import between, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
 MOST_MEMBERS = 1000
 STACKED = 44  # bytes for each number that describes a candidate, while stacking is learned
-WIDTH = 50  # labels that each member proposes
+BATCH = 4096  # documents that members are asked about together
+
+
+class _Run(NamedTuple):
+    """A training that is planned: when it began, the documents as rows, and the plan."""
+
+    began: float
+    features: Tfidf | None
+    X: sp.csr_matrix
+    facts: Facts
+    prober: Prober
+    plan: Plan
 
 
 @configurable
@@ -78,6 +109,7 @@ class Fusion(Model):
     )
     can_explain: ClassVar[bool] = True
     can_resume: ClassVar[bool] = True
+    plans: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
 
     members: str | None = setting(
@@ -91,11 +123,19 @@ class Fusion(Model):
     stacker: StackerName | None = setting(
         None, "how to combine the members; none chooses on held-out documents"
     )
+    max_size: str | None = setting(
+        None, "how large the model folder may be, such as 300MB; none is any size"
+    )
+    max_latency: str | None = setting(
+        None, "how long one document may take, such as 5ms; none is any time"
+    )
     device: Device = setting("auto", "where to train the members that torch trains")
 
     members_: Mapping[str, Model] = learned()
+    proposers_: Mapping[str, int] = learned()  # how many labels those propose that do
     stacker_: Stacker = learned()
     shares_: NDArray[np.float32] = learned()
+    report_: Mapping[str, MemberReport] = learned()
 
     def check_parameters(self) -> None:
         """Raise ParameterError for the first parameter that is out of range."""
@@ -104,55 +144,97 @@ class Fusion(Model):
             parse_members(self.members)
         if self.budget is not None:
             parse_budget(self.budget)
+        Limits.parse(self.max_size, self.max_latency)
 
     # -- learning -----------------------------------------------------------------------------
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Plan, train the members, learn to stack them, train them on all documents."""
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ParameterError("fusion is trained by one process; start it without torchrun")
-        began = time.monotonic()
-        features, X = self.learn_features(dataset, progress)
-        plan, facts = plan_fusion(
-            X,
-            dataset.Y.shape[1],
-            has_texts=dataset.X is None,
-            members=self.members,
-            budget=self.budget,
-            device=self.device,
-        )
-        for line in plan.lines(facts):
+        run = self._begin(dataset, progress)
+        for line in run.plan.lines(run.facts):
             progress.say(line)
-        self._say_memory(plan, X, dataset.Y, facts.device, features, progress)
+        self._say_memory(run, dataset.Y, progress)
         trainer = MemberTrainer(
             dataset,
-            X,
-            plan,
-            facts,
+            run.X,
+            run.plan,
+            run.facts,
             device=self.device,
             seed=self.seed,
-            began=began,
+            began=run.began,
             run_dir=self.run_dir,
             resume=self.resume,
             checkpoint_seconds=self.checkpoint_seconds,
             progress=progress,
         )
-        self._finish(trainer, *self._stack(trainer, dataset))
-        self.features_, self.n_features_ = features, int(X.shape[1])
+        self.features_, self.n_features_ = run.features, int(run.X.shape[1])
         self.shares_ = label_shares(dataset.Y)
+        held, judge = self._hold_out(trainer, run.prober, dataset)
+        held = self._drop(trainer, held, judge, dataset)
+        self._finish(trainer, held, dataset)
+        self._report(trainer, held, judge, dataset)
         took = ", ".join(f"{name} {format_seconds(s)}" for name, s in trainer.taken.items())
-        progress.say(f"Trained in {format_seconds(time.monotonic() - began)}: {took}")
+        progress.say(f"Trained in {format_seconds(time.monotonic() - run.began)}: {took}")
 
-    def _say_memory(
-        self,
-        plan: Plan,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        device: str,
-        features: Tfidf | None,
-        progress: Progress,
-    ) -> None:
+    def plan_lines(self, data: Documents, labels: Any = None) -> list[str]:
+        """Return the plan for these documents, as `fit` shows it before it trains."""
+        self.check_parameters()
+        run = self._begin(as_dataset(data, labels), SILENT)
+        return run.plan.lines(run.facts)
+
+    def _begin(self, dataset: Dataset, progress: Progress) -> "_Run":
+        """Make rows of the documents, measure the members, and plan."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ParameterError("fusion is trained by one process; start it without torchrun")
+        began = time.monotonic() if self.began is None else self.began
+        features, X = self.learn_features(dataset, progress)
+        self._check_shared(features, X, dataset)
+        facts, usable = find_facts(dataset, X, self.members, self.device)
+        budget = find_budget(self.budget, self.members)
+        prober = Prober(
+            dataset,
+            X,
+            facts,
+            budget=budget,
+            began=began,
+            device=self.device,
+            seed=self.seed,
+            limits=self._limits,
+        )
+        named = None if self.members is None else parse_members(self.members)
+        if budget is not None:
+            progress.stage("measuring members", 1)
+        for _ in range(2):  # the second time, all is measured and the time for that is known
+            spent = time.monotonic() - began
+            plan = make_plan(facts, usable, named, budget, prober, spent, self._limits)
+        return _Run(began, features, X, facts, prober, plan)
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits.parse(self.max_size, self.max_latency)
+
+    def _check_shared(self, features: Tfidf | None, X: sp.csr_matrix, dataset: Dataset) -> None:
+        """Raise ParameterError if words and label names alone are more than is allowed."""
+        if self._limits.any:
+            shared = self._weigh_shared(features, dataset)
+            self._limits.refuse(shared, "what all models share, words and label names,")
+
+    def _weigh_shared(self, features: Tfidf | None, dataset: Dataset) -> Weight:
+        """Return what words and labels cost."""
+        files = Files(
+            arrays={"label_counts": np.zeros(dataset.n_labels, np.int64)},
+            texts={"label_names": list(dataset.label_names)},
+        )
+        if features is None:
+            return Weight(files.n_bytes, 0.0)
+        features.to_files(files)
+        texts = dataset.texts or []
+        takes = time_documents(lambda i: features.transform([texts[i]]), len(texts))
+        return Weight(files.n_bytes, takes)
+
+    def _say_memory(self, run: "_Run", Y: sp.csr_matrix, progress: Progress) -> None:
         """Say what the members take, one after the other; one that does not fit is left out."""
+        X, plan, device, features = run.X, run.plan, run.facts.device, run.features
         texts = {} if features is None else {"rows of texts": size_of(X) + features.n_bytes}
         fold = 2 * int(size_of(X, Y) * plan.scheme.largest_share)
         members = [member.make() for member in plan.members]
@@ -169,79 +251,156 @@ class Fusion(Model):
                 **texts,
             }
             stages += [stage.also(others) for stage in own]
-        width = min(WIDTH * len(plan.members), Y.shape[1])
+        width = min(USUAL_PROPOSED * len(plan.members), Y.shape[1])
         n_numbers = plan.scheme.count_held(X.shape[0]) * width * count_inputs(len(plan.members))
         stages.append(Stage({"stacking": STACKED * n_numbers, "members": sum(kept), **texts}))
         plan_text = memory.plan_memory(stages, device=device, refuse=False)
         if total_ram(stages) >= WORTH_SAYING:
             progress.say(f"Memory: {plan_text}")
 
-    def _stack(
-        self, trainer: MemberTrainer, dataset: Dataset
-    ) -> tuple[list[Member], dict[str, Model], Stacker]:
-        """Train each member with documents held out, and learn from its lists for these."""
-        width = min(WIDTH, dataset.Y.shape[1])
-        trained: dict[str, Model] = {}
-        lists: dict[str, list[TopK]] = {}
-        planned = list(trainer.plan.members)
-        self.held_out_ = None
+    def _hold_out(
+        self, trainer: MemberTrainer, prober: Prober, dataset: Dataset
+    ) -> tuple[dict[str, HeldOutMember], Judge]:
+        """Train each member with documents held out, then others for the time that is left."""
+        width = min(MOST_PROPOSED, dataset.Y.shape[1])
+        judge = Judge(trainer)
         if not trainer.splits:
-            return planned, {}, Stacker.plain_mean(len(planned))
-        for member in planned:
+            return {}, judge
+
+        def hold_out(member: Member) -> HeldOutMember | None:
+            is_first = not trainer.taken
             found = trainer.hold_out(member, width)
-            if found is not None:
-                trained[member.name], lists[member.name] = found
-        members = [member for member in planned if member.name in trained]
-        if not members:  # such as with one labelled document, which a fold must do without
-            trainer.progress.say("Nothing could be held out: all members get the same weight")
-            return planned, {}, Stacker.plain_mean(len(planned))
-        return members, trained, self._learn_stacking(trainer, dataset, lists)
+            if found is not None and is_first:
+                judge.prepare({member.name: found})
+            return found
+
+        held = trainer.in_lanes(hold_out, trainer.plan.members)
+        if held and self.members is None and dataset.Y[judge.rows].nnz:
+            grow(trainer, held, judge, prober, width, self._limits)
+        return held, judge
+
+    def _drop(
+        self,
+        trainer: MemberTrainer,
+        held: dict[str, HeldOutMember],
+        judge: Judge,
+        dataset: Dataset,
+    ) -> dict[str, HeldOutMember]:
+        """Return the members without those that make the fusion too large or too slow."""
+        if not self._limits.any or not held:
+            return held
+        n = trainer.facts.n_documents
+        grown = n / (n - n * trainer.plan.scheme.share) if trainer.plan.scheme.refit else 1.0
+        weights = {name: self._weigh(each.model, trainer, grown) for name, each in held.items()}
+        shared = self._weigh_shared(self.features_, dataset)
+        kept = choose_members(
+            weights,
+            shared,
+            self._limits,
+            lambda names: judge.precision({name: held[name] for name in names}),
+        )
+        for name in held:
+            if name not in kept:
+                trainer.forget(name)
+                trainer.progress.say(f"{name} is left out, to be within the limits")
+        return {name: held[name] for name in kept}
+
+    def _weigh(self, model: Model, trainer: MemberTrainer, grown: float = 1.0) -> Weight:
+        """Return what a member costs; its bytes grow with the documents."""
+        rows = np.arange(min(TIMED, trainer.facts.n_documents))
+        takes = time_documents(
+            lambda i: trainer.predict(
+                model, rows[i : i + 1], min(MOST_PROPOSED, len(self.shares_))
+            ),
+            len(rows),
+        )
+        files = model.to_files()
+        files.texts.pop("label_names", None)
+        return Weight(int(grown * files.n_bytes), takes)
 
     def _learn_stacking(
-        self, trainer: MemberTrainer, dataset: Dataset, lists: Mapping[str, list[TopK]]
+        self, trainer: MemberTrainer, dataset: Dataset, held: Mapping[str, HeldOutMember]
     ) -> Stacker:
         """Learn the stacker from the held-out documents of all folds."""
         trainer.progress.stage("stacking", 1)
-        choice = learn_stacking(lists, trainer.splits, dataset, self.stacker)
+
+        def score(fold: int, name: str, labels: NDArray[np.int32]) -> NDArray[np.float32]:
+            return trainer.score(held[name].models[fold], trainer.splits[fold][1], labels)
+
+        choice = learn_stacking(
+            {name: each.lists for name, each in held.items()},
+            trainer.splits,
+            dataset,
+            self.stacker,
+            score=score,
+            costs={name: each.model.milliseconds for name, each in held.items()},
+        )
         trainer.progress.advance(1)
         if choice is None:
             trainer.progress.say(
                 "The held-out documents carry no label: all members get the same weight"
             )
-            return Stacker.plain_mean(len(lists))
+            return Stacker.plain_mean(len(held))
         self.held_out_ = HeldOut(choice.rows, choice.unseen)
+        self.proposers_ = choice.proposers
         for line in choice.lines():
             trainer.progress.say(line)
         return choice.stacker
 
     def _finish(
-        self,
-        trainer: MemberTrainer,
-        members: Sequence[Member],
-        trained: Mapping[str, Model],
-        stacker: Stacker,
+        self, trainer: MemberTrainer, held: Mapping[str, HeldOutMember], dataset: Dataset
     ) -> None:
-        """Train the members on all documents if the plan says so, and keep them."""
-        done = dict(trained)
-        if trainer.plan.scheme.refit or not trained:
-            for member in members:
-                model = trainer.refit(member, trained.get(member.name))
-                if model is not None:
-                    done[member.name] = model
+        """Learn the stacker, train the members on all documents if the plan says so."""
+        self.held_out_, self.proposers_ = None, {}
+        members = [each.member for each in held.values()]
+        done = {name: each.model for name, each in held.items()}
+        stacker = self._learn_stacking(trainer, dataset, held) if held else None
+        if not held:  # such as with one labelled document, which a fold must do without
+            members = list(trainer.plan.members)
+            if trainer.splits:
+                trainer.progress.say("Nothing could be held out: all members get the same weight")
+        if trainer.plan.scheme.refit or not held:
+            found = trainer.in_lanes(
+                lambda member: trainer.refit(member, done.get(member.name)), members
+            )
+            done |= found
         if not done:
             raise TrainingError("no member of the fusion could be trained; the lines above say why")
-        if len(done) < len(members):  # nothing was held out, so nothing was learned of these
-            stacker = Stacker.plain_mean(len(done))
-        self.members_, self.stacker_ = done, stacker
+        self.members_ = done
+        self.proposers_ = self.proposers_ or dict.fromkeys(done, USUAL_PROPOSED)
+        self.stacker_ = Stacker.plain_mean(len(done)) if stacker is None else stacker
+
+    def _report(
+        self,
+        trainer: MemberTrainer,
+        held: Mapping[str, HeldOutMember],
+        judge: Judge,
+        dataset: Dataset,
+    ) -> None:
+        """Say and keep what each member gains, weighs and takes."""
+        gains = judge.gains(held) if self.held_out_ is not None else {}
+        self.report_ = {
+            name: MemberReport(
+                gains.get(name), *self._weigh(model, trainer), trainer.taken.get(name, 0.0)
+            )
+            for name, model in self.members_.items()
+        }
+        trainer.progress.say("Members (gain: percent of precision on held-out documents):")
+        for name, report in self.report_.items():
+            trainer.progress.say(f"  {name}: {report.line()}")
 
     # -- predicting ---------------------------------------------------------------------------
 
     def predict_documents(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
-        """Let every member propose labels, then rank these by the stacker."""
+        """Let some members propose labels and all score them, then rank these by the stacker."""
         X = self._as_rows(documents)
         if X.shape[0] == 0:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        return self.fill_empty(self.stacker_.rank(self._gather(documents, X, k), k), X)
+        tops = [
+            self._rank(ask(self.members_, self.proposers_, *some, self._n_labels, k=k), k)
+            for some in self._batches(documents, X)
+        ]
+        return self.fill_empty(TopK.concatenate(tops), X)
 
     def score_documents(
         self, documents: list[str] | sp.csr_matrix, candidates: NDArray[np.int32]
@@ -250,30 +409,37 @@ class Fusion(Model):
         X = self._as_rows(documents)
         if candidates.size == 0:
             return np.zeros(candidates.shape, np.float32)
-        lists = self._ask(documents, X, 1)
-        described = gather(list(lists.values()), self.shares_, candidates)
-        return self.fill_empty_scores(self.stacker_.score(described, candidates), candidates, X)
+        scores, first = [], 0
+        for some in self._batches(documents, X):
+            asked = candidates[first : first + some[1].shape[0]]
+            said = ask(self.members_, self.proposers_, *some, self._n_labels, also=asked)
+            scores.append(self.stacker_.score(describe_candidates(said, self.shares_), asked))
+            first += len(asked)
+        return self.fill_empty_scores(np.concatenate(scores), candidates, X)
 
-    def _gather(self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int) -> Candidates:
-        """Return all that the members propose."""
-        lists = self._ask(documents, X, k)
-        return gather(list(lists.values()), self.shares_)
+    def _batches(
+        self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix
+    ) -> Iterator[tuple[list[str] | sp.csr_matrix, sp.csr_matrix]]:
+        """Yield documents that members are asked about together, and their rows."""
+        if X.shape[0] <= BATCH:
+            yield documents, X
+            return
+        for first in range(0, X.shape[0], BATCH):
+            yield documents[first : first + BATCH], X[first : first + BATCH]
 
-    def _ask(
-        self, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix, k: int
-    ) -> dict[str, TopK]:
-        """Return the list of each member; for one document, members run side by side."""
-        width = min(max(WIDTH, k), len(self.label_names_))
+    def _rank(self, said: Said, k: int) -> TopK:
+        """Return the `k` most probable labels of each document."""
 
-        def ask(member: Model) -> TopK:
-            return member.predict_documents(X if member.trained_on == "rows" else documents, width)
+        def rank(first: int, last: int) -> TopK:
+            return self.stacker_.rank(describe_candidates(said.part(first, last), self.shares_), k)
 
-        if X.shape[0] > 1:  # then each member has work for all threads
-            return {name: ask(member) for name, member in self.members_.items()}
-        # The slowest first, so that no thread is left alone with it at the end.
-        names = sorted(self.members_, key=lambda name: -self.members_[name].milliseconds)
-        found = dict(zip(names, in_threads(ask, [(self.members_[n],) for n in names]), strict=True))
-        return {name: found[name] for name in self.members_}
+        return TopK.concatenate(
+            in_threads(rank, list(pairwise(cut(len(said.labels), n_threads()))))
+        )
+
+    @property
+    def _n_labels(self) -> int:
+        return len(self.shares_)
 
     def explain(
         self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
@@ -292,8 +458,8 @@ class Fusion(Model):
             raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
         asked = [int(each) for each in self.predict(documents).labels[0] if each != NO_LABEL]
         asked = asked if label is None else [self._find_label(label)]
-        lists, names = self._ask(documents, X, 1), self.label_names_.__getitem__
-        votes = count_votes(self.stacker_, lists, self.shares_, asked, names)
+        said, names = self._ask_about(asked, documents, X), self.label_names_.__getitem__
+        votes = count_votes(self.stacker_, said, list(self.members_), self.shares_, asked, names)
         return Explanation(
             text,
             label,
@@ -303,6 +469,13 @@ class Fusion(Model):
             votes=votes,
             member_terms=self._explain_members(text, label, X),
         )
+
+    def _ask_about(
+        self, labels: Sequence[int], documents: list[str] | sp.csr_matrix, X: sp.csr_matrix
+    ) -> Said:
+        """Return what members say of these labels, and of those that are proposed."""
+        also = np.tile(np.array(labels, np.int32), (X.shape[0], 1))
+        return ask(self.members_, self.proposers_, documents, X, self._n_labels, also=also)
 
     def _explain_members(
         self, text: str | None, label: str | None, X: sp.csr_matrix
@@ -331,10 +504,13 @@ class Fusion(Model):
             variants = leave_out_cells(X)
         if not variants.names:
             return []
-        before = log_odds_of(self.stacker_, self._gather(documents, X, 1), asked)[0]
-        rows = self._as_rows(variants.documents)
-        after = log_odds_of(self.stacker_, self._gather(variants.documents, rows, 1), asked)
-        return weigh_terms(variants, before, after)
+
+        def judge(some: Any, rows: sp.csr_matrix) -> NDArray[np.float64]:
+            said = self._ask_about(asked, some, rows)
+            return log_odds_of(self.stacker_, describe_candidates(said, self.shares_), asked)
+
+        after = judge(variants.documents, self._as_rows(variants.documents))
+        return weigh_terms(variants, judge(documents, X)[0], after)
 
     def _find_similar(self, X: sp.csr_matrix, label: str | None) -> Sequence[Neighbour]:
         """Return similar training documents, of the first member that knows any."""
@@ -347,6 +523,8 @@ class Fusion(Model):
     def add_to_files(self, files: Files) -> None:
         """Add the members, each with all of its files, and the stacker."""
         files.config["members"] = list(self.members_)
+        files.config["proposers"] = dict(self.proposers_)
+        files.config["report"] = {name: each._asdict() for name, each in self.report_.items()}
         for name, member in self.members_.items():
             files.nest(name, member.to_files())
         self.stacker_.add_to_files(files)
@@ -361,12 +539,21 @@ class Fusion(Model):
         names, inner = files.config["members"], look_up(files.config, "inner")
         if not isinstance(inner, dict) or sorted(inner) != sorted(names):
             raise ValueError("the members are not those whose files are there")
-        return listed | Stacker.describe(len(names)) | Schema(members=names)
+        proposers = look_up(files.config, "proposers")
+        if not isinstance(proposers, dict) or not proposers or not set(names).issuperset(proposers):
+            raise ValueError("those who propose labels are not among the members")
+        facts: Config = {
+            "report": dict.fromkeys(names, MemberReport.describe()),
+            "proposers": dict.fromkeys(proposers, Value(int, between(1, MOST_PROPOSED))),
+        }
+        return listed | Schema(config=facts) | Stacker.describe(len(names)) | Schema(members=names)
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for members that do not fit together."""
         names = files.config["members"]
         self.members_ = {name: self._restore_member(files, name) for name in names}
+        self.proposers_ = files.config["proposers"]
+        self.report_ = {name: MemberReport(**files.config["report"][name]) for name in names}
         self.stacker_ = Stacker.from_files(files)
         counts = self.training_counts_
         self.shares_ = (counts.label_counts / counts.n_documents).astype(np.float32)

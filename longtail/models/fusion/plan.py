@@ -9,12 +9,14 @@ documents that they were not trained on, so each member is trained several times
     beyond                     a fiftieth is held out, at most 10,000, and there is no second
                                training
 
-Each model estimates its own cost (`Model.estimate_cost`): seconds of one training on all documents,
-on two cores or one GPU. On a CPU the estimates are scaled by how fast this machine multiplies.
+How long a member takes is measured (`probe.py`). Members are taken in the order of what they add as
+a rule (`member_order`), each in the best form that there is time for: the preset that suits the
+data, a cheaper one, or fewer epochs. With a GPU there are two lanes, of members that torch trains
+and of others, which are trained side by side. Time that is left after the plan goes to further
+members (`growth.py`).
 """
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,16 +24,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import DataError, ParameterError, suggest
-from longtail.models.cost import DeviceType, Facts, format_seconds
+from longtail.models.cost import Cost, DeviceType, Facts, format_seconds
+from longtail.models.fusion.limits import NO_LIMITS, Limits
 from longtail.models.registry import BUILT_IN, find_models, get_model_class
 from longtail.runtime.rows import hold_out
 from longtail.runtime.settings import parse_time
 
 if TYPE_CHECKING:
+    from longtail.data import Dataset
     from longtail.models.base import Model
 
 DEFAULT_BUDGET = "10m"
-USABLE = 0.85  # of the budget; the rest is for reading, stacking and wrong estimates
+USABLE = 0.88  # of the budget; the rest is for stacking, saving and wrong estimates
+LEAST_EPOCHS = 0.4  # of those that suit the data best, or a member is not worth its time
 FEW, MANY = 20_000, 100_000  # documents
 FOLDS = 3
 HELD_OUT, SHARE = 10_000, 0.02  # of many documents, at most; more teach nothing new
@@ -39,37 +44,74 @@ LEAST_HELD_OUT = 20  # with fewer there is nothing to learn stacking from
 WITHOUT_TORCH = (
     "without torch only a few members can be trained; install it with: pip install 'longtail[deep]'"
 )
-CORE = 3  # members, the first in their order, that together are worth more than folds are
+CORE = 4  # members, the first in their order, are worth more than folds are
+REDUCED = 0.6  # what a cheaper form of them is worth
 
 Split = tuple[Any, Any]
+Measure = Callable[[str, str | None], Cost]  # how long a model takes with a preset
 
 
 class Member(NamedTuple):
     """A model that is planned to be trained.
 
     Attributes:
-        name: of the registered model.
+        name: in the fusion: the model's, or with a number if the model is a member already.
+        model: the name of the registered model.
         why: it is there, in a few words.
-        seconds: that one training on all documents will take, about.
+        cost: how long one training on all documents will take, about.
         preset: of the model, in place of its defaults.
-        reduced: whether that is a cheaper form than would be best.
+        epochs: fewer than suit the documents best, if there is no time for these.
+        cheaper: whether the preset is a cheaper one than would be best.
+        seed: what is added to that of the fusion.
     """
 
     name: str
+    model: str
     why: str
-    seconds: float
+    cost: Cost
     preset: str | None = None
-    reduced: bool = False
+    epochs: int | None = None
+    cheaper: bool = False
+    seed: int = 0
 
     @property
     def model_class(self) -> "type[Model]":
         """The registered model."""
-        return get_model_class(self.name)
+        return get_model_class(self.model)
+
+    @property
+    def seconds(self) -> float:
+        """How long one training on all documents will take, about."""
+        return self.cost.seconds(self.epochs)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether there is no time for what would be best."""
+        return self.cheaper or self.epochs is not None
+
+    def lane(self, device: DeviceType) -> DeviceType:
+        """Return where it is trained, if torch trains on `device`."""
+        return lane_of(self.model, device)
 
     def make(self, **settings: Any) -> "Model":
         """Return the model, untrained."""
-        preset = {} if self.preset is None else {"preset": self.preset}
-        return self.model_class.from_settings({**settings, **preset})
+        given = {"preset": self.preset, "epochs": self.epochs}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return self.model_class.from_settings({**settings, **chosen})
+
+    def describe(self) -> str:
+        """Say why it is there, and in which form if that is not the best."""
+        if not self.reduced:
+            return self.why
+        form = [] if self.preset is None else [f"preset={self.preset}"]
+        if self.epochs is not None:
+            form.append(f"{self.epochs} of {self.cost.epochs} epochs")
+        return f"{self.why} ({', '.join(form)}, as there is no time for more)"
+
+
+def lane_of(model: str, device: DeviceType) -> DeviceType:
+    """Return where a model is trained, if torch trains on `device`."""
+    return device if get_model_class(model).needs_torch else "cpu"
 
 
 class Scheme(NamedTuple):
@@ -140,10 +182,12 @@ class Plan(NamedTuple):
     scheme: Scheme
     budget: float | None
 
-    @property
-    def seconds(self) -> float:
-        """How long the members will take in all."""
-        return self.scheme.trainings * sum(member.seconds for member in self.members)
+    def seconds(self, device: DeviceType) -> float:
+        """Return how long the members will take in all, in the lane that takes longer."""
+        lanes = {"cpu": 0.0, "cuda": 0.0}
+        for member in self.members:
+            lanes[member.lane(device)] += self.scheme.trainings * member.seconds
+        return max(lanes.values())
 
     def lines(self, facts: Facts) -> list[str]:
         """Return the plan as it is shown before it starts."""
@@ -151,13 +195,13 @@ class Plan(NamedTuple):
         limit = "no limit" if self.budget is None else format_seconds(self.budget)
         lines = [
             f"Plan for {facts.n_documents:,} documents and {facts.n_labels:,} labels on {where}, "
-            f"about {format_seconds(self.seconds)} (budget: {limit}):"
+            f"about {format_seconds(self.seconds(facts.device))} (budget: {limit}):"
         ]
         names = [*self.left_out, *(member.name for member in self.members)]
         width = max(map(len, names))
         for member in self.members:
             takes = format_seconds(member.seconds * self.scheme.trainings)
-            lines.append(f"  {member.name:{width}}  about {takes}: {member.why}")
+            lines.append(f"  {member.name:{width}}  about {takes}: {member.describe()}")
         lines += [f"  {name:{width}}  left out: {why}" for name, why in self.left_out.items()]
         if self.left_out and not self.scheme.folds and facts.n_documents >= LEAST_HELD_OUT:
             (only,) = self.members
@@ -174,63 +218,39 @@ def parse_budget(text: str) -> float:
     return parse_time(text, "budget")
 
 
-def measure_speed() -> float:
-    """Return how fast this machine multiplies matrices, against what the estimates come from.
-
-    The best of a few trials, as others may be busy here just now.
-    """
-    a = np.random.default_rng(0).random((1024, 1024), np.float32)
-    seconds = []
-    for _ in range(5):
-        began = time.perf_counter()
-        a @ a
-        seconds.append(time.perf_counter() - began)
-    flops = 2 * len(a) ** 3 / min(seconds)
-    return float(np.clip(flops / REFERENCE_FLOPS, SLOWEST, 1 / SLOWEST))
-
-
-REFERENCE_FLOPS = 1.1e11  # of the two cores that the estimates come from
-SLOWEST = 0.2  # multiplying says little about other work, so it must not change estimates more
-
-
 # -- members ----------------------------------------------------------------------------------
 
 
-def plan_fusion(
-    X: sp.csr_matrix,
-    n_labels: int,
-    *,
-    has_texts: bool,
-    members: str | None,
-    budget: str | None,
-    device: str,
-) -> tuple[Plan, Facts]:
-    """Choose the members for these documents and this machine.
+def find_facts(
+    dataset: "Dataset", X: sp.csr_matrix, members: str | None, device: str
+) -> tuple[Facts, list[str]]:
+    """Return what is known of data and machine, and the models that a plan may choose from.
 
     Args:
+        dataset: the documents.
         X: the documents as rows.
-        n_labels: all of them.
-        has_texts: whether the documents are texts as well.
         members: the members that the user wants, as "linear,glas"; None chooses.
-        budget: how long training may take; None is ten minutes, or no limit if members are given.
         device: where torch should train: auto, cpu or cuda.
     """
     named = None if members is None else parse_members(members)
-    usable = _find_usable(named or [], has_texts)
-    limit = None
-    if budget is not None or named is None:
-        limit = parse_budget(budget or DEFAULT_BUDGET)
+    usable = _find_usable(named or [], dataset.X is None)
     uses_torch = any(get_model_class(name).needs_torch for name in named or usable)
     facts = Facts(
         n_documents=X.shape[0],
-        n_labels=n_labels,
+        n_labels=dataset.Y.shape[1],
         n_features=X.shape[1],
         n_values=X.nnz,
-        has_texts=has_texts,
+        has_texts=dataset.X is None,
         device=_find_device(device) if uses_torch else "cpu",
-        speed=measure_speed(),
     )
-    return make_plan(facts, usable, named, limit), facts
+    return facts, usable
+
+
+def find_budget(budget: str | None, members: str | None) -> float | None:
+    """Return the seconds; None, which is no limit, if members are given and a budget is not."""
+    if budget is None and members is not None:
+        return None
+    return parse_budget(budget or DEFAULT_BUDGET)
 
 
 def _find_usable(named: Sequence[str], has_texts: bool) -> list[str]:
@@ -300,7 +320,13 @@ def choose_schemes(n_documents: int) -> list[Scheme]:
 
 
 def make_plan(
-    facts: Facts, usable: Sequence[str], named: Sequence[str] | None, budget: float | None
+    facts: Facts,
+    usable: Sequence[str],
+    named: Sequence[str] | None,
+    budget: float | None,
+    measure: Measure,
+    spent: float = 0.0,
+    limits: Limits = NO_LIMITS,
 ) -> Plan:
     """Choose members and scheme.
 
@@ -309,69 +335,94 @@ def make_plan(
         usable: models that can read these documents here, the most useful first.
         named: members that the user wants instead, however long they take.
         budget: seconds for everything.
+        measure: how long a model takes with a preset.
+        spent: seconds of the budget that are over.
+        limits: what no member may exceed.
     """
     schemes = choose_schemes(facts.n_documents)
+    left = None if budget is None else USABLE * budget - spent
     if named is not None:
-        members = [_plan_member(name, facts) for name in named]
-        return Plan(members, {}, _affordable(schemes, members, budget), budget)
-    plans = [_fill(facts, usable, scheme, budget) for scheme in schemes]
-    return max(plans, key=_core_of)  # of equal ones the first
+        members = [_best_form(name, facts, measure) for name in named]
+        plans = [Plan(members, {}, scheme, budget) for scheme in schemes]
+        in_time = [plan for plan in plans if left is None or plan.seconds(facts.device) <= left]
+        return (in_time or plans[-1:])[0]
+    plans = [_fill(facts, usable, scheme, budget, left, measure, limits) for scheme in schemes]
+    return max(plans, key=_weigh_core)  # of equal ones the first
 
 
-def _core_of(plan: Plan) -> float:
-    """Return how many of the core members there are; a cheaper form counts half."""
-    core = known_members()[:CORE]
-    return sum(0.5 if member.reduced else 1.0 for member in plan.members if member.name in core)
+def _weigh_core(plan: Plan) -> float:
+    """Return what the core members are worth together, the first in their order the most."""
+    worth = 0.0
+    for member in plan.members:
+        order = member.model_class.member_order or CORE + 1
+        worth += max(0, CORE + 1 - order) * (REDUCED if member.reduced else 1.0)
+    return worth
 
 
-def _plan_member(name: str, facts: Facts) -> Member:
+def _best_form(name: str, facts: Facts, measure: Measure) -> Member:
     """Return the member as it suits best."""
     model = get_model_class(name)
     preset = model.choose_preset(facts)
-    return Member(name, model.member_reason, model.estimate_seconds(facts, preset), preset)
+    return Member(name, name, model.member_reason, measure(name, preset), preset)
 
 
-def _forms(name: str, facts: Facts, scheme: Scheme) -> list[Member]:
-    """Return the member as it suits best, then its cheaper forms, which name what they replace."""
-    best = _plan_member(name, facts)
-    whole = format_seconds(best.seconds * scheme.trainings)
-    forms = [best]
-    for preset in get_model_class(name).cheaper_presets:
-        seconds = get_model_class(name).estimate_seconds(facts, preset)
-        if seconds < best.seconds:
-            why = f"{best.why} (preset={preset}; the full form would take about {whole})"
-            forms.append(Member(name, why, seconds, preset, reduced=True))
-    return forms
+def find_form(
+    name: str, facts: Facts, seconds: float, measure: Measure, limits: Limits = NO_LIMITS
+) -> tuple[Member | None, Member]:
+    """Return the best form of a model whose training takes so long at most, and the quickest."""
+    forms = []
+    for form in _all_forms(name, facts, measure):
+        if form.seconds <= seconds and limits.allow(form.cost):
+            return form, form
+        forms.append(form)
+    for form in filter(lambda form: limits.allow(form.cost), forms):
+        epochs = form.cost.epochs_in(seconds)
+        if epochs >= max(1, LEAST_EPOCHS * form.cost.epochs):
+            return form._replace(epochs=epochs), form
+    return None, min(forms, key=lambda form: form.seconds)
 
 
-def _affordable(
-    schemes: Sequence[Scheme], members: Sequence[Member], budget: float | None
-) -> Scheme:
-    """Return the first scheme that the budget allows, or the one that takes least."""
-    total = sum(member.seconds for member in members)
-    for scheme in schemes:
-        if budget is None or scheme.trainings * total <= USABLE * budget:
-            return scheme
-    return schemes[-1]
+def _all_forms(name: str, facts: Facts, measure: Measure) -> Iterator[Member]:
+    """Yield the member as it suits best, then its cheaper forms, each measured when asked for."""
+    best = _best_form(name, facts, measure)
+    yield best
+    for preset in best.model_class.cheaper_presets:
+        yield best._replace(preset=preset, cost=measure(name, preset), cheaper=True)
 
 
-def _fill(facts: Facts, usable: Sequence[str], scheme: Scheme, budget: float | None) -> Plan:
+def _fill(
+    facts: Facts,
+    usable: Sequence[str],
+    scheme: Scheme,
+    budget: float | None,
+    left: float | None,
+    measure: Measure,
+    limits: Limits,
+) -> Plan:
     """Take the models one after the other, each in the best form that there is time for."""
     members: list[Member] = []
     left_out = {}
-    spent = 0.0
+    lanes = dict.fromkeys(("cpu", "cuda"), float("inf") if left is None else left)
     for name in usable:
-        for member in _forms(name, facts, scheme):
-            takes = scheme.trainings * member.seconds
-            if budget is None or spent + takes <= USABLE * budget:
-                members.append(member)
-                spent += takes
-                break
-        else:
-            even = f" even with preset={member.preset}" if member.reduced else ""
-            left_out[name] = f"it would take about {format_seconds(takes)}{even}"
-    if not members:  # too short for anything: the quickest alone
-        quickest = min(usable, key=lambda name: _plan_member(name, facts).seconds)
-        left_out.pop(quickest)
-        return Plan([_plan_member(quickest, facts)], left_out, NOTHING_HELD_OUT, budget)
-    return Plan(members, left_out, scheme, budget)
+        lane = lane_of(name, facts.device)
+        member, quickest = find_form(name, facts, lanes[lane] / scheme.trainings, measure, limits)
+        if member is None:
+            takes = f"it would take about {format_seconds(scheme.trainings * quickest.seconds)}"
+            if not limits.allow(quickest.cost):
+                takes = f"a model of it {limits.say_excess(quickest.cost)}"
+            even = f" even with preset={quickest.preset}" if quickest.cheaper else ""
+            left_out[name] = takes + even
+            continue
+        members.append(member)
+        lanes[lane] -= scheme.trainings * member.seconds
+    if members:
+        return Plan(members, left_out, scheme, budget)
+    # Too short for anything: the quickest alone.
+    forms = [find_form(name, facts, 0.0, measure)[1] for name in usable]
+    small = [form for form in forms if limits.allow(form.cost)]
+    if not small:
+        least = min(forms, key=lambda form: limits.excess(form.cost))
+        limits.refuse(least.cost, f"{least.name}, the least of the members,")
+    only = min(small, key=lambda form: form.seconds)
+    left_out.pop(only.name)
+    return Plan([only], left_out, NOTHING_HELD_OUT, budget)

@@ -1,12 +1,8 @@
-"""Stacking: from the ranked lists of a fusion's members to one probability for each label.
+"""Stacking: from what a fusion's members say of labels to one probability for each label.
 
-A document's candidates are the labels in any member's list. Each is described by numbers:
-
-    log s, −log(1 − s), 1/(1 + rank)    for each member: its score s and the label's rank there
-    in how many lists, log share        the label's share of the training documents
-
-and the stacker learns, on documents that the members were not trained on, which candidates are
-right. There are three stackers, of which cross-validation over documents chooses one:
+A document's candidates are the labels that members propose, described by what all members say of
+them (`candidates.py`). The stacker learns, on documents that the members were not trained on, which
+candidates are right. Of three stackers, cross-validation over documents chooses one:
 
     mean        the mean of the members' log-odds
     logistic    logistic regression, in which a higher score or rank never lowers the result
@@ -19,6 +15,8 @@ Trained state is plain arrays; compiled code applies it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -29,6 +27,18 @@ from scipy.optimize import minimize
 from longtail.data import Dataset
 from longtail.evaluation.calibration import choose_depth
 from longtail.evaluation.metrics import TrainingCounts, contains_pairs, evaluate
+from longtail.models.fusion.candidates import (
+    COMMON,
+    PER_MEMBER,
+    Candidates,
+    Ids,
+    Said,
+    choose_proposers,
+    count_inputs,
+    describe_candidates,
+    spread,
+    unite,
+)
 from longtail.models.fusion.trees import Floats, Hits, Trees, add_trees, grow_trees
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import run_tasks
@@ -39,103 +49,10 @@ from longtail.topk import NO_LABEL, TopK
 StackerName = Literal["mean", "logistic", "boosted"]
 LogOdds = NDArray[np.float64]
 
-LEAST = 1e-4  # scores below are alike
-PER_MEMBER = 3  # numbers that describe a candidate for each member
-COMMON = 2  # and those that have nothing to do with a member
 FOLDS = 3  # of the documents, to choose the stacker
 ENOUGH = 1_000  # held-out documents to try trees at all
 ALIKE = 0.2  # percent; stackers that differ by less are chosen between by their rare labels
 ADJUSTMENTS = tuple(0.02 * step for step in range(1, 21))  # of log-odds, for each e times as rare
-
-
-class Candidates(NamedTuple):
-    """The candidates of n documents, those of document i from start[i] to start[i + 1].
-
-    Attributes:
-        start: (n + 1) where the candidates of each document begin.
-        labels: (m) the labels.
-        inputs: (m, 3 · members + 2) what is known of each, as the module docstring lists it.
-    """
-
-    start: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    inputs: Floats
-
-
-def count_inputs(n_members: int) -> int:
-    """Return how many numbers describe a candidate."""
-    return PER_MEMBER * n_members + COMMON
-
-
-def gather(
-    tops: Sequence[TopK], shares: Floats, also: NDArray[np.int32] | None = None
-) -> Candidates:
-    """Return the union of the members' lists, described; `shares` are those of all labels.
-
-    Labels that are asked for `also` (n, c) join it, -1 is none.
-    """
-    labels = np.stack([top.labels for top in tops])
-    scores = np.stack([top.scores for top in tops])
-    also = np.empty((labels.shape[1], 0), np.int32) if also is None else also
-    return Candidates(*_gather(labels, scores, shares, also))
-
-
-@njit(nogil=True, cache=True)
-def _gather(
-    labels: NDArray[np.int32], scores: Floats, shares: Floats, also: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], Floats]:
-    n_members, n, k = labels.shape
-    most = n * (n_members * k + also.shape[1])
-    width = PER_MEMBER * n_members + COMMON
-    place = np.full(len(shares), -1, np.int64)
-    start = np.zeros(n + 1, np.int64)
-    found = np.empty(most, np.int32)
-    rows = np.empty((most, width), np.float32)
-    m = 0
-    for i in range(n):
-        for member in range(n_members):
-            for rank in range(k):
-                label = labels[member, i, rank]
-                if label < 0:
-                    break
-                if place[label] < 0:
-                    place[label] = m
-                    found[m] = label
-                    _describe_absent(labels[:, i], scores[:, i], shares[label], rows[m])
-                    m += 1
-                row = rows[place[label]]
-                _describe(scores[member, i, rank], row[PER_MEMBER * member :])
-                row[PER_MEMBER * member + 2] = 1 / (1 + rank)
-                row[width - 2] += 1
-        for label in also[i]:
-            if label >= 0 and place[label] < 0:
-                place[label] = m
-                found[m] = label
-                _describe_absent(labels[:, i], scores[:, i], shares[label], rows[m])
-                m += 1
-        for candidate in range(start[i], m):
-            place[found[candidate]] = -1
-        start[i + 1] = m
-    return start, found[:m].copy(), rows[:m].copy()
-
-
-@njit(nogil=True, cache=True)
-def _describe(score: float, row: Floats) -> None:
-    """Write what a score says."""
-    row[0] = np.log(max(score, LEAST))
-    row[1] = -np.log(max(1 - score, LEAST))
-
-
-@njit(nogil=True, cache=True)
-def _describe_absent(labels: NDArray[np.int32], scores: Floats, share: float, row: Floats) -> None:
-    """Describe a label that is in no list yet: each member gives it half of its last score."""
-    n_members, k = labels.shape
-    for member in range(n_members):
-        last = float(scores[member, k - 1]) if labels[member, k - 1] >= 0 else 0.0
-        _describe(last / 2, row[PER_MEMBER * member :])
-        row[PER_MEMBER * member + 2] = 0
-    row[PER_MEMBER * n_members] = 0
-    row[PER_MEMBER * n_members + 1] = np.log(max(share, 1e-6))
 
 
 # -- logistic regression -----------------------------------------------------------------------
@@ -194,7 +111,7 @@ def fit_mean(inputs: Floats, hits: Hits) -> Logistic:
 
 def _same_weights(n_members: int) -> Floats:
     """Return weights that make the mean of the members' log-odds."""
-    weights = np.zeros(PER_MEMBER * n_members + COMMON, np.float32)
+    weights = np.zeros(count_inputs(n_members), np.float32)
     for member in range(n_members):
         weights[PER_MEMBER * member : PER_MEMBER * member + 2] = 1 / n_members
     return weights
@@ -279,7 +196,7 @@ class Stacker(NamedTuple):
             "bias": number(),
             "adjustment": dict.fromkeys(LogitAdjustment._fields, number()),
         }
-        n_inputs = PER_MEMBER * n_members + COMMON
+        n_inputs = count_inputs(n_members)
         arrays = {"weights": floats(n_inputs), **Trees.describe(n_inputs)}
         named = {f"stacker.{name}": array for name, array in arrays.items()}
         return Schema(config={"stacker": facts}, arrays=named)
@@ -335,6 +252,7 @@ class Choice(NamedTuple):
         report: those of the chosen one, after logit adjustment.
         alone: the metrics of each member on these documents.
         rows: which of the training documents they are.
+        proposers: how many labels those members propose that do.
     """
 
     stacker: Stacker
@@ -343,6 +261,7 @@ class Choice(NamedTuple):
     report: Mapping[str, float]
     alone: Mapping[str, Mapping[str, float]]
     rows: NDArray[np.int64]
+    proposers: Mapping[str, int] = MappingProxyType({})
 
     def lines(self) -> list[str]:
         """Return what each member and each stacker reaches, as it is shown."""
@@ -353,6 +272,8 @@ class Choice(NamedTuple):
             lines.append(f"  stacked ({name}): {_sum_up(report)}{chosen}")
         if self.stacker.adjustment.slope:
             lines.append(f"  with logit adjustment for rare labels: {_sum_up(self.report)}")
+        proposed = ", ".join(f"{name} {width}" for name, width in self.proposers.items())
+        lines.append(f"  labels that members propose, for all to score: {proposed}")
         return lines
 
 
@@ -368,6 +289,9 @@ def learn_stacking(
     splits: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
     dataset: Dataset,
     wanted: StackerName | None = None,
+    *,
+    score: Callable[[int, str, Ids], Floats] | None = None,
+    costs: Mapping[str, float] = MappingProxyType({}),
 ) -> Choice | None:
     """Choose a stacker by the held-out documents of all folds; None if they carry no label.
 
@@ -376,21 +300,43 @@ def learn_stacking(
         splits: for each fold the documents to train on and those held out.
         dataset: all documents.
         wanted: the stacker to take; None chooses.
+        score: returns for a fold and a member the scores (n, c) of labels of the fold's documents;
+            None takes half of a list's last score for labels that are not in it.
+        costs: milliseconds that members take for a document.
     """
     rows = np.concatenate([held for _, held in splits])
     Y = dataset.Y[rows]
     if not Y.nnz:
         return None
-    groups = [
-        gather([tops[fold] for tops in lists.values()], label_shares(dataset.Y[kept]))
-        for fold, (kept, _) in enumerate(splits)
-    ]
+    joined = {name: TopK.concatenate(tops) for name, tops in lists.items()}
+    proposers = choose_proposers(joined, Y, costs)
+    groups = []
+    for fold, (kept, _) in enumerate(splits):
+        tops = {name: tops[fold] for name, tops in lists.items()}
+        own = None if score is None else partial(score, fold)
+        said = _listen(tops, proposers, dataset.n_labels, own)
+        groups.append(describe_candidates(said, label_shares(dataset.Y[kept])))
     counts = TrainingCounts.of(dataset)
-    alone = {
-        name: evaluate(TopK.concatenate(tops), Y, train=counts) for name, tops in lists.items()
-    }
+    alone = {name: evaluate(top, Y, train=counts) for name, top in joined.items()}
     names = [wanted] if wanted else possible_stackers(len(rows))
-    return choose_stacker(concatenate(groups), Y, counts, names, choose_depth(Y), alone, rows)
+    choice = choose_stacker(concatenate(groups), Y, counts, names, choose_depth(Y), alone, rows)
+    return choice._replace(proposers=proposers)
+
+
+def _listen(
+    tops: Mapping[str, TopK],
+    proposers: Mapping[str, int],
+    n_labels: int,
+    score: Callable[[str, Ids], Floats] | None,
+) -> Said:
+    """Return what members, whose lists are there, say of all that is proposed."""
+    labels = unite([tops[name].labels[:, :width] for name, width in proposers.items()], n_labels)
+    scores = []
+    for name, top in tops.items():
+        known, missing = spread(top.labels, top.scores, labels, n_labels)
+        others = top.scores[:, -1:] / 2 if score is None else score(name, missing)
+        scores.append(np.where(missing >= 0, others, known))
+    return Said(labels, labels.shape[1], np.stack(scores))
 
 
 def label_shares(Y: sp.csr_matrix) -> Floats:

@@ -1,65 +1,100 @@
-"""The members of a fusion in training: one after the other, within the time that there is.
+"""The members of a fusion in training, within the time that there is.
 
-A member that fails, or that runs out of time, is left out with a line that says why, and the rest
-goes on. With a run folder, each trained member is kept there until the fusion is saved, so that a
-run that was stopped goes on with the next one; so are the checkpoints of the member it stopped in.
+Before a member is begun, its time is compared with what is left once stacking, saving and the
+trainings on all documents have got theirs: one that torch trains makes fewer epochs if it must, any
+other is left out. While torch trains, it keeps to that time too (`Model.stop_at`). A member that
+fails is left out with a line that says why, and the rest goes on.
+
+With a GPU, members that torch trains and others are trained side by side, each on cores of their
+own. With a run folder, each trained member is kept there until the fusion is saved, so that a run
+that was stopped goes on with the next one; so are the checkpoints of the member it stopped in.
 """
 
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data import Dataset
-from longtail.errors import LongtailError, ModelFileError
+from longtail.errors import LongtailError, ModelFileError, reraise_interrupt
 from longtail.models.base import Model
-from longtail.models.cost import DeviceType, Facts, format_seconds
-from longtail.models.fusion.plan import Member, Plan, Split
+from longtail.models.cost import Cost, DeviceType, Facts, format_seconds
+from longtail.models.fusion.plan import LEAST_EPOCHS, Member, Plan, Split
 from longtail.models.registry import build_model
-from longtail.progress import DeadlineProgress, OutOfTimeError, Progress
+from longtail.progress import SILENT, DeadlineProgress, OutOfTimeError, Progress
+from longtail.runtime.parallel import count_cores, keep_to_threads
 from longtail.runtime.rows import fingerprint
 from longtail.runtime.store import read_folder, write_folder
 from longtail.topk import TopK
 
+Result = TypeVar("Result")
+
 ALL = "all"  # the name of a training on all documents, where others have the number of a fold
-OVERRUN = 1.1  # of the budget, after which a member that is being trained is given up
+CLOSING, CLOSING_SHARE = 1.5, 0.02  # seconds, and share of the budget, for all that is not counted
+STACKING = 2e-4  # seconds for each held-out document and member, until it has been measured
+SLOWER = 1.5  # times its estimate a member of epochs may take, if there is time
+FIRST_SHARE = 0.6  # of the time that is left, for a member that has no epochs
+FACTORS = (0.5, 4.0)  # how far what members took may correct the estimates of others
+GPU_CORES = 4  # at most, for members on a GPU while others are trained beside them
+
+
+class HeldOutMember(NamedTuple):
+    """A member that was trained with documents held out.
+
+    Attributes:
+        member: as planned.
+        models: trained on the documents of each fold.
+        lists: what it says of the documents that each fold holds out.
+    """
+
+    member: Member
+    models: list[Model]
+    lists: list[TopK]
+
+    @property
+    def model(self) -> Model:
+        """The model of the last fold."""
+        return self.models[-1]
 
 
 class TimeEstimates:
     """How long members will take, corrected by what members before them took.
 
-    A member that was trained already takes as long again. For another, its estimate is multiplied
-    by a factor: a slow machine makes all members slow, so the least factor seen so far tells how
-    slow it is. CPU and GPU have factors of their own, and start-up time does not count.
+    A member that was trained already takes as long again. For others, estimates are multiplied by
+    what all members of their lane took against their estimates: others may be busy here.
     """
-
-    STARTING = 20.0  # seconds, such as for compiling
 
     def __init__(self, device: DeviceType) -> None:
         self.device = device  # where torch trains
         self._took: dict[str, float] = {}  # seconds of one training, by member
-        self._factors: dict[str, float] = {}  # by device
+        self._sums: dict[str, tuple[float, float]] = {}  # seconds taken and planned, by lane
 
     def record(self, member: Member, seconds: float, trainings: float) -> None:
         """Remember what so many trainings have taken."""
         self._took[member.name] = seconds / trainings
-        factor = (seconds + self.STARTING) / (member.seconds * trainings + self.STARTING)
-        device, factor = self._device_of(member), float(np.clip(factor, 0.3, 5))
-        self._factors[device] = min(factor, self._factors.get(device, np.inf))
+        lane = member.lane(self.device)
+        took, planned = self._sums.get(lane, (0.0, 0.0))
+        self._sums[lane] = took + seconds, planned + trainings * member.seconds
+
+    def cost(self, member: Member) -> Cost:
+        """Return how long one training will take."""
+        if member.name in self._took:
+            factor = self._took[member.name] / max(member.seconds, 1e-9)
+        else:
+            took, planned = self._sums.get(member.lane(self.device), (0.0, 0.0))
+            factor = float(np.clip((took + 1) / (planned + 1), *FACTORS))
+        return member.cost.times(factor)
 
     def expect(self, member: Member) -> float:
         """Return the seconds that one training will take."""
-        if member.name in self._took:
-            return self._took[member.name]
-        return member.seconds * self._factors.get(self._device_of(member), 1.0)
-
-    def _device_of(self, member: Member) -> DeviceType:
-        return self.device if member.model_class.needs_torch else "cpu"
+        return self.cost(member).seconds(member.epochs)
 
 
 class MemberTrainer:
@@ -91,50 +126,139 @@ class MemberTrainer:
             self.splits = plan.scheme.split(facts.n_documents, seed)
         self.taken: dict[str, float] = {}  # seconds by member
         self.estimates = TimeEstimates(facts.device)
+        self.stacking = STACKING  # seconds for each held-out document and member
+        self._saving: dict[str, float] = {}  # seconds to write a member, which it takes once more
+        self._to_refit: dict[str, Member] = {}  # members that wait for a training on all documents
+        self._ended = False  # whether the members that are trained beside others have to stop
         if self.folder is not None and not resume:
             rmtree(self.folder, ignore_errors=True)
 
-    def hold_out(self, member: Member, width: int) -> tuple[Model, list[TopK]] | None:
-        """Return the member's lists for the documents of each fold, and its last model.
+    # -- time -------------------------------------------------------------------------------------
+
+    @property
+    def seconds_left(self) -> float:
+        """What is left of the budget."""
+        return self.deadline - time.monotonic()
+
+    def time_for(self, lane: DeviceType, n_more: int = 1) -> float:
+        """Return the seconds that `n_more` further members of a lane may take in all."""
+        n_held = sum(len(held) for _, held in self.splits)
+        stacking = self.stacking * n_held * (len(self.taken) + n_more)
+        refits = sum(
+            self.estimates.expect(member)
+            for member in self._to_refit.values()
+            if member.lane(self.facts.device) == lane
+        )
+        closing = CLOSING + CLOSING_SHARE * (self.plan.budget or 0)
+        return self.seconds_left - stacking - sum(self._saving.values()) - refits - closing
+
+    def _fit_into_time(self, member: Member, n_trainings: float, time_left: float) -> Member | None:
+        """Return the member, with fewer epochs if that makes it fit; None if nothing does."""
+        cost = self.estimates.cost(member)
+        if cost.seconds(member.epochs) * n_trainings <= time_left:
+            return member
+        epochs = cost.epochs_in(time_left / n_trainings)
+        return member._replace(epochs=epochs) if epochs >= LEAST_EPOCHS * cost.epochs > 0 else None
+
+    def _say_time(self, member: Member) -> None:
+        if self.plan.budget is not None:
+            self.progress.say(
+                f"{member.name}: about "
+                f"{format_seconds(self.estimates.expect(member) * self.plan.scheme.trainings)} of "
+                f"the {format_seconds(max(self.seconds_left, 0))} that are left"
+            )
+
+    # -- lanes ------------------------------------------------------------------------------------
+
+    def in_lanes(
+        self, work: Callable[[Member], Result | None], members: Sequence[Member]
+    ) -> dict[str, Result]:
+        """Do the work for each member; with a GPU, for members of the CPU beside the others.
+
+        Returns what there is, by the members' names, in their order.
+        """
+        beside = [member for member in members if member.lane(self.facts.device) == "cpu"]
+        rest = [member for member in members if member.lane(self.facts.device) != "cpu"]
+        found: dict[str, Result | None] = {}
+
+        def work_through(some: Sequence[Member], n_threads: int) -> None:
+            with keep_to_threads(n_threads):
+                for member in some:
+                    found[member.name] = work(member)
+
+        if not rest or not beside:
+            for member in members:
+                found[member.name] = work(member)
+        else:
+            n_cores = count_cores()
+            n_gpu = max(1, min(GPU_CORES, n_cores // 4))
+            with ThreadPoolExecutor(1) as pool:
+                future = pool.submit(work_through, beside, max(1, n_cores - n_gpu))
+                try:
+                    work_through(rest, n_gpu)
+                    future.result()
+                except BaseException:
+                    self._ended = True
+                    raise
+        results = ((member.name, found.get(member.name)) for member in members)
+        return {name: result for name, result in results if result is not None}
+
+    # -- members ----------------------------------------------------------------------------------
+
+    def hold_out(self, member: Member, width: int) -> HeldOutMember | None:
+        """Train a member and return its lists for the documents of each fold.
 
         None if the member failed or there is no time for it.
         """
-        expected = self.estimates.expect(member) * self.plan.scheme.trainings
-        if self.taken and time.monotonic() + expected > self.deadline:
-            self.progress.say(
-                f"{member.name} is left out: it would take about {format_seconds(expected)}, and "
-                f"{self._time_left()} of the budget is left"
-            )
-            return None
+        scheme, lane = self.plan.scheme, member.lane(self.facts.device)
+        if self.taken:
+            left = self.time_for(lane)
+            fitting = self._fit_into_time(member, scheme.trainings, left)
+            if fitting is None:
+                expected = format_seconds(self.estimates.expect(member) * scheme.trainings)
+                self.progress.say(
+                    f"{member.name} is left out: it would take about {expected}, and there is "
+                    f"time for {format_seconds(max(left, 0))}"
+                )
+                return None
+            member = fitting
+        self._say_time(member)
         began = time.monotonic()
         try:
-            lists = []
+            models, lists = [], []
             for fold, (kept, held) in enumerate(self.splits):
-                model = self._train(member, str(fold + 1), kept)
-                lists.append(self._predict(model, held, width))
+                n_left = scheme.trainings - fold * (1 - scheme.share)
+                model = self._train(member, str(fold + 1), kept, n_left)
+                models.append(model)
+                lists.append(self.predict(model, held, width))
         except (Exception, OutOfTimeError) as error:
-            self._leave_out(member, error)
+            reraise_interrupt(error)
+            self.progress.say(f"{member.name} is left out: {_one_line(error)}")
             return None
-        self._count(
-            member, time.monotonic() - began, self.plan.scheme.trainings - self.plan.scheme.refit
-        )
-        return model, lists
+        if scheme.refit:
+            self._to_refit[member.name] = member
+        self._count(member, time.monotonic() - began, scheme.trainings - scheme.refit)
+        return HeldOutMember(member, models, lists)
 
     def refit(self, member: Member, fallback: Model | None) -> Model | None:
         """Return the member trained on all documents, or what there is if that fails."""
-        expected = self.estimates.expect(member)
-        if fallback is not None and time.monotonic() + expected > self.deadline:
+        self._to_refit.pop(member.name, None)
+        left = self.time_for(member.lane(self.facts.device), 0)
+        fitting = self._fit_into_time(member, 1.0, left)
+        if fallback is not None and fitting is None:
             self.progress.say(
                 f"{member.name} stays as it is, trained on a part of the documents: training it on "
-                f"all would take about {format_seconds(expected)}, and {self._time_left()} is left"
+                f"all would take about {format_seconds(self.estimates.expect(member))}, and there "
+                f"is time for {format_seconds(max(left, 0))}"
             )
             return fallback
         began = time.monotonic()
         try:
-            model = self._train(member, ALL, None)
+            model = self._train(fitting or member, ALL, None, 1.0)
         except (Exception, OutOfTimeError) as error:
+            reraise_interrupt(error)
             if fallback is None:
-                self._leave_out(member, error)
+                self.progress.say(f"{member.name} is left out: {_one_line(error)}")
             else:
                 self.progress.say(
                     f"{member.name} stays as it is, trained on a part of the documents: "
@@ -144,11 +268,10 @@ class MemberTrainer:
         self._count(member, time.monotonic() - began, 1.0)
         return model
 
-    def _time_left(self) -> str:
-        return format_seconds(max(self.deadline - time.monotonic(), 0))
-
-    def _leave_out(self, member: Member, error: Exception) -> None:
-        self.progress.say(f"{member.name} is left out: {_one_line(error)}")
+    def forget(self, name: str) -> None:
+        """Take a member that was trained out of the reckoning: it is not kept."""
+        self._to_refit.pop(name, None)
+        self._saving.pop(name, None)
 
     def _count(self, member: Member, seconds: float, trainings: float) -> None:
         """Remember what a member took, and how that compares with the estimates."""
@@ -157,8 +280,13 @@ class MemberTrainer:
 
     # -- one training -----------------------------------------------------------------------------
 
-    def _train(self, member: Member, fold: str, kept: NDArray[np.int64] | None) -> Model:
-        """Train a member on some of the documents, or on all; or take it from the run folder."""
+    def _train(
+        self, member: Member, fold: str, kept: NDArray[np.int64] | None, n_left: float
+    ) -> Model:
+        """Train a member on some of the documents, or on all; or take it from the run folder.
+
+        `n_left` trainings on all documents, this one included, share the time.
+        """
         model = self._new_model(member)
         facts = self._facts(model, fold)
         done = self._find(member, fold, facts)
@@ -169,38 +297,61 @@ class MemberTrainer:
             model.run_dir, model.resume = folder.with_name(folder.name + ".run"), self.resume
             model.checkpoint_seconds = self.checkpoint_seconds
         name = member.name if fold == ALL else f"{member.name} {fold}/{len(self.splits)}"
-        limit = np.inf  # the first member is trained whatever it takes, or there is no model
-        if self.taken:
-            limit = self.deadline + (OVERRUN - 1) * (self.plan.budget or 0)
-        model.fit(
-            self._documents(model, kept), progress=DeadlineProgress(self.progress, name, limit)
-        )
+        limit = self._limit(model, member, kept, n_left)
+        shown = self.progress if self._is_shown(member) else SILENT
+        progress = DeadlineProgress(shown, name, limit, lambda: self._ended)
+        model.fit(documents_for(model, self.dataset, self.X, kept), progress=progress)
         if self.dataset.texts is not None and model.trained_on == "rows":
             texts = self.dataset.texts
             model.keep_snippets(texts if kept is None else [texts[i] for i in kept.tolist()])
         if folder is not None:
-            self._keep(model, facts, folder)
+            self._keep(model, member, facts, folder)
         return model
 
+    def _limit(
+        self, model: Model, member: Member, kept: NDArray[np.int64] | None, n_left: float
+    ) -> float:
+        """Return when the training is given up; let torch's steps end before that."""
+        if self.plan.budget is None:
+            return np.inf
+        now, cost = time.monotonic(), self.estimates.cost(member)
+        share = 1.0 if kept is None else len(kept) / self.facts.n_documents
+        time_left = share * self.time_for(member.lane(self.facts.device)) / n_left
+        if cost.epochs:
+            steps = min(time_left, SLOWER * share * cost.seconds(member.epochs)) - share * cost.rest
+            model.stop_at = now + max(steps, share * LEAST_EPOCHS * cost.epoch)
+        else:
+            model.stop_at = now + FIRST_SHARE * time_left
+        # The first member is trained whatever it takes, or there is no model.
+        return self.deadline if self.taken else np.inf
+
+    def _is_shown(self, member: Member) -> bool:
+        """Whether the member's stages are shown; those of members beside others are not."""
+        lanes = {each.lane(self.facts.device) for each in self.plan.members}
+        return len(lanes) == 1 or member.lane(self.facts.device) != "cpu"
+
     def _new_model(self, member: Member) -> Model:
-        settings: dict[str, Any] = {"seed": self.seed}
+        settings: dict[str, Any] = {"seed": self.seed + member.seed}
         if member.model_class.has_parameter("device"):
             settings["device"] = self.device
         return member.make(**settings)
 
-    def _documents(self, model: Model, kept: NDArray[np.int64] | None) -> Dataset:
-        """Return the documents as the model reads them: rows, wherever it can."""
-        rows = slice(None) if kept is None else kept
-        dataset = self.dataset if kept is None else self.dataset.take(kept)
-        if "rows" not in model.reads:
-            return dataset
-        return Dataset(dataset.Y, dataset.label_names, X=self.X[rows])
+    def predict(self, model: Model, rows: NDArray[np.int64], width: int) -> TopK:
+        """Return a member's lists for some of the documents."""
+        return model.predict_documents(self._read(model, rows), width)
 
-    def _predict(self, model: Model, held: NDArray[np.int64], width: int) -> TopK:
+    def score(
+        self, model: Model, rows: NDArray[np.int64], labels: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Return a member's scores of labels (n, c) of some of the documents."""
+        return model.score_documents(self._read(model, rows), labels)
+
+    def _read(self, model: Model, rows: NDArray[np.int64]) -> list[str] | sp.csr_matrix:
+        """Return some of the documents as a member reads them."""
         if "rows" in model.reads:
-            return model.predict_documents(self.X[held], width)
+            return self.X[rows]
         texts = self.dataset.texts or []
-        return model.predict_documents([texts[row] for row in held.tolist()], width)
+        return [texts[row] for row in rows.tolist()]
 
     # -- the run folder ---------------------------------------------------------------------------
 
@@ -212,17 +363,19 @@ class MemberTrainer:
         scheme = list(self.plan.scheme) if fold != ALL else []
         return {"data": self.stamp, "scheme": scheme, "parameters": model.get_parameters()}
 
-    def _keep(self, model: Model, facts: dict[str, Any], folder: Path) -> None:
+    def _keep(self, model: Model, member: Member, facts: dict[str, Any], folder: Path) -> None:
         """Save a member for --resume; if that cannot be, training goes on all the same."""
+        began = time.monotonic()
         files = model.to_files()
         files.config["fusion"] = facts
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             write_folder(folder, files, overwrite=True)
         except (LongtailError, OSError) as error:
-            self.progress.say(f"Note: {model.name} cannot be kept for --resume: {error}")
+            self.progress.say(f"Note: {member.name} cannot be kept for --resume: {error}")
         for checkpoints in folder.parent.glob(f"{folder.name}.run*"):
             rmtree(checkpoints, ignore_errors=True)
+        self._saving[member.name] = time.monotonic() - began
 
     def _find(self, member: Member, fold: str, facts: dict[str, Any]) -> Model | None:
         """Return the member that an earlier run trained, None if there is no such."""
@@ -234,6 +387,16 @@ class MemberTrainer:
             if files.config.pop("fusion", None) == facts:
                 return build_model(files, folder)
         return None
+
+
+def documents_for(
+    model: Model, dataset: Dataset, X: sp.csr_matrix, kept: NDArray[np.int64] | None
+) -> Dataset:
+    """Return some documents, or all, as the model reads them: as rows, wherever it can."""
+    some = dataset if kept is None else dataset.take(kept)
+    if "rows" not in model.reads:
+        return some
+    return Dataset(some.Y, some.label_names, X=X if kept is None else X[kept])
 
 
 def _one_line(error: Exception) -> str:

@@ -81,7 +81,7 @@ class GLaS(NeuralRows):
     summary: ClassVar[str] = "unit embeddings of documents and labels, co-occurring ones near"
     choose_when: ClassVar[str] = "labels go together, or there is a GPU to train on"
     has_embeddings: ClassVar[bool] = True
-    member_order: ClassVar[int | None] = 3
+    member_order: ClassVar[int | None] = 4
     member_reason: ClassVar[str] = "learns which labels go together"
     cheaper_presets: ClassVar[Sequence[str]] = ("fast",)
     milliseconds: ClassVar[float] = 0.4
@@ -178,7 +178,7 @@ class GLaS(NeuralRows):
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Three products of matrices a pass; on a CPU also work for each score and each word."""
         model = cls(**(cls.presets[preset] if preset else {}))
-        epochs = model.epochs or np.clip(2 + 75_000 / facts.n_documents, 3, 8)
+        epochs = model.choose_epochs(facts.n_documents)
         inner = facts.n_values / facts.n_documents + model.dim + facts.n_labels
         flops = 6 * model.dim * epochs * facts.n_documents * inner
         if facts.device == "cuda":
@@ -189,7 +189,7 @@ class GLaS(NeuralRows):
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all labels, along all dimensions."""
-        return (self.epochs or _choose_epochs(facts.n_documents)) * self.dim
+        return self.choose_epochs(facts.n_documents) * self.dim
 
     @classmethod
     def choose_preset(cls, facts: Facts) -> str | None:
@@ -209,7 +209,7 @@ class GLaS(NeuralRows):
         pairs = thin_labels(Y, self.seed, progress) if self.regularizer == "glas" else Y
         task = self.prepare(weigh_rows(X, weights, self.normalize), Y, pairs, device_type)
         plan = self.make_config(
-            self.epochs or _choose_epochs(X.shape[0]),
+            self.choose_epochs(X.shape[0]),
             batch_size,
             averaging="mean" if self.averaging else None,
         )
@@ -247,6 +247,10 @@ class GLaS(NeuralRows):
             )
         sampled = self._n_sampled(n_labels, device_type)
         return GLaSTask(self, network, X, Y, pairs, held_out, sampled, device_type)
+
+    def choose_epochs(self, n_documents: int) -> int:
+        """Return how many passes were about the best on held-out documents of sets of that size."""
+        return self.epochs or int(np.clip(round(2 + 75_000 / n_documents), 3, 8))
 
     def choose_batch(self, n_documents: int) -> int:
         """Return how many documents a step takes, so that an epoch has enough steps."""
@@ -361,8 +365,3 @@ class GLaS(NeuralRows):
         self.embedder_ = Embedder.from_files(files)
         self.index_ = open_index(files, "labels")
         self.scale_, self.bias_ = files.config["scale"], files.config["bias"]
-
-
-def _choose_epochs(n_documents: int) -> int:
-    """Return how many passes were about the best on held-out documents of sets of that size."""
-    return int(np.clip(round(2 + 75_000 / n_documents), 3, 8))

@@ -168,12 +168,10 @@ class GLaSNetwork(nn.Module):
         self.first.measure()
         weight = (self.first.weight * self.first.scales()).cpu().numpy()
         bias = self.first.bias.cpu().numpy()
-        residual = np.array([self.embedding == "residual"], np.float32)
-        second, second_bias = np.empty((0, 0), np.float32), bias[:0]
-        if self.second is not None:
-            second = self.second.weights().T.contiguous().cpu().numpy()
-            second_bias = self.second.bias.cpu().numpy()
-        return Embedder(weights, weight, bias, second, second_bias, residual)
+        if self.second is None:
+            return Embedder.of(weights, weight, bias)
+        second = self.second.weights().T.contiguous().cpu().numpy(), self.second.bias.cpu().numpy()
+        return Embedder.of(weights, weight, bias, second, residual=self.embedding == "residual")
 
 
 @dataclass

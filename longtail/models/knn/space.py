@@ -110,9 +110,8 @@ class EmbeddingSpace:
         return self.embedder.dim
 
     def place(self, X: sp.csr_matrix) -> Floats:
-        """Return the embeddings; half precision is enough, and the folder keeps no more of it."""
-        embedded = embed_rows(self.embedder, view_rows(X), self.normalize)
-        return embedded.astype(np.float16).astype(np.float32)
+        """Return the embeddings."""
+        return embed_rows(self.embedder, view_rows(X), self.normalize)
 
     def build_index(self, places: Floats, n: int, seed: int) -> Index:
         """Prepare the embeddings for search, in cells if they are many."""

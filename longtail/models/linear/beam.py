@@ -8,7 +8,6 @@ children. The rows of a feature stand together, ordered by node, so that a docum
 place in memory for each of its features and finds there what every node of its beam needs.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +16,6 @@ from numpy.typing import NDArray
 from longtail.models.linear.solver import NodeWeights
 from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows
-from longtail.runtime.schema import Schema, Sizes, floats, indices, permutation, starts
-from longtail.runtime.store import Files
 
 # Looking a node up by halving costs about as much as passing so many rows one by one.
 STEPS_OF_A_SEARCH = 12
@@ -52,28 +49,8 @@ class TreeWeights(NamedTuple):
     leaves: NDArray[np.int32]
 
 
-def describe_tree(name: str) -> Schema:
-    """Return the schema of a tree's arrays."""
-    n_nodes, n_inner, n_rows = f"{name}.n_nodes", f"{name}.n_inner", f"{name}.n_rows"
-    n_weights = f"{name}.n_weights"
-    arrays = {
-        "bias": floats(n_nodes),
-        "level": starts(f"{name}.n_levels", of=n_nodes, empty_parts=False),
-        "child": starts(n_inner, of=n_nodes, first=1, empty_parts=False),
-        "leaves": permutation("n_labels"),
-        "node": indices(n_rows, into=n_inner),
-        "row": starts("n_features", of=n_rows),
-        "weight": floats(n_weights, empty=True),
-        "start": starts(n_rows, of=n_weights, dtypes=(np.int32, np.int64)),
-        "offset": indices(n_weights, into=n_nodes, dtypes=(np.uint16, np.uint32)),
-    }
-    named = {f"{name}.{field}": array for field, array in arrays.items()}
-    return Schema(arrays=named, rules=[partial(_check_nodes, name)])
-
-
-def _check_nodes(name: str, files: Files, sizes: Sizes) -> None:
+def check_tree(name: str, tree: TreeWeights) -> None:
     """Raise ValueError unless all nodes have their children, and all weights their child."""
-    tree = TreeWeights(*(files.arrays[f"{name}.{field}"] for field in TreeWeights._fields))
     n_inner = len(tree.child) - 1
     if len(tree.level) < 3 or tree.level[1] != 1 or tree.level[-2] != n_inner:
         raise ValueError(f"the levels of {name} do not begin with a root, or not end with labels")
@@ -81,6 +58,8 @@ def _check_nodes(name: str, files: Files, sizes: Sizes) -> None:
         raise ValueError(f"the last level of {name} does not have a node for every label")
     if not np.array_equal(tree.child[tree.level[:-1]], tree.level[1:]):
         raise ValueError(f"the children of a level of {name} are not the nodes of the next")
+    if len(tree.node) and not 0 <= tree.node.min() <= tree.node.max() < n_inner:
+        raise ValueError(f"{name} has weights for a node that it does not have")
     is_first = np.zeros(len(tree.node) + 1, np.bool_)
     is_first[tree.row] = True  # of a feature
     if ((tree.node[1:] <= tree.node[:-1]) & ~is_first[1:-1]).any():

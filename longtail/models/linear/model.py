@@ -13,6 +13,7 @@ that belong below its parent (solver.py); a document follows the best branches o
 With several trees, each from another seed, the mean of their probabilities ranks the labels.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from threading import local
@@ -31,7 +32,6 @@ from longtail.models.linear.beam import (
     Paths,
     TreeWeights,
     count_rows,
-    describe_tree,
     empty_weights,
     find_paths,
     mean_probabilities,
@@ -41,6 +41,7 @@ from longtail.models.linear.beam import (
     search,
     unite,
 )
+from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import SILENT, Progress
 from longtail.runtime.memory import Needs, Stage
@@ -70,6 +71,7 @@ class Linear(Model):
     choose_when: ClassVar[str] = "you want a strong model in seconds, on any number of labels"
     member_order: ClassVar[int | None] = 1
     member_reason: ClassVar[str] = "strong everywhere, and the quickest"
+    cheaper_presets: ClassVar[Sequence[str]] = ("fast",)
     milliseconds: ClassVar[float] = 0.2
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"trees": 1},
@@ -125,7 +127,9 @@ class Linear(Model):
         """Up to 1,000 labels every value meets every label; beyond, there are three trees."""
         if facts.n_labels <= cls.flat:
             return 0.2 + 4e-9 * facts.n_values * facts.n_labels
-        return 0.2 + 2.2e-6 * facts.n_values + 0.0025 * min(facts.n_labels, facts.n_documents)
+        n_trees = cls.preset(preset).trees if preset else cls.trees
+        each = 0.75e-6 * facts.n_values + 0.0008 * min(facts.n_labels, facts.n_documents)
+        return 0.2 + n_trees * each
 
     def work(self, facts: Facts) -> float:
         """Every tree is trained; most nodes are done after a few passes, unless told to go on."""
@@ -145,8 +149,14 @@ class Linear(Model):
         for number, tree in enumerate(trees):
             which = f" of tree {number + 1}/{len(trees)}" if len(trees) > 1 else ""
             seed = self._tree_seed(number)
+            began = time.monotonic()
             trained.append(_train_tree(X, Y, tree, settings, seed, progress, which))
-        self.trees_ = trained
+            took = time.monotonic() - began
+            if self.stop_at is not None and time.monotonic() + took > self.stop_at:
+                break  # the others would come too late
+        self.trees_ = [round_weights(tree) for tree in trained]
+        if len(trained) < len(trees):
+            self.trees = len(trained)
 
     def _build_trees(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress
@@ -286,8 +296,7 @@ class Linear(Model):
     def add_to_files(self, files: Files) -> None:
         """Add the arrays of every tree."""
         for number, tree in enumerate(self.trees_):
-            for field, array in tree._asdict().items():
-                files.arrays[f"tree.{number}.{field}"] = array
+            add_tree(files, f"tree.{number}", tree)
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of the arrays of every tree."""
@@ -299,7 +308,7 @@ class Linear(Model):
     def restore(self, files: Files) -> None:
         """Take the arrays of every tree back."""
         self.trees_ = [
-            TreeWeights(*(files.arrays[f"tree.{number}.{field}"] for field in TreeWeights._fields))
+            take_tree(files, f"tree.{number}", self.n_features_)
             for number in range(self._count_trees())
         ]
 

@@ -18,13 +18,13 @@ can be added to f_x. The negatives of (11) are drawn among the documents with an
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.models.cost import Facts, estimate_by_document
+from longtail.models.cost import DeviceType, Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import (
     AHEAD,
@@ -188,6 +188,10 @@ class MNN(NeuralRows):
         self.train_task(task, plan, X, Y, progress)
         self._keep(task, choice, weights, X, Y, progress)
 
+    def sized_for(self, n_documents: int, device: DeviceType) -> Self:
+        """Return the same model with all that depends on the number of documents given."""
+        return self.with_parameters(batch_size=self._choose_batch_size(n_documents, device))
+
     def _choose_batch_size(self, n_documents: int, device_type: str) -> int:
         return self.batch_size or min(choose_batch_size(n_documents), LARGEST_BATCH[device_type])
 
@@ -204,7 +208,8 @@ class MNN(NeuralRows):
         if task.held_out is None:
             return None
         held, task.held_out = task.held_out, None  # the last epoch is kept, as later
-        train(task, plan, device=self.device, seed=self.seed, progress=progress)
+        seconds = self.seconds_left(2)
+        train(task, plan, device=self.device, seed=self.seed, progress=progress, seconds=seconds)
         task.held_out = held
         return choose_ranking(task)
 
@@ -259,9 +264,8 @@ class MNN(NeuralRows):
             labelled = np.flatnonzero(np.diff(Y.indptr))
             Y, documents = Y[labelled], documents[labelled]
             vectors = _blend(documents, embed_sets(net, Y).numpy(), self.blend)
-        # Half precision is enough, and the folder keeps no more of it.
         self.index_ = build_index(
-            vectors.astype(np.float16).astype(np.float32),
+            vectors,
             queries=documents,
             recall=RECALL[self.rank_],
             recall_at=10 if self.rank_ == "labels" else n_neighbours,

@@ -217,14 +217,11 @@ class MNNNetwork(nn.Module):
 
     def export(self, weights: NDArray[np.float32]) -> Embedder:
         """Return f_x for prediction; `weights` are the features'."""
-        dim = self.features.shape[1]
-        second, second_bias = np.empty((0, 0), np.float32), np.empty(0, np.float32)
-        residual = np.array([self.second is not None], np.float32)
-        if self.second is not None:
-            second = self.second.weights().T.contiguous().numpy()
-            second_bias = self.second.bias.numpy()
-        table = self.features.numpy()
-        return Embedder(weights, table, np.zeros(dim, np.float32), second, second_bias, residual)
+        table, bias = self.features.numpy(), np.zeros(self.features.shape[1], np.float32)
+        if self.second is None:
+            return Embedder.of(weights, table, bias)
+        second = self.second.weights().T.contiguous().numpy(), self.second.bias.numpy()
+        return Embedder.of(weights, table, bias, second, residual=True)
 
 
 class MNNTask:

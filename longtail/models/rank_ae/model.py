@@ -496,8 +496,12 @@ class RankAE(NeuralRows):
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
         """Return how much is left of each word's vector, or what it adds to a label's score."""
-        vector = None if label is None else self.index_.vectors[label, :-1]
+        vector = None if label is None else self._vector_of(label)
         return weigh_words(self.reader_, view_rows(X), self._options, vector)
+
+    def _vector_of(self, label: int) -> NDArray[np.float32]:
+        """Return the decoder's weights (h,) for a label."""
+        return self.index_.take(np.array([label]))[0, :-1]
 
     def explain_parts(self, X: sp.csr_matrix) -> Mapping[str, NDArray[np.float32]]:
         """Return the factors of what is left of each word: its weight, its vector, attention."""
@@ -521,7 +525,7 @@ class RankAE(NeuralRows):
         if not isinstance(documents, list) or len(documents) != 1:
             raise DataError("one document can be explained at a time: give one text")
         (text,) = documents
-        vector = None if label is None else self.index_.vectors[self._find_label(label), :-1]
+        vector = None if label is None else self._vector_of(self._find_label(label))
         places = sorted(
             (span, term) for term, spans in self.features_.locate(text).items() for span in spans
         )[: self.max_length]
@@ -538,8 +542,7 @@ class RankAE(NeuralRows):
 
     def add_to_files(self, files: Files) -> None:
         """Add the reader and the labels' index."""
-        for field, array in self.reader_._asdict().items():
-            files.arrays[f"reader.{field}"] = array
+        self.reader_.add_to_files(files)
         if self.bilstm_ is not None:
             self.bilstm_.add_to_files(files)
         self.index_.add_to_files(files, "labels")
@@ -556,7 +559,7 @@ class RankAE(NeuralRows):
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
-        self.reader_ = Reader(*(files.arrays[f"reader.{field}"] for field in Reader._fields))
+        self.reader_ = Reader.from_files(files)
         is_sequential = self.reader == "bilstm"
         self.bilstm_ = BiLSTM.from_files(files, self.reader_) if is_sequential else None
         self.index_ = Index.from_files(files, "labels")

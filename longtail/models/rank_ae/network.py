@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from longtail.evaluation.metrics import evaluate
 from longtail.models.rank_ae.reader import Reader
 from longtail.models.rank_ae.sequence import BiLSTM
+from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.text.tokens import TokenRows
 from longtail.topk import TopK
@@ -341,7 +342,7 @@ class RankAENetwork(nn.Module):
         for layer in (self.project, self.decode_first):
             layers += [layer.weight.T, layer.bias]
         arrays = (layer.contiguous().numpy() for layer in layers)
-        return Reader(weights, self.words.numpy(), *arrays)
+        return Reader(weights, QuantizedRows.of(self.words.numpy()), *arrays)
 
     def export_bilstm(self) -> BiLSTM | None:
         """Return the LSTM for prediction, where there is one."""

@@ -4,7 +4,7 @@ Prediction and explanation both call `read_row`. Each document is read by itself
 fixed order, so that it gets the same bits in a batch as alone. Symbols are those of `network.py`.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from longtail.evaluation.calibration import fit_platt
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.rows import LEAST_SQUARES, Rows
 from longtail.runtime.schema import Schema, floats
+from longtail.runtime.store import Files
 
 Floats = NDArray[np.float32]
 
@@ -46,7 +48,7 @@ class Reader(NamedTuple):
     """
 
     feature_weight: Floats
-    words: Floats
+    words: QuantizedRows
     squeeze: Floats
     excite: Floats
     project: Floats
@@ -54,12 +56,26 @@ class Reader(NamedTuple):
     decode: Floats
     decode_bias: Floats
 
+    def add_to_files(self, files: Files) -> None:
+        """Add the arrays to a model's files, as `reader.…`."""
+        for field, part in self._asdict().items():
+            if isinstance(part, QuantizedRows):
+                part.add_to_files(files, f"reader.{field}")
+            else:
+                files.arrays[f"reader.{field}"] = part
+
+    @classmethod
+    def from_files(cls, files: Files) -> Self:
+        """Take back what `add_to_files` wrote."""
+        weights = files.arrays["reader.feature_weight"]
+        words = QuantizedRows.from_files(files, "reader.words")
+        return cls(weights, words, *(files.arrays[f"reader.{name}"] for name in cls._fields[2:]))
+
 
 def describe_reader(word_dim: str) -> Schema:
     """Return the schema of a reader's arrays; C, C/r and h are sizes, that of words is given."""
     arrays = {
         "feature_weight": floats("n_features", least=0),
-        "words": floats("n_features", word_dim),
         "squeeze": floats("C", "C/r"),
         "excite": floats("C/r", "C"),
         "project": floats("C", "h"),
@@ -67,19 +83,22 @@ def describe_reader(word_dim: str) -> Schema:
         "decode": floats("h", "h"),
         "decode_bias": floats("h"),
     }
-    return Schema(arrays={f"reader.{field}": arrays[field] for field in Reader._fields})
+    words = QuantizedRows.describe("reader.words", "n_features", word_dim)
+    return Schema(arrays={f"reader.{field}": array for field, array in arrays.items()}) | words
 
 
 class Excitation(NamedTuple):
-    """The excitation network's outputs for the distinct words of some rows.
+    """The distinct words of some rows, and the excitation network's outputs for these.
 
     Attributes:
         place: (nnz,) where in the tables below the word of each cell is.
+        words: (U, C) their vectors e.
         positive: (U, C) F2·δ(F1·e); empty without attention.
         negative: (U, C) F2·δ(F1·(−e)), for values below 0; empty if there is none.
     """
 
     place: NDArray[np.int64]
+    words: Floats
     positive: Floats
     negative: Floats
 
@@ -135,12 +154,12 @@ def excite_words(reader: Reader, rows: Rows, first: int, last: int, options: Opt
     begin, end = rows.start[first], rows.start[last]
     used, place = np.unique(rows.columns[begin:end], return_inverse=True)
     values = rows.values[begin:end]
-    words = reader.words[used if options.attention else used[:0]]
-    positive = excite(reader, words, np.float32(1))
+    words = reader.words.take(used, len(reader.squeeze))
+    positive = excite(reader, words if options.attention else words[:0], np.float32(1))
     negative = positive[:0]
     if options.attention and len(values) and values.min() < 0:
         negative = excite(reader, words, np.float32(-1))
-    return Excitation(place, positive, negative)
+    return Excitation(place, words, positive, negative)
 
 
 @njit(nogil=True, cache=True)
@@ -169,11 +188,10 @@ def read_row(
     """Compute F and the first layer of D for row i; `begin` is the first cell of `excited`."""
     first, last = rows.start[i], rows.start[i + 1]
     v = weigh_cells(reader, rows, i, options)
-    words = np.empty((last - first, reader.words.shape[1]), np.float32)
+    words = np.empty((last - first, excited.words.shape[1]), np.float32)
     for cell in range(first, last):
         at = excited.place[cell - begin]
-        e = reader.words[rows.columns[cell]]
-        _weigh_word(v[cell - first], e, at, excited, words[cell - first])
+        _weigh_word(v[cell - first], excited.words[at], at, excited, words[cell - first])
     return pool_words(reader, words, options.unit_pool)
 
 
@@ -276,7 +294,7 @@ def attend_row(reader: Reader, rows: Rows, i: int, options: Options) -> Floats:
     v = weigh_cells(reader, rows, i, options)[:, None]
     excited = excite_words(reader, rows, i, i + 1, options)
     if not options.attention:
-        return np.ones((len(v), reader.words.shape[1]), np.float32)
+        return np.ones((len(v), len(reader.squeeze)), np.float32)
     table = excited.positive[excited.place]
     if len(excited.negative):
         table = np.where(v < 0, excited.negative[excited.place], table)
@@ -290,7 +308,7 @@ def factor_words(reader: Reader, rows: Rows, options: Options) -> tuple[Floats, 
     and of the share of it that the channel attention lets through.
     """
     v = weigh_cells(reader, rows, 0, options)
-    e = reader.words[rows.columns]
+    e = reader.words.take(rows.columns, len(reader.squeeze))
     left = np.linalg.norm(e * attend_row(reader, rows, 0, options), axis=1)
     length = np.linalg.norm(e, axis=1)
     shares = left / np.maximum(length, LEAST_LENGTH)

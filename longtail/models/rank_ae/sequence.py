@@ -20,6 +20,7 @@ from longtail.models.rank_ae.reader import (
 )
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
+from longtail.runtime.quantized import QuantizedRows, add_row
 from longtail.runtime.schema import Schema, floats
 from longtail.runtime.store import Files
 from longtail.text.tfidf import Tfidf
@@ -145,14 +146,15 @@ def attend_states(reader: Reader, states: Floats, options: Options) -> Floats:
 
 
 @njit(nogil=True, cache=True)
-def _run(vectors: Floats, lstm: LSTM, words: NDArray[np.int32], states: Floats) -> None:
+def _run(vectors: QuantizedRows, lstm: LSTM, words: NDArray[np.int32], states: Floats) -> None:
     """Leave the state after each word in `states` (T, C/2)."""
     half = states.shape[1]
     one = np.float32(1)
     cell = np.zeros(half, np.float32)
     for t in range(len(words)):
         gates = lstm.bias.copy()
-        word = vectors[words[t]]
+        word = np.zeros(len(lstm.from_words), np.float32)
+        add_row(vectors, words[t], one, word)
         for c in range(len(word)):
             for g in range(4 * half):
                 gates[g] += word[c] * lstm.from_words[c, g]

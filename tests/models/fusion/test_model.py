@@ -9,8 +9,9 @@ from planted import planted_dataset, planted_rows, planted_texts
 
 from longtail import Fusion, evaluate, load_model, train
 from longtail.errors import DataError, ModelFileError, ParameterError, TrainingError
-from longtail.models.fusion import training as fusion_training
+from longtail.models.cost import Cost
 from longtail.models.fusion.plan import Member, Scheme
+from longtail.models.fusion.training import TimeEstimates
 from longtail.models.knn.model import KNN
 from longtail.models.linear.model import Linear
 from longtail.progress import DeadlineProgress, OutOfTimeError
@@ -139,27 +140,26 @@ def test_a_budget_that_runs_out_drops_what_is_left(monkeypatch):
     assert list(model.members_) == ["linear"]
 
 
-def test_estimates_follow_the_parts_that_were_trained_in_the_same_place():
-    estimates = fusion_training.TimeEstimates("cuda")
-    linear, knn, glas, mnn, reader = (
-        Member(name, "", seconds)
-        for name, seconds in (
-            ("linear", 80),
-            ("knn", 10),
-            ("glas", 5),
-            ("mnn", 5),
-            ("attention-xml", 60),
+def test_estimates_follow_the_members_that_were_trained_in_the_same_place():
+    estimates = TimeEstimates("cuda")
+    linear, knn, glas, reader = (
+        Member(name, name, "", Cost(rest, epoch, epochs))
+        for name, rest, epoch, epochs in (
+            ("linear", 99, 0, 0),
+            ("knn", 10, 0, 0),
+            ("glas", 9, 5, 4),
+            ("attention-xml", 10, 5, 10),
         )
     )
-    estimates.record(linear, seconds=380, trainings=2)  # 400 s with starting, not 180
-    assert estimates.expect(linear) == 190
-    assert estimates.expect(knn) == pytest.approx(10 * 400 / 180)
+    estimates.record(linear, seconds=399, trainings=2)  # planned 198
+    assert estimates.expect(linear) == 199.5
+    assert estimates.expect(knn) == pytest.approx(10 * 400 / 199)
     assert estimates.expect(reader) == 60
-    estimates.record(glas, seconds=10, trainings=1)  # hardly more than starting
-    assert estimates.expect(reader) == pytest.approx(60 * 30 / 25)
-    estimates.record(mnn, seconds=200, trainings=1)  # a wrong estimate, not a slow machine
-    assert estimates.expect(reader) == pytest.approx(60 * 30 / 25)
-    assert estimates.expect(mnn) == 200
+    estimates.record(glas, seconds=59, trainings=1)  # planned 29
+    assert estimates.expect(reader) == pytest.approx(60 * 2)
+    assert estimates.cost(reader) == Cost(20, 10, 10)
+    estimates.record(glas, seconds=10_000, trainings=1)  # no other member is as slow as that
+    assert estimates.expect(reader) == 60 * 4
 
 
 def test_a_part_is_stopped_when_the_budget_is_spent():

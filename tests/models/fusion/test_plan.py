@@ -3,24 +3,52 @@ import pytest
 
 from longtail.errors import ParameterError
 from longtail.models import get_model_class
-from longtail.models.cost import Facts, format_seconds
+from longtail.models.cost import Cost, Facts, format_seconds
+from longtail.models.fusion.limits import Limits
 from longtail.models.fusion.plan import (
+    LEAST_EPOCHS,
     NOTHING_HELD_OUT,
+    USABLE,
     Scheme,
     choose_schemes,
+    find_budget,
+    find_form,
     make_plan,
-    measure_speed,
     parse_budget,
     parse_members,
 )
 
-ALL = ("linear", "knn", "glas", "attention-xml", "mnn", "dxml", "rank-ae")
+ALL = ("linear", "knn", "attention-xml", "glas", "mnn", "dxml", "rank-ae")
+ROWS = tuple(name for name in ALL if name != "attention-xml")
 SMALL = Facts(4880, 159, 1836, 335_000, has_texts=False, device="cpu")
 LARGE = Facts(475_974, 25_018, 300_000, 6_000_000, has_texts=True, device="cpu")
 
+# Seconds of all that is no epoch, of an epoch, and epochs, for models and their cheaper presets.
+COSTS = {
+    ("linear", None): Cost(10),
+    ("linear", "fast"): Cost(4),
+    ("knn", None): Cost(5),
+    ("attention-xml", None): Cost(20, 30, 10),
+    ("attention-xml", "small"): Cost(10, 5, 10),
+    ("glas", None): Cost(5, 10, 5),
+    ("glas", "fast"): Cost(5, 3, 5),
+    ("glas", "large"): Cost(5, 40, 4),
+    ("mnn", None): Cost(5, 2, 10),
+    ("dxml", None): Cost(20, 2, 10),
+    ("rank-ae", None): Cost(5, 5, 10),
+}
 
-def estimate(name, facts, preset=None):
-    return get_model_class(name).estimate_seconds(facts, preset)
+
+def measure(name, preset):
+    return COSTS[name, preset]
+
+
+def plan_for(facts, usable, budget, **more):
+    return make_plan(facts, usable, None, budget, measure, **more)
+
+
+def forms_of(plan):
+    return {member.name: (member.preset, member.epochs) for member in plan.members}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +62,12 @@ def test_a_budget_is_a_time(text, seconds):
 def test_a_budget_that_is_none(text):
     with pytest.raises(ParameterError, match="must be a time such as 90s, 10m or 2h"):
         parse_budget(text)
+
+
+def test_only_named_members_have_no_limit():
+    assert find_budget(None, None) == 600
+    assert find_budget(None, "linear") is None
+    assert find_budget("1m", "linear") == 60
 
 
 def test_times_are_shown_as_people_say_them():
@@ -65,50 +99,58 @@ def test_folds_and_a_last_training_cost_three():
     assert Scheme(1, 0.1, refit=True).trainings == pytest.approx(1.9)
 
 
+def test_a_cost_in_fewer_epochs():
+    cost = Cost(20, 30, 10)
+    assert cost.seconds() == 320
+    assert cost.seconds(4) == 140
+    assert [cost.epochs_in(seconds) for seconds in (10, 20, 79, 80, 10_000)] == [0, 0, 1, 2, 10]
+    assert Cost(20).epochs_in(100) == 0
+    assert cost.times(2) == Cost(40, 60, 10)
+    assert Cost.guess(100, 0) == Cost(100)
+    assert Cost.guess(100, 5).seconds() == pytest.approx(100)
+
+
 def test_an_hour_is_enough_for_all_members_of_a_small_set():
-    plan = make_plan(SMALL, [name for name in ALL if name != "attention-xml"], None, 3600)
-    assert [member.name for member in plan.members] == [
-        "linear",
-        "knn",
-        "glas",
-        "mnn",
-        "dxml",
-        "rank-ae",
-    ]
+    plan = plan_for(SMALL, ROWS, 3600)
+    assert [member.name for member in plan.members] == list(ROWS)
     assert plan.scheme.folds == 3
-    assert plan.seconds < 3600
+    assert plan.left_out == {}
+    assert plan.seconds("cpu") == pytest.approx(3 * (10 + 5 + 55 + 25 + 40 + 55))
 
 
-def test_ten_minutes_without_a_gpu_leave_out_what_is_too_slow_and_say_so():
-    plan = make_plan(LARGE, ALL, None, 600)
-    assert [member.name for member in plan.members] == ["linear", "knn"]
-    assert plan.left_out["glas"].startswith("it would take about ")
-    assert plan.left_out["glas"].endswith(" even with preset=fast")
-    assert "even with" not in plan.left_out["mnn"]
+def test_what_does_not_fit_is_left_out_and_said():
+    plan = plan_for(LARGE, ALL, 45)
+    assert forms_of(plan) == {"linear": (None, None), "knn": (None, None), "glas": ("fast", None)}
     lines = plan.lines(LARGE)
     assert lines[0].startswith("Plan for 475,974 documents and 25,018 labels on the CPU, about ")
-    assert lines[0].endswith("(budget: 10 min):")
-    assert lines[1].startswith("  linear         about ")
-    assert "strong everywhere, and the quickest" in lines[1]
-    assert any(line.startswith("  glas           left out: it would take about") for line in lines)
+    assert lines[0].endswith("(budget: 45 s):")
+    assert lines[1].startswith("  linear         about 10 s: strong everywhere, and the quickest")
+    assert "  glas           about 20 s: learns which labels go together (preset=fast, " in lines[3]
+    assert plan.left_out["attention-xml"] == "it would take about 59 s even with preset=small"
     assert lines[-1] == "  9,519 of 475,974 documents are held out for stacking"
 
 
-def test_a_cheaper_form_is_taken_where_the_whole_does_not_fit():
-    hour = make_plan(LARGE, ALL, None, 3600)
-    glas = {member.name: member for member in hour.members}["glas"]
-    assert (glas.preset, glas.reduced) == ("fast", True)
-    assert glas.seconds == estimate("glas", LARGE, "fast") < estimate("glas", LARGE) / 2
-    whole = format_seconds(hour.scheme.trainings * estimate("glas", LARGE))
-    expected = (
-        f"learns which labels go together (preset=fast; the full form would take about {whole})"
-    )
-    assert any(line.endswith(expected) for line in hour.lines(LARGE))
-    assert "glas" not in hour.left_out
-    assert hour.seconds <= 0.85 * 3600
-    day = make_plan(LARGE, ALL, None, 24 * 3600)
-    glas = {member.name: member for member in day.members}["glas"]
-    assert (glas.preset, glas.reduced) == (None, False)
+def test_the_text_reader_comes_before_others_where_it_fits():
+    plan = plan_for(LARGE, ALL, 400)
+    assert [member.name for member in plan.members][:3] == ["linear", "knn", "attention-xml"]
+    assert forms_of(plan)["attention-xml"] == (None, None)
+
+
+def test_fewer_epochs_rather_than_none():
+    seconds = 20 + 6 * 30
+    member, _ = find_form("attention-xml", LARGE, seconds, lambda name, preset: COSTS[name, None])
+    assert (member.preset, member.epochs, member.reduced) == (None, 6, True)
+    assert member.seconds == seconds
+    assert "(6 of 10 epochs, as there is no time for more)" in member.describe()
+    few = 20 + (LEAST_EPOCHS * 10 - 1) * 30
+    member, quickest = find_form("attention-xml", LARGE, few, lambda name, p: COSTS[name, None])
+    assert member is None
+    assert quickest.seconds == 320
+
+
+def test_a_cheaper_form_rather_than_fewer_epochs():
+    member, _ = find_form("attention-xml", LARGE, 250, measure)
+    assert (member.preset, member.epochs) == ("small", None)
 
 
 def test_cheaper_forms_are_presets_of_their_models():
@@ -117,51 +159,74 @@ def test_cheaper_forms_are_presets_of_their_models():
         assert set(model.cheaper_presets) <= set(model.presets)
 
 
-def test_without_a_gpu_an_hour_is_enough_for_a_small_text_reader():
-    facts = SMALL._replace(n_documents=20_000, n_values=20_000 * 60, has_texts=True)
-    forms = {member.name: member.preset for member in make_plan(facts, ALL, None, 3600).members}
-    assert forms["attention-xml"] == "small"
-    assert "attention-xml" in make_plan(facts, ALL, None, 600).left_out
-
-
-def test_a_short_budget_holds_out_less_rather_than_taking_a_cheaper_form():
-    facts = SMALL._replace(n_labels=3000)
-    both = make_plan(facts, ALL[:3], None, 150)
-    assert [(member.name, member.reduced) for member in both.members][-1] == ("glas", False)
-    assert both.scheme.folds == 1
-    cheap = make_plan(facts, ALL[:3], None, 50)
-    assert [(member.name, member.reduced) for member in cheap.members][-1] == ("glas", True)
-
-
-def test_a_gpu_makes_room_for_more():
-    plan = make_plan(LARGE._replace(device="cuda"), ALL, None, 600)
-    assert {"glas", "mnn", "dxml"} <= {member.name for member in plan.members}
-    assert {member.name: member.preset for member in plan.members}["glas"] == "large"
-    small = make_plan(SMALL._replace(device="cuda"), ALL, None, 600)
-    assert all(member.preset is None for member in small.members)
-
-
 def test_a_short_budget_holds_out_less_rather_than_dropping_the_core():
-    plan = make_plan(SMALL, ALL[:3], None, 60)
-    assert [member.name for member in plan.members] == ["linear", "knn", "glas"]
-    assert plan.scheme.folds == 1
+    facts = SMALL._replace(n_documents=30_000)
+    with_refit = plan_for(facts, ROWS[:3], 1.9 * 70 / USABLE + 1)
+    assert with_refit.scheme.refit
+    without = plan_for(facts, ROWS[:3], 70 / USABLE)
+    assert [member.name for member in without.members] == ["linear", "knn", "glas"]
+    assert not without.members[-1].reduced
+    assert not without.scheme.refit
+
+
+def test_what_is_spent_already_is_not_planned_again():
+    assert "glas" in forms_of(plan_for(LARGE, ROWS, 60))
+    assert "glas" not in forms_of(plan_for(LARGE, ROWS, 60, spent=30))
+
+
+def test_a_gpu_has_a_lane_of_its_own():
+    budget = 0.98 * 95 / USABLE + 0.1  # 15 for linear and knn, 80 for the rest
+    usable = ["linear", "knn", "mnn", "rank-ae"]
+    assert forms_of(plan_for(LARGE, usable, budget))["rank-ae"] == (None, None)
+    assert forms_of(plan_for(LARGE, usable, budget - 2))["rank-ae"] == (None, 9)
+    gpu = plan_for(LARGE._replace(device="cuda"), usable, budget - 14)
+    assert forms_of(gpu)["rank-ae"] == (None, None)
+    assert gpu.seconds("cuda") == pytest.approx(0.98 * 80)
+
+
+def test_a_gpu_takes_the_large_form():
+    plan = plan_for(LARGE._replace(device="cuda"), ALL, 3600)
+    assert forms_of(plan)["glas"] == ("large", None)
+    assert forms_of(plan_for(SMALL._replace(device="cuda"), ROWS, 3600))["glas"] == (None, None)
 
 
 def test_a_budget_too_short_for_anything_takes_the_quickest():
-    plan = make_plan(LARGE, ALL, None, 1)
-    assert len(plan.members) == 1
-    quickest = min(ALL, key=lambda name: estimate(name, LARGE))
-    assert plan.members[0].name == quickest
+    plan = plan_for(LARGE, ALL, 1)
+    assert forms_of(plan) == {"linear": ("fast", None)}
     assert plan.scheme == NOTHING_HELD_OUT
-    expected = f"  the budget is too short for more than {quickest}, the quickest"
+    expected = "  the budget is too short for more than linear, the quickest"
     assert plan.lines(LARGE)[-1] == expected
 
 
 def test_named_members_are_taken_whatever_they_cost():
-    plan = make_plan(LARGE, ALL, ["linear", "glas"], None)
+    plan = make_plan(LARGE, ALL, ["linear", "glas"], None, measure)
     assert [member.name for member in plan.members] == ["linear", "glas"]
     assert plan.left_out == {}
     assert plan.lines(LARGE)[0].endswith("(budget: no limit):")
+
+
+def test_members_that_are_too_large_or_too_slow_are_not_begun():
+    costs = {
+        "linear": Cost(1, n_bytes=10_000_000, milliseconds=0.2),
+        "glas": Cost(1, 1, 5, n_bytes=200_000_000, milliseconds=0.4),
+        "mnn": Cost(1, 1, 5, n_bytes=1_000, milliseconds=50.0),
+    }
+    limits = Limits.parse("100MB", "5ms")
+    plan = make_plan(LARGE, list(costs), None, 600, lambda name, preset: costs[name], limits=limits)
+    assert [member.name for member in plan.members] == ["linear"]
+    assert plan.left_out["glas"] == "a model of it has at least 200.0 MB"
+    assert plan.left_out["mnn"] == "a model of it takes at least 50 ms for one document"
+    with pytest.raises(
+        ParameterError, match=r"max_size 1.0 MB cannot be met: linear.* has 10.0 MB"
+    ):
+        make_plan(
+            LARGE,
+            ["linear"],
+            None,
+            600,
+            lambda name, preset: costs[name],
+            limits=Limits.parse("1MB", None),
+        )
 
 
 def test_names_of_members():
@@ -171,15 +236,3 @@ def test_names_of_members():
     for text in ("", "linear,linear"):
         with pytest.raises(ParameterError, match="names of models, each once"):
             parse_members(text)
-
-
-def test_slower_machines_take_longer_but_a_gpu_does_not_care():
-    slow = SMALL._replace(speed=0.5)
-    assert estimate("glas", slow) == 2 * estimate("glas", SMALL)
-    on_gpu = slow._replace(device="cuda")
-    assert estimate("glas", on_gpu) == estimate("glas", SMALL._replace(device="cuda"))
-    assert estimate("linear", on_gpu) == 2 * estimate("linear", SMALL)
-
-
-def test_the_speed_of_this_machine_is_within_reason():
-    assert 0.2 <= measure_speed() <= 5

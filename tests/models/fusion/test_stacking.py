@@ -3,11 +3,15 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.evaluation.metrics import TrainingCounts, contains_pairs, evaluate
-from longtail.models.fusion.stacking import (
+from longtail.models.fusion.candidates import (
     COMMON,
-    LEAST,
-    PER_MEMBER,
     Candidates,
+    Said,
+    describe_candidates,
+    spread,
+    unite,
+)
+from longtail.models.fusion.stacking import (
     LogitAdjustment,
     Stacker,
     choose_adjustment,
@@ -15,7 +19,6 @@ from longtail.models.fusion.stacking import (
     concatenate,
     fit_logistic,
     fit_mean,
-    gather,
     possible_stackers,
 )
 from longtail.models.fusion.trees import Trees, grow_trees
@@ -29,27 +32,11 @@ def top(labels, scores):
     return TopK(np.array(labels, np.int32), np.array(scores, np.float32))
 
 
-def test_candidates_are_the_union_of_all_lists_with_what_each_part_says():
-    one = top([[0, 1]], [[0.8, 0.5]])
-    other = top([[1, 3]], [[0.9, 0.2]])
-    found = gather([one, other], SHARES)
-    assert found.start.tolist() == [0, 3]
-    assert found.labels.tolist() == [0, 1, 3]
-    rows = found.inputs
-    assert rows.shape == (3, 2 * PER_MEMBER + COMMON)
-    # label 1: second in the first list, first in the second
-    expected = [np.log(0.5), -np.log(0.5), 1 / 2, np.log(0.9), -np.log(0.1), 1, 2, np.log(0.25)]
-    np.testing.assert_allclose(rows[1], expected, rtol=1e-5)
-    # label 3 is in the second list only; the first one gives it half of its last score
-    expected = [np.log(0.25), -np.log(0.75), 0, np.log(0.2), -np.log(0.8), 1 / 2, 1, np.log(1e-6)]
-    np.testing.assert_allclose(rows[2], expected, rtol=1e-5)
-
-
-def test_a_list_that_is_not_full_says_nothing_of_others():
-    short = top([[2, NO_LABEL]], [[1.0, 0.0]])
-    found = gather([short, top([[0, 2]], [[0.5, 0.4]])], SHARES)
-    assert found.labels.tolist() == [2, 0]
-    np.testing.assert_allclose(found.inputs[1, :3], [np.log(LEAST), 0, 0], atol=1e-4)
+def gather(lists, shares):
+    """Return the description of all labels in the lists, of which they know the scores."""
+    labels = unite([each.labels for each in lists], len(shares))
+    scores = [spread(each.labels, each.scores, labels, len(shares))[0] for each in lists]
+    return describe_candidates(Said(labels, labels.shape[1], np.stack(scores)), shares)
 
 
 def test_groups_of_documents_are_joined():
@@ -106,7 +93,7 @@ def test_the_mean_weighs_all_parts_alike():
     weights = fit_mean(candidates.inputs, contains_pairs(Y, documents, candidates.labels)).weights
     np.testing.assert_allclose(weights[[0, 1, 3, 4]], weights[0])
     assert weights[0] > 0
-    assert (weights[[2, 5, 6, 7]] == 0).all()
+    assert (weights[[2, 5, 6]] == 0).all()
 
 
 def test_a_combination_beats_each_part_and_trees_are_no_worse():
@@ -170,10 +157,10 @@ def test_files_that_do_not_fit_are_refused():
     _, candidates, Y, counts = made_up(n=1500)
     files = Files()
     choose_stacker(candidates, Y, counts, ["boosted"], 5).stacker.add_to_files(files)
-    with pytest.raises(ValueError, match=r"stacker\.weights must have 11"):
+    with pytest.raises(ValueError, match=r"stacker\.weights must have 10"):
         Stacker.describe(3).check(files, {})
     files.arrays["stacker.columns"] = files.arrays["stacker.columns"] + 50
-    with pytest.raises(ValueError, match=r"stacker\.columns must hold .* below 8"):
+    with pytest.raises(ValueError, match=r"stacker\.columns must hold .* below 7"):
         Stacker.describe(2).check(files, {})
 
 

@@ -1,0 +1,315 @@
+"""Candidates: the labels that some members propose, described by what all members say of them.
+
+Members that are quick propose labels, each its best ones; all members then score all that were
+proposed. A candidate is described by numbers:
+
+    log s, −log(1 − s), 1/(1 + r)    for each member: its score s, and r: how many proposed labels
+                                     it scores higher; the third is 0 where s is
+    log share                        the label's share of the training documents
+
+The description of a label depends on what was proposed, never on what is asked for beside it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.evaluation.calibration import choose_depth
+from longtail.models.base import Model
+from longtail.runtime.compiled import njit
+from longtail.runtime.parallel import in_threads
+from longtail.topk import TopK
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
+Result = TypeVar("Result")
+
+LEAST = 1e-4  # scores below are alike
+LEAST_SHARE = 1e-6
+PER_MEMBER = 3  # numbers that describe a candidate for each member
+COMMON = 1  # and those that have nothing to do with a member
+STEP, MOST_PROPOSED = 10, 50  # labels that a member proposes: so many more at a time, at most
+USUAL_PROPOSED = 30  # where there is nothing to choose by
+WORTH = 0.01  # of all right labels; a step that finds fewer more of them does not pay
+
+
+class Said(NamedTuple):
+    """What members say of labels of n documents.
+
+    Attributes:
+        labels: (n, c) the labels of each document, each once; -1 is none.
+        n_proposed: so many columns, the first, hold what was proposed; others were asked for.
+        scores: (members, n, c) the members' scores of them.
+    """
+
+    labels: Ids
+    n_proposed: int
+    scores: Floats
+
+    def part(self, first: int, last: int) -> "Said":
+        """Return what is said of the documents first ≤ i < last."""
+        return Said(self.labels[first:last], self.n_proposed, self.scores[:, first:last])
+
+    def without(self, member: int) -> "Said":
+        """Return the same with one member silent."""
+        scores = self.scores.copy()
+        scores[member] = 0
+        return self._replace(scores=scores)
+
+
+class Candidates(NamedTuple):
+    """The candidates of n documents, those of document i from start[i] to start[i + 1].
+
+    Attributes:
+        start: (n + 1) where the candidates of each document begin.
+        labels: (m) the labels.
+        inputs: (m, 3 · members + 1) what is known of each, as the module docstring lists it.
+    """
+
+    start: NDArray[np.int64]
+    labels: Ids
+    inputs: Floats
+
+
+def count_inputs(n_members: int) -> int:
+    """Return how many numbers describe a candidate."""
+    return PER_MEMBER * n_members + COMMON
+
+
+# -- asking members ---------------------------------------------------------------------------
+
+
+class Asked:
+    """A member, and documents that it has read."""
+
+    def __init__(self, member: Model, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix):
+        self.member, self.reads_rows = member, member.trained_on == "rows"
+        self.read = member.read_rows(X) if self.reads_rows else documents
+
+    def propose(self, k: int) -> TopK:
+        """Return its best labels."""
+        if self.reads_rows:
+            return self.member.predict_rows(self.read, k)
+        return self.member.predict_documents(self.read, k)
+
+    def score(self, labels: Ids) -> Floats:
+        """Return its scores of labels (n, c)."""
+        if self.reads_rows:
+            return self.member.score_rows(self.read, labels)
+        return self.member.score_documents(self.read, labels)
+
+    def complete(self, top: TopK, labels: Ids, n_labels: int) -> Floats:
+        """Return its scores of labels (n, c), of which its own list has some already."""
+        known, missing = spread(top.labels, top.scores, labels, n_labels)
+        if not (missing >= 0).any():
+            return known
+        scores: Floats = np.where(missing >= 0, self.score(missing), known)
+        return scores
+
+
+def ask(
+    members: Mapping[str, Model],
+    proposers: Mapping[str, int],
+    documents: list[str] | sp.csr_matrix,
+    X: sp.csr_matrix,
+    n_labels: int,
+    *,
+    also: Ids | None = None,
+    k: int = 1,
+) -> Said:
+    """Let some members propose labels, and all score what was proposed.
+
+    Args:
+        members: by name.
+        proposers: how many labels those propose that do.
+        documents: the documents, as texts if there are texts.
+        X: the same as rows.
+        n_labels: how many labels there are.
+        also: (n, c) labels that are asked for beside; -1 is none.
+        k: how many labels are wanted; further ones than are proposed are then asked for as well.
+    """
+
+    def read(name: str) -> tuple[Asked, TopK | None]:
+        asked = Asked(members[name], documents, X)
+        width = min(proposers.get(name, 0), n_labels)
+        return asked, asked.propose(width) if width else None
+
+    one = X.shape[0] == 1
+    found = _for_each(members, read, at_once=one)
+    labels = unite([top.labels for _, top in found.values() if top is not None], n_labels)
+    n_proposed = labels.shape[1]
+    if k > max(proposers.values()):
+        more = [asked.propose(min(k, n_labels)).labels for asked, top in found.values() if top]
+        also = np.hstack(more if also is None else [*more, also])
+    if also is not None:
+        beside = unite([also], n_labels)
+        _, new = spread(labels, np.zeros(labels.shape, np.float32), beside, n_labels)
+        labels = np.hstack([labels, new])
+
+    def score(name: str) -> Floats:
+        asked, top = found[name]
+        return asked.score(labels) if top is None else asked.complete(top, labels, n_labels)
+
+    scores = _for_each(members, score, at_once=one)
+    return Said(labels, n_proposed, np.stack(list(scores.values())))
+
+
+def _for_each(
+    members: Mapping[str, Model], function: Callable[[str], Result], at_once: bool
+) -> dict[str, Result]:
+    """Return what a function returns for each member; at once, the slowest is begun first.
+
+    Otherwise they follow one another, as each has work for all threads.
+    """
+    if not at_once:
+        return {name: function(name) for name in members}
+    order = sorted(members, key=lambda name: -members[name].milliseconds)
+    found = dict(zip(order, in_threads(function, [(name,) for name in order]), strict=True))
+    return {name: found[name] for name in members}
+
+
+def choose_proposers(
+    lists: Mapping[str, TopK], Y: sp.csr_matrix, costs: Mapping[str, float]
+) -> dict[str, int]:
+    """Choose which members propose, and how many labels each, by the right labels they find.
+
+    Steps of ten labels are added, the one that finds most right labels first, until none finds
+    another hundredth of them. A member's first step must find as many hundredths as the
+    milliseconds that the member takes, if that is more. The best member for its cost proposes at
+    least what probabilities are learned from.
+
+    Args:
+        lists: of the members, for documents that they were not trained on.
+        Y: (n, n_labels) the true labels of these documents.
+        costs: milliseconds that members take for a document; 1 unless given.
+    """
+    places = {name: _find_places(top, Y) for name, top in lists.items()}
+    first = max(lists, key=lambda name: ((places[name] < STEP).sum() / costs.get(name, 1.0), name))
+    widths = {first: min(choose_depth(Y), MOST_PROPOSED)}
+    found = places[first] < widths[first]
+    while True:
+        gains = {
+            name: float((place[~found] < widths.get(name, 0) + STEP).sum()) / max(len(found), 1)
+            for name, place in places.items()
+            if widths.get(name, 0) < MOST_PROPOSED
+        }
+        paying = {
+            name: gain
+            for name, gain in gains.items()
+            if gain >= WORTH * (1.0 if name in widths else max(1.0, costs.get(name, 1.0)))
+        }
+        if not paying:
+            return {name: widths[name] for name in lists if name in widths}
+        best = max(paying, key=lambda name: paying[name])
+        widths[best] = widths.get(best, 0) + STEP
+        found |= places[best] < widths[best]
+
+
+def _find_places(top: TopK, Y: sp.csr_matrix) -> NDArray[np.int64]:
+    """Return for each pair of Y the place of its label in its document's list, none if behind."""
+    n_labels = np.int64(Y.shape[1])
+    pairs = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)) * n_labels + Y.indices
+    listed = (np.arange(len(top))[:, None] * n_labels + top.labels).ravel()
+    listed[top.labels.ravel() < 0] = -1
+    order = np.argsort(listed, kind="stable")
+    at = order[np.minimum(np.searchsorted(listed, pairs, sorter=order), len(listed) - 1)]
+    return np.where(listed[at] == pairs, at % top.k, MOST_PROPOSED)
+
+
+# -- describing -------------------------------------------------------------------------------
+
+
+def unite(lists: Sequence[Ids], n_labels: int) -> Ids:
+    """Return the labels (n, c) in any list of each document, each once, -1 behind."""
+    united, most = _unite(np.hstack(lists), n_labels)
+    return np.ascontiguousarray(united[:, : max(most, 1)])
+
+
+@njit(nogil=True, cache=True)
+def _unite(labels: Ids, n_labels: int) -> tuple[Ids, int]:
+    seen = np.full(n_labels, -1, np.int32)  # the last document that has the label
+    united = np.full(labels.shape, np.int32(-1))
+    most = 0
+    for i in range(len(labels)):
+        size = 0
+        for label in labels[i]:
+            if label >= 0 and seen[label] != i:
+                seen[label] = i
+                united[i, size] = label
+                size += 1
+        most = max(most, size)
+    return united, most
+
+
+@njit(nogil=True, cache=True)
+def spread(top_labels: Ids, top_scores: Floats, labels: Ids, n_labels: int) -> tuple[Floats, Ids]:
+    """Return what a list says of labels (n, c), 0 where it is silent; and those it is silent of."""
+    scores, missing = np.zeros(labels.shape, np.float32), labels.copy()
+    place = np.full(n_labels, -1, np.int32)
+    for i in range(len(labels)):
+        for rank in range(top_labels.shape[1]):
+            if top_labels[i, rank] >= 0:
+                place[top_labels[i, rank]] = rank
+        for j in range(labels.shape[1]):
+            if labels[i, j] >= 0 and place[labels[i, j]] >= 0:
+                scores[i, j] = top_scores[i, place[labels[i, j]]]
+                missing[i, j] = -1
+        for label in top_labels[i]:
+            if label >= 0:
+                place[label] = -1
+    return scores, missing
+
+
+def describe_candidates(said: Said, shares: Floats) -> Candidates:
+    """Return the description of labels; `shares` (n_labels,) are those of training documents."""
+    labels, scores = np.ascontiguousarray(said.labels), np.ascontiguousarray(said.scores)
+    return Candidates(*_describe_all(labels, said.n_proposed, scores, shares))
+
+
+@njit(nogil=True, cache=True)
+def _describe_all(
+    labels: Ids, n_proposed: int, scores: Floats, shares: Floats
+) -> tuple[NDArray[np.int64], Ids, Floats]:
+    n_members, n, c = scores.shape
+    total = 0
+    for i in range(n):
+        for j in range(c):
+            total += labels[i, j] >= 0
+    start = np.zeros(n + 1, np.int64)
+    found = np.empty(total, np.int32)
+    inputs = np.empty((total, PER_MEMBER * n_members + COMMON), np.float32)
+    ordered = np.empty(n_proposed, np.float32)
+    m = 0
+    for i in range(n):
+        for j in range(c):
+            if labels[i, j] >= 0:
+                found[m] = labels[i, j]
+                inputs[m, PER_MEMBER * n_members] = np.log(max(shares[labels[i, j]], LEAST_SHARE))
+                m += 1
+        for member in range(n_members):
+            size = 0
+            for j in range(n_proposed):
+                if labels[i, j] >= 0:
+                    ordered[size] = scores[member, i, j]
+                    size += 1
+            ordered[:size].sort()
+            at = start[i]
+            for j in range(c):
+                if labels[i, j] >= 0:
+                    row = inputs[at, PER_MEMBER * member : PER_MEMBER * member + PER_MEMBER]
+                    _describe(scores[member, i, j], ordered[:size], row)
+                    at += 1
+        start[i + 1] = m
+    return start, found, inputs
+
+
+@njit(nogil=True, cache=True)
+def _describe(score: np.float32, ordered: Floats, row: Floats) -> None:
+    """Write what a score says, among those of the labels that were proposed, in rising order."""
+    row[0] = np.log(max(score, np.float32(LEAST)))
+    row[1] = -np.log(max(1 - score, np.float32(LEAST)))
+    higher = len(ordered) - np.searchsorted(ordered, score, side="right")
+    row[2] = 1 / (1 + higher) if score > 0 else 0

@@ -1,0 +1,272 @@
+"""How long members take here and now: measured, by training them on a few of the documents.
+
+A member that torch trains makes a few of its real steps, of the size and with the network that all
+documents will have, and all that comes before and after them, for two numbers of documents: what
+grows with the documents is told apart from what does not. Any other member is trained on larger and
+larger samples, which tell by which power of the documents its time grows.
+
+On a CPU that others may use as well, the time of a moment says little. What torch does not train is
+measured in seconds of the processor, and all of it together tells how long such a second takes at
+present. Torch's threads wait for each other, so that only the clock tells what its steps take.
+
+Measuring takes a small share of the budget (SHARE), beside what loads code, which training needs as
+well. A member that is out of reach, or for which no time is left, is estimated by a formula
+(`Model.estimate_cost`).
+"""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.data import Dataset
+from longtail.errors import reraise_interrupt
+from longtail.models.base import Model
+from longtail.models.cost import Cost, Facts
+from longtail.models.fusion.limits import NO_LIMITS, Limits, time_documents
+from longtail.models.fusion.plan import lane_of
+from longtail.models.fusion.training import documents_for
+from longtail.models.neural import Neural
+from longtail.models.registry import get_model_class
+from longtail.progress import TRAINING, OutOfTimeError, Silent
+
+SHARE = 0.03  # of the budget, for all members together
+LOADING = 0.08  # of the budget, after which no more code is loaded in order to measure
+HOPE = 0.4  # of what its formula says, a member may take in the end
+STEPS = 4  # of a member that torch trains
+FIRST_SAMPLE = 500  # documents of any other member; then twice as many, while there is time
+POWERS = (0.7, 1.2)  # of the number of documents, by which time may grow
+LEAST = 64  # documents to learn anything from
+MOST_SHARE = 0.5  # of the documents, in a sample
+SLOWEST = 20.0  # seconds that a second of the processor may take
+
+
+class Stopwatch(Silent):
+    """A Progress that tells the training loop's steps from the rest, and stops when time is over.
+
+    Attributes:
+        passed: documents that passed through steps.
+    """
+
+    def __init__(self, limit: float, by_processor: bool) -> None:
+        self.limit = limit  # seconds, by the same clock
+        self._clock = time.process_time if by_processor else time.monotonic
+        self._began = self._clock()
+        self.passed = 0.0
+        self._first = self._later = 0.0  # seconds in the first step of loops, and in later ones
+        self._in_later = 0.0  # documents
+        self._is_loop, self._is_first, self._last = False, False, 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What was spent so far."""
+        return self._clock() - self._began
+
+    @property
+    def each(self) -> float:
+        """Seconds for a document in a step; first steps count only if there are no others."""
+        if self._in_later:
+            return self._later / self._in_later
+        return self._first / self.passed if self.passed else 0.0
+
+    def stage(self, name: str, total: float) -> None:
+        """Begin another stage."""
+        self._check()
+        self._is_loop, self._is_first, self._last = name == TRAINING, True, self._clock()
+
+    def advance(self, amount: float) -> None:
+        """Count a step, if it is one."""
+        if self._is_loop:
+            now = self._clock()
+            took, self._last = now - self._last, now
+            self.passed += amount
+            if self._is_first:
+                self._first += took
+            else:
+                self._later, self._in_later = self._later + took, self._in_later + amount
+            self._is_first = False
+        self._check()
+
+    def _check(self) -> None:
+        if self.seconds > self.limit:
+            raise OutOfTimeError("the time for measuring is over")
+
+
+class Trial(NamedTuple):
+    """What a training on a sample took.
+
+    Attributes:
+        n_documents: of the sample.
+        seconds: in all.
+        passes: how often each document passed through the training loop's steps.
+        each: seconds for a document in a step; 0 if none was made.
+        is_whole: whether it came to its end.
+        n_bytes: of the model that it made, where there are limits.
+        milliseconds: that one document takes there.
+    """
+
+    n_documents: int
+    seconds: float
+    passes: float
+    each: float
+    is_whole: bool
+    n_bytes: int = 0
+    milliseconds: float = 0.0
+
+    @property
+    def rest(self) -> float:
+        """Seconds that were spent on other things than steps."""
+        return max(0.0, self.seconds - self.each * self.passes * self.n_documents)
+
+
+class Prober:
+    """Measures members on the documents that they will be trained on."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        X: sp.csr_matrix,
+        facts: Facts,
+        *,
+        budget: float | None,
+        began: float,
+        device: str,
+        seed: int,
+        limits: Limits = NO_LIMITS,
+    ) -> None:
+        self.dataset, self.X, self.facts, self.limits = dataset, X, facts, limits
+        self.budget, self.began, self.device, self.seed = budget, began, device, seed
+        self.seconds = self.loading = 0.0  # spent on measuring, and on loading code
+        labelled = np.flatnonzero(np.diff(dataset.Y.indptr))
+        self._order = np.random.default_rng(seed).permutation(labelled)
+        self._costs: dict[tuple[str, str | None], Cost] = {}
+        self._loaded: set[str] = set()  # models whose code has been loaded
+        self._processor = self._wall = 0.0  # seconds, of trials on the CPU
+
+    def __call__(self, name: str, preset: str | None) -> Cost:
+        """Return how long a training of the model takes on all documents."""
+        if (name, preset) not in self._costs:
+            self._costs[name, preset] = self._find(name, preset)
+        return self._costs[name, preset]
+
+    def _find(self, name: str, preset: str | None) -> Cost:
+        model = self._make(name, preset)
+        on_gpu = lane_of(name, self.facts.device) == "cuda"
+        slowness = 1.0 if on_gpu else max(1.0, self._slowness)
+        seconds = slowness * type(model).estimate_cost(self.facts, preset)
+        guess = Cost.guess(seconds, model.choose_epochs(self.facts.n_documents))
+        if self.budget is None or self.seconds >= SHARE * self.budget:
+            return guess
+        if name not in self._loaded and self.loading >= LOADING * self.budget:
+            return guess
+        if HOPE * seconds > self.began + self.budget - time.monotonic():
+            return guess
+        return self._measure(model) or guess
+
+    @property
+    def _slowness(self) -> float:
+        """How long a second of the processor takes by the clock."""
+        return min(SLOWEST, self._wall / self._processor) if self._processor else 1.0
+
+    def _make(self, name: str, preset: str | None) -> Model:
+        settings = {"seed": self.seed, **({} if preset is None else {"preset": preset})}
+        if get_model_class(name).has_parameter("device"):
+            settings["device"] = self.device
+        return get_model_class(name).from_settings(settings)
+
+    def _measure(self, model: Model) -> Cost | None:
+        """Return what trials say; None if they say nothing."""
+        budget, most = self.budget or 0.0, int(MOST_SHARE * len(self._order))
+        epochs = model.choose_epochs(self.facts.n_documents)
+        if most < LEAST:
+            return None
+        if isinstance(model, Neural):
+            n = self.facts.n_documents
+            model = model.sized_for(n, self.facts.device).with_parameters(epochs=1)
+        if model.name not in self._loaded:
+            began = time.monotonic()
+            self._try(model, LEAST, LOADING * budget)
+            self._loaded.add(model.name)
+            self.loading += time.monotonic() - began
+        limit = SHARE * budget - self.seconds
+        if isinstance(model, Neural):
+            found = self._measure_steps(model, epochs, most, limit / 2)
+        else:
+            found = self._measure_samples(model, most, limit / 8)
+        if found is None or isinstance(model, Neural):
+            return found
+        return found.times(self._slowness)
+
+    def _measure_samples(self, model: Model, most: int, limit: float) -> Cost | None:
+        """Train on samples, each twice as large as the one before, while there is time."""
+        trials: list[Trial] = []
+        size = min(FIRST_SAMPLE, most)
+        while size <= most:
+            trial = self._try(model, size, limit)
+            if trial is None or not trial.is_whole:
+                break
+            trials.append(trial)
+            limit -= trial.seconds
+            if 2.5 * trial.seconds > limit:
+                break
+            size *= 2
+        if not trials:
+            return None
+        first, last = trials[max(0, len(trials) - 3)], trials[-1]
+        power = 1.0
+        if first.n_documents < last.n_documents:
+            grown = np.log(last.seconds / first.seconds)
+            power = float(np.clip(grown / np.log(last.n_documents / first.n_documents), *POWERS))
+        seconds = last.seconds * (self.facts.n_documents / last.n_documents) ** power
+        return Cost(seconds, n_bytes=last.n_bytes, milliseconds=last.milliseconds)
+
+    def _measure_steps(self, model: Neural, epochs: int, most: int, limit: float) -> Cost | None:
+        """Make a few steps, then one, with all that comes before and after them."""
+        n, batch_size = self.facts.n_documents, model.batch_size or 1
+        many, few = (int(np.clip(steps * batch_size, LEAST, most)) for steps in (STEPS, 1))
+        last = self._try(model, many, limit)
+        if last is None or not last.each:
+            return None
+        first = None
+        if last.is_whole and few < many:
+            first = self._try(model, few, limit - last.seconds)
+        grown = 0.0
+        if first is not None and first.is_whole:
+            grown = max(0.0, last.rest - first.rest) / (many - few)
+        return Cost(
+            last.rest + grown * (n - many),
+            last.each * last.passes * n,
+            epochs,
+            last.n_bytes,
+            last.milliseconds,
+        )
+
+    def _try(self, model: Model, n_documents: int, limit: float) -> Trial | None:
+        """Train a copy on some documents; None if that fails, or if there is no time at all."""
+        if limit <= 0:
+            return None
+        rows = np.sort(self._order[:n_documents])
+        documents = documents_for(model, self.dataset, self.X, rows)
+        by_processor = not model.needs_torch
+        watch, copy, is_whole = Stopwatch(limit, by_processor), model.with_parameters(), True
+        began = time.monotonic()
+        try:
+            copy.fit(documents, progress=watch)
+        except OutOfTimeError:
+            is_whole = False
+        except Exception as error:  # what fails on a sample may work on all, or fail there
+            reraise_interrupt(error)
+            return None
+        if by_processor:
+            self._processor += watch.seconds
+            self._wall += time.monotonic() - began
+        if model.name in self._loaded:
+            self.seconds += watch.seconds
+        passes = watch.passed / len(rows) if is_whole else 1.0
+        trial = Trial(len(rows), watch.seconds, passes, watch.each, is_whole)
+        if not is_whole or not self.limits.any:
+            return trial
+        asked = copy.check_documents(documents)
+        takes = time_documents(lambda i: copy.predict_documents(asked[i : i + 1], 1), len(rows))
+        return trial._replace(n_bytes=copy.to_files().n_bytes, milliseconds=takes)

@@ -1,0 +1,1 @@
+"""Lexical: label names found in texts."""

@@ -1,0 +1,109 @@
+"""Members are measured on a few of the documents."""
+
+import time
+
+import numpy as np
+import pytest
+from planted import planted_dataset
+
+from longtail.models.cost import Facts
+from longtail.models.fusion.probe import SHARE, Prober, Stopwatch
+from longtail.models.linear.model import Linear
+from longtail.progress import OutOfTimeError
+
+
+def make_prober(budget=60.0, n=600, **more):
+    data = planted_dataset(n=n)
+    facts = Facts(n, data.n_labels, data.X.shape[1], data.X.nnz, has_texts=False, device="cpu")
+    began = time.monotonic()
+    return Prober(data, data.X, facts, budget=budget, began=began, device="cpu", seed=0, **more)
+
+
+def test_steps_are_told_from_the_rest():
+    watch = Stopwatch(60, by_processor=False)
+    watch.stage("reading", 1)
+    time.sleep(0.05)
+    watch.advance(1)
+    watch.stage("training", 30)
+    time.sleep(0.05)  # the first step
+    watch.advance(10)
+    for _ in range(2):
+        time.sleep(0.01)
+        watch.advance(10)
+    assert watch.passed == 30
+    assert 0.001 <= watch.each < 0.003
+    assert watch.seconds >= 0.12
+
+
+def test_a_first_step_counts_if_there_is_no_other():
+    watch = Stopwatch(60, by_processor=False)
+    watch.stage("training", 10)
+    time.sleep(0.02)
+    watch.advance(10)
+    assert 0.002 <= watch.each < 0.02
+
+
+def test_measuring_stops_in_time():
+    watch = Stopwatch(0.01, by_processor=False)
+    time.sleep(0.02)
+    with pytest.raises(OutOfTimeError, match="the time for measuring is over"):
+        watch.advance(1)
+
+
+def test_time_that_grows_with_the_documents(monkeypatch):
+    learn = Linear.fit_rows
+
+    def take_a_millisecond_each(self, X, Y, progress):
+        end = time.process_time() + X.shape[0] / 1000
+        learn(self, X[:64], Y[:64], progress)
+        while time.process_time() < end:
+            np.sort(np.random.default_rng(0).random(1000))
+
+    monkeypatch.setattr(Linear, "fit_rows", take_a_millisecond_each)
+    prober = make_prober(budget=3000.0, n=4000)
+    cost = prober("linear", None)
+    assert cost.epochs == 0
+    assert cost.seconds() / prober._slowness == pytest.approx(4.0, rel=0.4)
+    assert prober("linear", None) is cost  # once is enough
+
+
+def test_epochs_are_told_from_the_rest():
+    pytest.importorskip("torch")
+    cost = make_prober(budget=3000.0)("mnn", None)
+    assert cost.epochs == 10
+    assert 0 < cost.epoch < 60
+    assert cost.rest >= 0
+
+
+def test_a_short_budget_is_not_spent_on_measuring(monkeypatch):
+    prober = make_prober(budget=10.0)
+    prober.seconds = SHARE * 10.0
+    monkeypatch.setattr(Prober, "_try", lambda *args: pytest.fail("there is no time for this"))
+    assert prober("linear", None).seconds() > 0
+    assert make_prober(budget=None)("linear", None).seconds() > 0
+
+
+def test_what_is_out_of_reach_is_not_tried(monkeypatch):
+    monkeypatch.setattr(Prober, "_try", lambda *args: pytest.fail("far too slow"))
+    monkeypatch.setattr(Linear, "estimate_cost", classmethod(lambda cls, facts, preset=None: 1e6))
+    assert make_prober()("linear", None).seconds() >= 1e6
+
+
+def test_a_member_that_fails_on_a_sample_is_estimated(monkeypatch):
+    def fail(self, X, Y, progress):
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(Linear, "fit_rows", fail)
+    assert make_prober()("linear", None).seconds() > 0
+
+
+def test_ctrl_c_while_measuring_is_no_failure(monkeypatch):
+    def interrupt(self, X, Y, progress):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as stop:
+            raise SystemError("returned a result with an exception set") from stop
+
+    monkeypatch.setattr(Linear, "fit_rows", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        make_prober()("linear", None)
