@@ -255,7 +255,8 @@ def _write_json_lines(data: Dataset, path: Path) -> None:
     _refuse_nothing(data)
     with _open_text(path) as file:
         for ids, text, labels in _with_ids(data):
-            document = {**{"id": id for id in ids}, "text": text, "labels": labels}
+            document = dict(zip(_id_column(data), ids, strict=True))
+            document |= {"text": text, "labels": labels}
             file.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
