@@ -326,7 +326,7 @@ def _choose(
     if len(readable) > 1 and not (are_parts or _are_parts(readable)):
         raise DataError(
             f"both {readable[0].name} and {readable[1].name} could be the {split} split; "
-            "move one of them away, or give the path of a file",
+            "move one of them away, or give the path of a file, or a pattern that names them all",
             path=readable[0].parent,
         )
     for fault in faults.values():

@@ -143,7 +143,8 @@ def test_small_sets_of_the_repository(tmp_path):
         ({"test.jsonl": JSON_LINE}, "{}: has a test split but no training split; "
          "to use test.jsonl alone, give its path"),
         ({"train.a": JSON_LINE, "train.b": JSON_LINE}, "{}: both train.a and train.b could be the "
-         "training split; move one of them away, or give the path of a file"),
+         "training split; move one of them away, or give the path of a file, or a pattern that "
+         "names them all"),
         ({"train.a": JSON_LINE, "test.b": "1 1 1\n0 0:1\n"}, "{}: one split holds feature rows and "
          "the other texts (train.a is JSON lines, test.b is sparse rows)"),
         ({"train.jsonl": JSON_LINE, "filter_labels_train.txt": "0 0\n"},
