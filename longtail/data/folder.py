@@ -403,8 +403,9 @@ class _Parts:
     others: Sequence[Any]
 
     def read(self, options: ReadOptions, space: LabelSpace) -> TextFile:
-        """Read texts; the first file decides which column is what."""
-        whole = read_texts(self.first, self.form, options, space)
+        """Read texts; the first file of the first split decides which column is what."""
+        whole = read_texts(self.first, self.form, replace(options, like=space.columns), space)
+        space.columns = whole.columns
         pinned = options if whole.columns is None else whole.columns.pin(options)
         for file in self.others:
             try:
