@@ -50,7 +50,8 @@ LEAST_IDF = 1e-6  # what training gives is at least 1; a row of zeros has no dir
 # (69 words); on questions (119 words) they lower it by 0.4 and cost four times as much.
 SHORT_TEXT = 100
 
-# What learning takes, measured: while words alone or words and pairs are counted, and afterwards.
+# What learning takes at most: while words alone or words and pairs are counted; and, estimated from
+# the arrays, what a word takes afterwards.
 BYTES_A_WORD, BYTES_A_PAIR, BYTES_A_WORD_KEPT = 28, 70, 30
 PIECE = 1 << 18  # words or cells that a thread takes at a time
 LEAST_PIECE = 1 << 12  # for which a further thread is worth its start
