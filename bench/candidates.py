@@ -72,11 +72,12 @@ def compare(
     asked, wanted, n = X[held], data.Y[held], len(held)
     counts, shares = TrainingCounts.of(data.take(kept)), label_shares(data.Y[kept])
     width = min(MOST_PROPOSED, data.n_labels)
-    lists = {}
+    lists, alone = {}, {}
     for name, member in members.items():
         member.predict_documents(asked[:8], width)  # compiles
         lists[name], took = timed(lambda own=member: own.predict_documents(asked, width), n)
-        show(f"{name} alone", evaluate(lists[name], wanted, train=counts), width, took)
+        alone[name] = evaluate(lists[name], wanted, train=counts)
+        show(f"{name} alone", alone[name], width, took)
     choice = learn_stacking({name: [top] for name, top in lists.items()}, [(kept, held)], data)
     if choice is not None:
         show("lists alone", choice.report, sum(choice.proposers.values()), None)
@@ -87,8 +88,8 @@ def compare(
         ask(members, proposers, asked[:8], asked[:8], data.n_labels)
         said, took = timed(lambda own=proposers: ask(members, own, asked, asked, data.n_labels), n)
         candidates = describe_candidates(said, shares)
-        stackers = possible_stackers(n)
-        found = choose_stacker(candidates, wanted, counts, stackers, choose_depth(wanted))
+        depth, stackers = choose_depth(wanted), possible_stackers(n)
+        found = choose_stacker(candidates, wanted, counts, stackers, depth, alone)
         _, ranked = timed(
             lambda own=said, by=found: by.stacker.rank(describe_candidates(own, shares), 5), n
         )
