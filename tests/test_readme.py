@@ -104,7 +104,7 @@ def test_the_commands_run_in_the_order_shown(folder):
     for command in COMMANDS:
         name = command.partition("longtail ")[2].split()[0]
         command = command.replace("longtail ", f"{shlex.quote(sys.executable)} -m longtail ", 1)
-        command = command.replace("--budget 2m", "--budget 5s")  # to be quick here
+        command = command.replace("--budget 2m", "--budget 15s")  # to be quick here
         command = re.sub(r'"Why .*?"', f'"{planted_texts(n=1).texts[0]}"', command)
         done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)

@@ -65,6 +65,17 @@ _ROLES = {
     "test": ("test", "tst"),
     "other": ("valid", "validation", "val", "dev"),
 }
+# How a folder holds a data set, for those who make one.
+LAYOUTS = {
+    "training and test files": "train.csv and test.csv, or train.jsonl, trn.json.gz, …; or folders "
+    "train and test; several parts of a split are numbered: train-1.parquet, train-2.parquet",
+    "parallel files": "train_texts.txt with train_labels.txt, and the same with test",
+    "full texts of Annif": "NAME.txt with NAME.tsv (a URI, a tab and a label a line) or NAME.key "
+    "(a label a line)",
+    "XC matrices": "trn_X_Xf.txt with trn_X_Y.txt, and the same with tst",
+    "XC small sets": "X_data.txt with X_trSplit.txt and X_tstSplit.txt",
+    "XC raw texts": "trn.json.gz, tst.json.gz, lbl.json.gz, filter_labels_test.txt",
+}
 FEATURE_NAMES = "feature_names.txt"
 _PACKED = r"(\.gz|\.bz2|\.xz|\.zst)?"
 _BESIDE = re.compile(
@@ -90,7 +101,7 @@ def load(
     """Read a data set; its format is recognized, and which column is what is guessed by name.
 
     Args:
-        data: a file, a folder, a pattern such as "data/*.csv", "-" for standard input; or a frame
+        data: a file, a folder, a pattern such as `data/*.csv`, `-` for standard input; or a frame
             of pandas or polars, a table of pyarrow, a data set of Hugging Face. A single file is
             the training split, and there is no test split.
         text: the column with the text, or several to be joined.

@@ -471,7 +471,7 @@ def test_verify_tells_what_it_found(model: Path) -> None:
     verified = verify_folder(model)
     assert set(verified.files) == {entry.name for entry in model.iterdir()}
     assert verified.n_bytes == sum(entry.stat().st_size for entry in model.iterdir())
-    assert verified.format_version == 3
+    assert verified.format_version == 4
     assert verified.longtail_version == __version__
     assert verified.model_name == "linear"
 
@@ -517,7 +517,7 @@ def test_a_newer_version(model: Path) -> None:
     edit_manifest(model, format_version=7, longtail_version="9.1", files="in another way")
     assert refused(model) == (
         f"{model}: was written by longtail 9.1 in model format 7; this is longtail {__version__}, "
-        "which reads formats up to 3; upgrade with: pip install --upgrade longtail"
+        "which reads formats up to 4; upgrade with: pip install --upgrade longtail"
     )
 
 
@@ -548,7 +548,7 @@ def test_an_older_version(tmp_path: Path) -> None:
         ("[]", "holds a JSON list instead of an object"),
         ("{}", "is not a longtail model: its manifest.json is another's"),
         ('{"format": "longtail model"}', "has no valid format_version"),
-        ('{"format": "longtail model", "format_version": 3}', "its list of files is damaged"),
+        ('{"format": "longtail model", "format_version": 4}', "its list of files is damaged"),
         (" " * 2_000_000, "is larger than any manifest can be"),
     ],
 )

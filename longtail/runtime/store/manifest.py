@@ -33,7 +33,7 @@ from longtail.runtime.parallel import in_threads
 from longtail.runtime.store.atomic import find_old, identify
 from longtail.version import __version__
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 MANIFEST = "manifest.json"
 CONFIG = "config.json"
