@@ -382,16 +382,16 @@ class RankAEClassifier(LabelClassifier):
     model_class = RankAE
 
 
+class LexicalClassifier(LabelClassifier):
+    """Labels whose names stand in texts; see `longtail.Lexical` for its parameters."""
+
+    model_class = Lexical
+
+
 class AttentionXMLClassifier(LabelClassifier):
     """Attention over the words of texts; see `longtail.AttentionXML` for its parameters."""
 
     model_class = AttentionXML
-
-
-class LexicalClassifier(LabelClassifier):
-    """Label names found in texts; see `longtail.Lexical` for its parameters."""
-
-    model_class = Lexical
 
 
 class FusionClassifier(LabelClassifier):

@@ -38,8 +38,9 @@ def explain(
 ) -> None:
     """Show which words of a text matter to a model; darker words have a larger weight.
 
-    With --label: orange words speak for the label, blue words against it. attention-xml shows where
-    it looked for the label, and how much lower its score is without each word. knn also shows the
+    With --label: orange words speak for the label, blue words against it. linear also says how far
+    from the first labels it is, and whether the search meets it. attention-xml shows where it
+    looked for the label, and how much lower its score is without each word. knn also shows the
     nearest training documents, or with --label the nearest that have the label. fusion shows what
     each member predicts.
     """
@@ -70,6 +71,8 @@ def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
 
     show("Labels: " + ", ".join(f"{each['label']} {each['score']:.2f}" for each in labels))
     open_console().print(_mark(found))
+    if found.notes:
+        show("", *found.notes)
     if found.votes:
         show("", vote_table(found.votes), VOTE_NOTE)
     if found.terms:

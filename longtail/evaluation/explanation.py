@@ -98,6 +98,7 @@ class Explanation:
         neighbours: for a model that searches training documents, the nearest first.
         votes: for a fusion, what each member predicts for each label.
         member_terms: for a fusion, the terms of each member that can explain itself.
+        notes: what else there is to say, such as the label's rank.
         is_attention: whether weights say where the model looked, and not what speaks for a label.
     """
 
@@ -108,6 +109,7 @@ class Explanation:
     neighbours: Sequence[Neighbour] = ()
     votes: Sequence[Vote] = ()
     member_terms: Mapping[str, Sequence[Term]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
     is_attention: bool = False
 
     @property
@@ -146,6 +148,7 @@ class Explanation:
             "text": self.text,
             "label": self.label,
             "terms": _as_dicts(self.terms),
+            "notes": list(self.notes),
             "members": dict(self.members),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
             "votes": [asdict(vote) for vote in self.votes],
@@ -168,6 +171,7 @@ class Explanation:
             "explanation.html",
             rules="".join(_rule(color) for color in sorted({color for _, color in colors})),
             heading=self.heading,
+            notes=self.notes,
             predictions=predictions,
             pieces=[(piece, f"c-{color}" if color else "") for piece, color in colors],
             votes=_vote_table(self.votes),

@@ -11,7 +11,7 @@ from longtail.models import Linear
 
 pytest.importorskip("torch")
 
-from longtail.models import AttentionXML, RankAE
+from longtail.models import AttentionXML, GLaS, RankAE
 
 
 def call(*args, **options):
@@ -99,11 +99,22 @@ def test_a_model_of_rows_reads_no_text(tmp_path):
 
 
 def test_a_model_that_cannot_explain_itself(tmp_path):
-    Linear().fit(planted_texts()).save(tmp_path / "m")
+    GLaS(dim=8, epochs=1, device="cpu").fit(planted_texts()).save(tmp_path / "m")
     result = call(tmp_path / "m", "word0")
     assert result.exit_code == 2
-    assert "linear cannot explain its predictions; models that can: " in result.stderr
+    assert "glas cannot explain its predictions; models that can: " in result.stderr
     assert "rank-ae" in result.stderr
+
+
+def test_linear_says_why_a_label_was_not_given(tmp_path):
+    Linear().fit(planted_texts()).save(tmp_path / "m")
+    given = call(tmp_path / "m", "word0 word1", "--label", "label 0", "--json", "-")
+    notes = json.loads(given.stdout)["notes"]
+    assert "rank 1;" in notes[0]
+    other = call(tmp_path / "m", "word0 word1", "--label", "label 3", "--html", tmp_path / "p.html")
+    (line,) = [line for line in other.stdout.splitlines() if line.startswith("Score 0.0")]
+    assert line in (tmp_path / "p.html").read_text()
+    assert "word0" in call(tmp_path / "m", "word0 word1").stdout
 
 
 def test_a_folder_that_is_no_model(tmp_path):

@@ -124,11 +124,26 @@ def test_an_interrupted_update_leaves_the_old_model(model, tmp_path, monkeypatch
 
 def test_a_model_that_cannot_be_updated(tmp_path):
     data = write_texts(tmp_path / "train.jsonl", sorted(WORDS))
-    assert run("train", data, "--model", "linear", "--out", tmp_path / "linear")[0] == 0
-    code, output = run("update", tmp_path / "linear", data)
+    settings = ["--set", "dim=8", "--set", "epochs=1", "--set", "device=cpu"]
+    command = ["train", data, "--model", "glas", "--valid", 0, "--out", tmp_path / "glas"]
+    assert run(*command, *settings)[0] == 0
+    code, output = run("update", tmp_path / "glas", data)
     assert code == 2
-    assert "Error: linear cannot be updated; models that can: " in output
+    assert "Error: glas cannot be updated; models that can: " in output
     assert "dxml" in output
+
+
+@pytest.mark.parametrize("options", [[], ["--train"]])
+def test_linear_takes_in_new_labels(tmp_path, options):
+    data = write_texts(tmp_path / "train.jsonl", sorted(WORDS))
+    assert run("train", data, "--model", "linear", "--out", tmp_path / "linear")[0] == 0
+    new = write_texts(tmp_path / "new.jsonl", ["mead"], n=30, more=["wind", "flour"])
+    code, output = run("update", tmp_path / "linear", new, *options)
+    assert code == 0, output
+    assert "Added 30 documents with 1 new label (mead); the linear model in" in output
+    updated = load_model(tmp_path / "linear")
+    assert "mead" in best(updated, "hops malt wind flour")
+    assert best(updated, "rook pawn mate")[0] == "chess"
 
 
 def test_another_feature_space(model, tmp_path):

@@ -65,6 +65,7 @@ from longtail.models.fusion.plan import (
     parse_members,
 )
 from longtail.models.fusion.probe import Prober
+from longtail.models.fusion.sharing import describe_shared, share, unshare
 from longtail.models.fusion.stacking import (
     Stacker,
     StackerName,
@@ -535,6 +536,7 @@ class Fusion(Model):
         files.config["report"] = {name: each._asdict() for name, each in self.report_.items()}
         for name, member in self.members_.items():
             files.nest(name, member.to_files())
+        share(files)
         self.stacker_.add_to_files(files)
 
     def describe(self, files: Files) -> Schema:
@@ -554,11 +556,12 @@ class Fusion(Model):
             "report": dict.fromkeys(names, MemberReport.describe()),
             "proposers": dict.fromkeys(proposers, Value(int, between(1, MOST_PROPOSED))),
         }
-        return listed | Schema(config=facts) | Stacker.describe(len(names)) | Schema(members=names)
+        own = [listed, Schema(config=facts), Stacker.describe(len(names))]
+        return Schema.join([*own, describe_shared(), Schema(members=names)])
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for members that do not fit together."""
-        names = files.config["members"]
+        names, files = files.config["members"], unshare(files)
         self.members_ = {name: self._restore_member(files, name) for name in names}
         self.proposers_ = files.config["proposers"]
         self.report_ = {name: MemberReport(**files.config["report"][name]) for name in names}

@@ -359,6 +359,26 @@ def score_paths(
 
 
 @njit(nogil=True, cache=True)
+def weigh_cells(
+    X: Rows, document: int, tree: TreeWeights, paths: Paths, label: int
+) -> NDArray[np.float32]:
+    """Return (depth, n_cells) what the cells of a document add to the margins on a label's path."""
+    depth = len(tree.level) - 2
+    first, last = X.start[document], X.start[document + 1]
+    added = np.zeros((depth, last - first), np.float32)
+    node = paths.leaf[label]
+    for level in range(depth - 1, -1, -1):
+        beam = np.array([paths.parent[node]])
+        children = np.array([0, tree.child[beam[0] + 1] - tree.child[beam[0]]])
+        for cell in range(first, last):
+            sums = np.zeros(children[1], np.float32)
+            _add_feature(tree, X.columns[cell], X.values[cell], beam, children, sums)
+            added[level, cell - first] = sums[node - tree.child[beam[0]]]
+        node = beam[0]
+    return added
+
+
+@njit(nogil=True, cache=True)
 def _sort_unique(nodes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the nodes in rising order, each once."""
     ordered = np.sort(nodes)

@@ -15,50 +15,56 @@ With several trees, each from another seed, the mean of their probabilities rank
 
 import time
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from threading import local
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.evaluation.explanation import Explanation
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
-from longtail.models.base import Model
+from longtail.models.base import DEFAULT_K, Documents, Model
 from longtail.models.cost import Facts
 from longtail.models.linear.beam import (
     UNKNOWN,
     Paths,
     TreeWeights,
-    count_rows,
-    empty_weights,
     find_paths,
     mean_probabilities,
     pick_best,
-    place_rows,
     score_paths,
     search,
     unite,
+    weigh_cells,
+)
+from longtail.models.linear.choices import (
+    MOST_PRUNED,
+    PASSES,
+    choose_C,
+    choose_passes,
+    choose_prune,
 )
 from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
-from longtail.models.linear.solver import NodeWeights, Settings, train_node
+from longtail.models.linear.solver import Settings
+from longtail.models.linear.training import BLOCK, train_tree
+from longtail.models.linear.update import Update, update_tree
 from longtail.progress import SILENT, Progress
 from longtail.runtime.memory import Needs, Stage
-from longtail.runtime.parallel import in_threads, n_threads, run_tasks
+from longtail.runtime.parallel import in_threads, n_threads
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
-from longtail.runtime.schema import Schema
+from longtail.runtime.schema import LARGEST_WEIGHT, Schema, Value
 from longtail.runtime.settings import above, at_least, between, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.topk import TopK
 
-BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
-SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
 PRUNED_LENGTH = 120  # features of a document at which half of the weights are pruned
 CROWDED = 0.4  # of the features of documents with very many labels keep a weight
 INNER_NODES = 1.3  # times as many weights as the labels' own
 PER_LABEL = 80  # bytes for each label: its places in the tree, its document counts, its name
 BATCH = 1024  # documents that a thread takes at a time
+MOST_RANKED, SHOWN = 100, 3  # in an explanation: labels that are ranked, scores that are shown
 LEAST_WIDTH = 10  # labels that each of several trees proposes, however few are wanted
 
 
@@ -69,6 +75,8 @@ class Linear(Model):
     name: ClassVar[str] = "linear"
     summary: ClassVar[str] = "linear classifiers in a tree over the labels"
     choose_when: ClassVar[str] = "you want a strong model in seconds, on any number of labels"
+    can_update: ClassVar[bool] = True
+    can_explain: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 1
     member_reason: ClassVar[str] = "strong everywhere, and the quickest"
     cheaper_presets: ClassVar[Sequence[str]] = ("fast",)
@@ -103,23 +111,34 @@ class Linear(Model):
     loss: Literal["squared-hinge", "logistic"] = setting(
         "squared-hinge", "what a classifier minimizes"
     )
-    C: float = setting(
-        0.5, "how much a wrong training document counts against large weights", above(0)
+    C: float | None = setting(
+        None,
+        "how much a wrong training document counts against large weights; none chooses by how many "
+        "documents a label has",
+        above(0),
     )
     bias: float = setting(1.0, "value of the constant feature; 0 switches it off", at_least(0))
     tolerance: float = setting(
         0.2, "stop training a node once no step is larger than this", above(0)
     )
-    max_passes: int = setting(
-        10, "stop training a node after so many passes over its documents", between(1, 1_000_000)
+    max_passes: int | None = setting(
+        None,
+        "stop training a node after so many passes over its documents; none chooses by how many "
+        "trees there are",
+        between(1, 1_000_000),
     )
-    prune: float = setting(0.1, "leave out weights smaller than this", at_least(0))
+    prune: float | None = setting(
+        None,
+        "leave out weights smaller than this; none chooses by how long documents are",
+        at_least(0),
+    )
     beam: int = setting(10, "how many nodes of a level a document follows", at_least(1))
     power: int = setting(
         3, "how sharply a probability falls with the margin (squared hinge only)", between(1, 100)
     )
 
     trees_: Sequence[TreeWeights] = learned()
+    prune_: float = learned()  # below which weights were left out
     _paths: tuple[Sequence[TreeWeights] | None, Sequence[Paths]] = learned(default=(None, ()))
 
     @classmethod
@@ -133,30 +152,48 @@ class Linear(Model):
 
     def work(self, facts: Facts) -> float:
         """Every tree is trained; most nodes are done after a few passes, unless told to go on."""
-        passes = min(self.max_passes, 10) if self.tolerance >= 0.01 else self.max_passes
-        return passes * (1 if self._is_flat(facts.n_labels) else self.trees)
+        n_trees = self._count_trees(facts.n_labels)
+        passes = choose_passes(self.max_passes, n_trees)
+        return n_trees * (min(passes, PASSES) if self.tolerance >= 0.01 else passes)
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Build the trees, then train all their nodes."""
         others = ({"trees": 1}, {"trees": 1, "prune": 0.3})
         self.say_memory(lambda m: m.needs_of(X, Y, "cpu"), others, progress)
-        settings = Settings(
-            self.loss == "logistic", self.C, self.bias, self.tolerance, self.max_passes, self.prune
-        )
         X = scale_to_unit(X) if self.normalize else X
+        prune = choose_prune(self.prune, X)
         trees = self._build_trees(X, Y, progress)
+        settings = self._settings(prune, len(trees))
         trained = []
         for number, tree in enumerate(trees):
             which = f" of tree {number + 1}/{len(trees)}" if len(trees) > 1 else ""
             seed = self._tree_seed(number)
             began = time.monotonic()
-            trained.append(_train_tree(X, Y, tree, settings, seed, progress, which))
+            trained.append(train_tree(X, Y, tree, self.C, settings, seed, progress, which))
             took = time.monotonic() - began
             if self.stop_at is not None and time.monotonic() + took > self.stop_at:
                 break  # the others would come too late
-        self.trees_ = [round_weights(tree) for tree in trained]
+        self.trees_, self.prune_ = [round_weights(tree) for tree in trained], prune
         if len(trained) < len(trees):
             self.trees = len(trained)
+        for line in self.describe_training():
+            progress.say(line)
+
+    def _settings(self, prune: float, n_trees: int) -> Settings:
+        passes = choose_passes(self.max_passes, n_trees)
+        return Settings(self.loss == "logistic", self.bias, self.tolerance, passes, prune)
+
+    def describe_training(self) -> Sequence[str]:
+        """Say what was chosen from the data."""
+        chosen = []
+        if self.C is None:
+            rare, common = choose_C(None, np.array([1, 1 << 30]))
+            chosen.append(
+                f"C is {common:.2g} for labels of many documents, up to {rare:.2g} for one document"
+            )
+        if self.prune is None:
+            chosen.append(f"weights below {self.prune_:.2g} are left out, by length of documents")
+        return [f"Chosen: {'; '.join(chosen)}"] if chosen else []
 
     def _build_trees(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress
@@ -226,6 +263,9 @@ class Linear(Model):
     def _is_flat(self, n_labels: int) -> bool:
         return n_labels <= self.flat
 
+    def _count_trees(self, n_labels: int) -> int:
+        return 1 if self._is_flat(n_labels) else self.trees
+
     def _tree_seed(self, number: int) -> int:
         return self.seed + 15485863 * number
 
@@ -293,27 +333,103 @@ class Linear(Model):
             self._paths = self.trees_, paths
         return paths
 
+    # -- explaining -----------------------------------------------------------------------------
+
+    def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
+        """Return what each cell adds to the margins on the way to a label, averaged over trees.
+
+        Without a label: to those of the best labels, each as much as it is probable.
+        """
+        rows = self.read_rows(X)
+        if label is None:
+            top = self.predict_rows(rows, min(DEFAULT_K, len(self.label_names_)))
+            given = dict(zip(top.labels[0].tolist(), top.scores[0].tolist(), strict=True))
+        else:
+            given = {label: 1.0}
+        total = np.zeros(X.nnz, np.float32)
+        for tree, paths in zip(self.trees_, self._find_paths(), strict=True):
+            for each, score in given.items():
+                total += score * weigh_cells(rows, 0, tree, paths, each).sum(axis=0)
+        return total / np.float32(len(self.trees_))
+
+    def explain(
+        self, document: str | sp.spmatrix | sp.sparray, label: str | None = None
+    ) -> Explanation:
+        """Say which words speak for and against a label, on the way to it; and its rank."""
+        found = super().explain(document, label)
+        if label is None:
+            return found
+        documents: Documents = [document] if isinstance(document, str) else document
+        return replace(found, notes=self._say_rank(documents, self._find_label(label)))
+
+    def _say_rank(self, documents: Documents, label: int) -> list[str]:
+        """Say how far from the first labels this one is, and whether a search would meet it."""
+        if self.training_counts_.label_counts[label] == 0:
+            return ["No training document carries the label, so it is never given."]
+        top = self.predict(documents, MOST_RANKED)
+        score = float(self.score(documents, np.array([[label]]))[0, 0])
+        places = np.flatnonzero(top.labels[0] == label)
+        rank = f"rank {places[0] + 1}" if len(places) else f"behind the first {top.k}"
+        best = ", ".join(f"{each:.3f}" for each in top.scores[0][:SHOWN].tolist())
+        notes = [f"Score {score:.3f}, {rank}; the best scores are {best}."]
+        if n_passed := sum(label not in found for found in self._reach(documents)):
+            notes.append(
+                f"In {n_passed} of {len(self.trees_)} trees its branch is not among the best "
+                f"{self.beam} (beam), so that the search passes it by."
+            )
+        return notes
+
+    def _reach(self, documents: Documents) -> list[NDArray[np.int32]]:
+        """Return for each tree all labels that a search for one document meets."""
+        rows, k = self.read_rows(self._rows_of(documents)), len(self.label_names_)
+        return [search(rows, 0, 1, tree, self.beam, k, self._power)[0][0] for tree in self.trees_]
+
+    # -- more documents ---------------------------------------------------------------------------
+
+    def update_rows(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Give new labels a leaf and refine their siblings; with `train` the inner nodes, too."""
+        X = scale_to_unit(X) if self.normalize else X
+        counts = self.training_counts_.padded(Y.shape[1])
+        settings = self._settings(self.prune_, len(self.trees_))
+        trees = []
+        for number, tree in enumerate(self.trees_):
+            which = f" tree {number + 1}/{len(self.trees_)}" if len(self.trees_) > 1 else ""
+            seed = self._tree_seed(number)
+            new = Update(X, Y, counts, train, self.beam, self._power, self.C, settings, seed)
+            trees.append(round_weights(update_tree(tree, new, progress, which)))
+        self.trees_ = trees
+
+    # -- saving -----------------------------------------------------------------------------------
+
     def add_to_files(self, files: Files) -> None:
         """Add the arrays of every tree."""
+        files.config["prune"] = self.prune_
         for number, tree in enumerate(self.trees_):
             add_tree(files, f"tree.{number}", tree)
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of the arrays of every tree."""
-        n = self._count_trees()
-        if f"tree.{n - 1}.level" not in files.arrays:
-            raise ValueError(f"there are not {n} trees")
-        return Schema.join([describe_tree(f"tree.{number}") for number in range(n)])
+        trees = [describe_tree(f"tree.{number}") for number in range(self._find_trees(files))]
+        prune = Value(float, between(0, LARGEST_WEIGHT), optional=True)
+        return Schema.join([Schema(config={"prune": prune}), *trees])
 
     def restore(self, files: Files) -> None:
-        """Take the arrays of every tree back."""
+        """Take the arrays of every tree back; models of 0.1 do not say what was pruned."""
+        usual = MOST_PRUNED if self.prune is None else self.prune
+        self.prune_ = files.config.get("prune", usual)
         self.trees_ = [
             take_tree(files, f"tree.{number}", self.n_features_)
-            for number in range(self._count_trees())
+            for number in range(self._find_trees(files))
         ]
 
-    def _count_trees(self) -> int:
-        return 1 if self._is_flat(len(self.label_names_)) else self.trees
+    def _find_trees(self, files: Files) -> int:
+        """Return how many trees there are: one, if there were few labels when it was trained."""
+        n = sum(f"tree.{number}.level" in files.arrays for number in range(self.trees))
+        if n not in (1, self.trees):
+            raise ValueError(f"there are not {self.trees} trees")
+        return n
 
 
 def _count_used(X: sp.csr_matrix) -> int:
@@ -323,145 +439,8 @@ def _count_used(X: sp.csr_matrix) -> int:
     return int(np.count_nonzero(np.bincount(X.indices)))
 
 
-class _Task(NamedTuple):
-    """One block of classifiers to train: the children first ≤ c < last of a node.
-
-    `documents` is None where there is nothing to learn, since all belong to an only child.
-    """
-
-    level: int
-    node: int
-    documents: NDArray[np.int32] | None
-    first: int
-    last: int
-    cost: float
-
-
-def _train_tree(
-    X: sp.csr_matrix,
-    Y: sp.csr_matrix,
-    tree: LabelTree,
-    settings: Settings,
-    seed: int,
-    progress: Progress,
-    which: str,
-) -> TreeWeights:
-    belongs = _spread_upwards(Y, tree)
-    tasks = _plan(X, tree, belongs)
-    rows = view_rows(X)
-    levels = [view_rows(matrix) for matrix in belongs]
-    scratch = local()
-
-    def train(number: int, task: _Task) -> NodeWeights:
-        if task.documents is None:
-            return _constant(task.last - task.first, SURE)
-        if len(task.documents) == 0:
-            return _constant(task.last - task.first, -SURE)
-        if not hasattr(scratch, "columns"):
-            scratch.columns = np.full(X.shape[1], -1, np.int32)
-        return train_node(
-            rows,
-            levels[task.level + 1],
-            task.documents,
-            task.first,
-            task.last,
-            settings,
-            seed + number,
-            scratch.columns,
-        )
-
-    costs = [task.cost for task in tasks]
-    progress.stage(f"classifiers{which}", sum(costs))
-    trained = run_tasks(train, list(enumerate(tasks)), costs, progress)
-    weights = _assemble(tree, tasks, trained, X.shape[1])
-    is_unseen = np.bincount(Y.indices, minlength=tree.n_labels) == 0
-    weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
-    return weights
-
-
-def _constant(n_children: int, margin: float) -> NodeWeights:
-    """Return classifiers that say the same of every document."""
-    no_features, no_children = np.empty(0, np.int32), np.empty(0, np.uint8)
-    bias = np.full(n_children, margin, np.float32)
-    no_weights = np.empty(0, np.float32)
-    return NodeWeights(no_features, np.zeros(1, np.int64), no_children, no_weights, bias)
-
-
-def _spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
-    """Return for each level the (n, nodes) matrix of the nodes that have a document's labels."""
-    place = np.empty(tree.n_labels, np.int32)
-    place[tree.leaves] = np.arange(tree.n_labels, dtype=np.int32)
-    below = sp.csr_matrix((Y.data, place[Y.indices], Y.indptr), shape=Y.shape)
-    belongs = [below]
-    for level in range(tree.depth, 0, -1):
-        parents = tree.parents(level)
-        step = sp.csr_matrix(
-            (np.ones(len(parents), np.float32), parents, np.arange(len(parents) + 1)),
-            shape=(len(parents), tree.sizes[level - 1]),
-        )
-        below = below @ step
-        belongs.insert(0, below)
-    return belongs
-
-
-def _plan(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -> list[_Task]:
-    """List the blocks of all nodes, level by level, with their documents."""
-    n_cells = np.diff(X.indptr).astype(np.int64)
-    tasks = []
-    for level, children in enumerate(tree.children):
-        if level == 0:  # a document without labels is a negative one for all
-            starts, indices = np.array([0, X.shape[0]]), np.arange(X.shape[0], dtype=np.int32)
-        else:
-            by_node = belongs[level].T.tocsr()
-            starts, indices = by_node.indptr, by_node.indices
-        for node in range(tree.sizes[level]):
-            documents = indices[starts[node] : starts[node + 1]]
-            only_child = bool(level) and children[node + 1] - children[node] == 1
-            n_cells_here = float(n_cells[documents].sum()) + len(documents)
-            n_blocks = -(-(children[node + 1] - children[node]) // BLOCK)
-            cuts = (
-                np.linspace(children[node], children[node + 1], n_blocks + 1).astype(int).tolist()
-            )
-            for first, last in pairwise(cuts):
-                cost = n_cells_here * (last - first + 8) + 1
-                own = None if only_child and len(documents) else documents
-                tasks.append(_Task(level, node, own, first, last, cost))
-    return tasks
-
-
-def _assemble(
-    tree: LabelTree, tasks: Sequence[_Task], trained: list[NodeWeights], n_features: int
-) -> TreeWeights:
-    """Number all nodes through and bring the rows of each feature together.
-
-    `trained` is emptied on the way, since it is as large as the result.
-    """
-    level = _running_sum(tree.sizes)
-    child = np.concatenate(
-        [level[1:2]] + [starts[1:] + level[n + 1] for n, starts in enumerate(tree.children)]
-    ).astype(np.int64)
-    bias = np.concatenate([np.zeros(1, np.float32)] + [block.bias for block in trained])
-    nodes = [int(level[task.level]) + task.node for task in tasks]
-    n_rows, n_weights = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
-    last_node = np.full(n_features, -1, np.int32)
-    for node, block in zip(nodes, trained, strict=True):
-        count_rows(block, node, last_node, n_rows, n_weights)
-    weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights)
-    next_row, next_weight = weights.row[:-1].copy(), _running_sum(n_weights)[:-1]
-    last_node[:] = -1
-    for number, (node, task) in enumerate(zip(nodes, tasks, strict=True)):
-        first = task.first + int(level[task.level + 1] - child[node])
-        place_rows(trained[number], node, first, last_node, next_row, next_weight, weights)
-        trained[number] = _constant(0, 0)
-    return weights
-
-
 def _cut(rows: Rows) -> list[tuple[int, int]]:
     """Return which documents threads take at a time."""
     n = len(rows.start) - 1
     size = min(BATCH, max(1, -(-n // n_threads())))
     return [(first, min(first + size, n)) for first in range(0, n, size)]
-
-
-def _running_sum(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

@@ -8,8 +8,11 @@ al., MLJ 2011), only the order of the documents is common to all.
 
     minimize over w_l   ½‖w_l‖² + C Σ_i loss(y_il · w_l·x_i),   y_il = ±1
 
-with loss(m) = max(0, 1 − m)² ("squared-hinge") or log(1 + e^(−m)) ("logistic"). Every document
-has one more feature, of value `bias`, which is the last row of W.
+with loss(m) = max(0, 1 − m)² ("squared-hinge") or log(1 + e^(−m)) ("logistic"), and a C for each
+classifier. Every document has one more feature, of value `bias`, which is the last row of W.
+
+Training may begin with the weights w⁰_l of an earlier one. The very same steps then minimize
+½‖w_l − w⁰_l‖² + C Σ_i loss over the new documents: what they do not contradict stays.
 """
 
 from typing import NamedTuple
@@ -29,7 +32,6 @@ class Settings(NamedTuple):
     """What a user may choose about the training of every node."""
 
     logistic: bool
-    C: float
     bias: float
     tolerance: float
     max_passes: int
@@ -113,21 +115,20 @@ def _hinge_steps(
     sign: NDArray[np.float32],
     alpha: NDArray[np.float32],
     norm: np.float32,
-    C: np.float32,
+    C: NDArray[np.float32],
     step: NDArray[np.float32],
 ) -> np.float32:
     """Solve the squared hinge's one-variable problems; return the largest gradient met."""
-    zero, one = np.float32(0), np.float32(1)
-    diagonal = np.float32(0.5) / C
-    curvature = norm + diagonal
-    shrink = one / curvature
+    zero, half, one = np.float32(0), np.float32(0.5), np.float32(1)
     largest = zero
     for c in range(len(margin)):
+        diagonal = half / C[c]
+        curvature = norm + diagonal
         gradient = sign[c] * margin[c] - one + alpha[c] * diagonal
-        new = max(alpha[c] - gradient * shrink, zero)
+        new = max(alpha[c] - gradient / curvature, zero)
         step[c] = new - alpha[c]
-        largest = max(largest, abs(step[c]))
-    return largest * curvature
+        largest = max(largest, abs(step[c]) * curvature)
+    return largest
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -136,7 +137,7 @@ def _logistic_steps(
     sign: NDArray[np.float32],
     alpha: NDArray[np.float32],
     norm: np.float32,
-    C: np.float32,
+    C: NDArray[np.float32],
     step: NDArray[np.float32],
 ) -> np.float32:
     """Solve the logistic loss's one-variable problems; return the largest gradient met.
@@ -148,51 +149,49 @@ def _logistic_steps(
     largest = np.float32(0)
     for c in range(len(margin)):
         centre = norm * alpha[c] - sign[c] * margin[c]
-        low, high = centre - norm * C, centre
+        low, high = centre - norm * C[c], centre
         t = half * (low + high)
         sigma = one / (one + np.exp(-t))
         for _ in range(20):
-            excess = t + norm * C * sigma - centre
+            excess = t + norm * C[c] * sigma - centre
             if abs(excess) < np.float32(1e-3):
                 break
             if excess > 0:
                 high = t
             else:
                 low = t
-            t -= excess / (one + norm * C * sigma * (one - sigma))
+            t -= excess / (one + norm * C[c] * sigma * (one - sigma))
             if not low < t < high:
                 t = half * (low + high)
             sigma = one / (one + np.exp(-t))
-        step[c] = C * sigma - alpha[c]
-        largest = max(largest, abs(step[c]))
-    return largest * (norm + np.float32(4) / C)
+        step[c] = C[c] * sigma - alpha[c]
+        largest = max(largest, abs(step[c]) * (norm + np.float32(4) / C[c]))
+    return largest
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def descend(
     X: Rows,
-    n_features: int,
     positives: Rows,
-    n_classifiers: int,
+    W: NDArray[np.float32],
+    C: NDArray[np.float32],
     settings: Settings,
     seed: int,
-) -> NDArray[np.float32]:
-    """Train `n_classifiers` classifiers on all documents of X.
+) -> None:
+    """Train classifiers on all documents of X.
 
     Args:
         X: the documents' features, numbered densely.
-        n_features: how many features there are.
         positives: for each document the classifiers for which it is a positive one.
-        n_classifiers: how many classifiers to train; more than about 64 overflow the cache.
-        settings: loss, C and when to stop.
+        W: (n_features + 1, n_classifiers) the weights to begin with, which become the trained ones;
+            the last row is that of the constant feature. More than about 64 classifiers overflow
+            the cache.
+        C: (n_classifiers,) how much a wrong document counts.
+        settings: loss and when to stop.
         seed: fixes the order in which documents are visited.
-
-    Returns:
-        (n_features + 1, n_classifiers) weights; the last row is that of the constant feature.
     """
-    n = len(X.start) - 1
-    C, bias = np.float32(settings.C), np.float32(settings.bias)
-    W = np.zeros((n_features + 1, n_classifiers), np.float32)
+    n, n_classifiers = len(X.start) - 1, W.shape[1]
+    bias = np.float32(settings.bias)
     alpha = np.zeros((n, n_classifiers), np.float32)
     margin = np.zeros(n_classifiers, np.float32)
     step = np.zeros(n_classifiers, np.float32)
@@ -227,7 +226,6 @@ def descend(
             largest = max(largest, gradient)
         if largest < tolerance:
             break
-    return W
 
 
 @njit(nogil=True, cache=True)
@@ -281,29 +279,78 @@ def _positives_among(labels: Rows, documents: NDArray[np.int32], first: int, las
 
 
 @njit(nogil=True, cache=True)
+def _begin_with(
+    begin: NodeWeights, features: NDArray[np.int32], bias: float, scratch: NDArray[np.int32]
+) -> NDArray[np.float32]:
+    """Return the weights of `features`, and of the constant, as `descend` takes them."""
+    W = np.zeros((len(features) + 1, len(begin.bias)), np.float32)
+    if bias > 0:
+        W[len(features)] = begin.bias / np.float32(bias)
+    for f in range(len(features)):
+        scratch[features[f]] = f
+    for row in range(len(begin.features)):
+        f = scratch[begin.features[row]]
+        if f >= 0:
+            for place in range(begin.start[row], begin.start[row + 1]):
+                W[f, begin.children[place]] = begin.weights[place]
+    scratch[features] = -1
+    return W
+
+
+@njit(nogil=True, cache=True)
+def _join(begin: NodeWeights, trained: NodeWeights, features: NDArray[np.int32]) -> NodeWeights:
+    """Return the trained weights, and those of other features than `features` as they were."""
+    known = set(features)
+    others = [row for row in range(len(begin.features)) if begin.features[row] not in known]
+    n_trained = len(trained.features)
+    rows = np.concatenate((trained.features, begin.features[np.array(others, np.int64)]))
+    size = len(trained.weights)
+    for row in others:
+        size += begin.start[row + 1] - begin.start[row]
+    start = np.zeros(len(rows) + 1, np.int64)
+    children, weights = np.empty(size, np.uint8), np.empty(size, np.float32)
+    order = np.argsort(rows)
+    for at in range(len(order)):
+        source, row = (
+            (trained, order[at])
+            if order[at] < n_trained
+            else (begin, others[order[at] - n_trained])
+        )
+        first, last = source.start[row], source.start[row + 1]
+        start[at + 1] = start[at] + last - first
+        children[start[at] : start[at + 1]] = source.children[first:last]
+        weights[start[at] : start[at + 1]] = source.weights[first:last]
+    return NodeWeights(rows[order], start, children, weights, trained.bias)
+
+
+@njit(nogil=True, cache=True)
 def train_node(
     X: Rows,
     labels: Rows,
     documents: NDArray[np.int32],
     first: int,
-    last: int,
+    begin: NodeWeights,
+    C: NDArray[np.float32],
     settings: Settings,
     seed: int,
     scratch: NDArray[np.int32],
 ) -> NodeWeights:
-    """Train the classifiers of the children first ≤ c < last on a node's `documents`.
+    """Train the classifiers of the children from `first` on, on a node's `documents`.
 
     Args:
         X: the features of all documents.
         labels: for every document the nodes of the children's level that it belongs to.
         documents: those that belong to the node.
-        first: the node's first child.
-        last: one after the node's last child.
+        first: the first child.
+        begin: the weights of the children to begin with.
+        C: how much a wrong document counts, for each child.
         settings: what the user chose.
         seed: fixes the order in which documents are visited.
         scratch: -1 for each feature; left that way.
     """
     own, features = gather_rows(X, documents, scratch)
-    positives = _positives_among(labels, documents, first, last)
-    W = descend(own, len(features), positives, last - first, settings, seed)
-    return _prune(W, features, settings)
+    positives = _positives_among(labels, documents, first, first + len(C))
+    W = _begin_with(begin, features, settings.bias, scratch)
+    descend(own, positives, W, C, settings, seed)
+    trained = _prune(W, features, settings)
+    return _join(begin, trained, features) if len(begin.features) else trained

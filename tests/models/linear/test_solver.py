@@ -5,14 +5,24 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from longtail.models.linear.solver import Settings, descend, train_node
+from longtail.models.linear import solver
+from longtail.models.linear.solver import Settings
+from longtail.models.linear.training import constant
 from longtail.runtime.rows import gather_rows, scale_to_unit, view_rows
 
 EXACT = {"tolerance": 1e-6, "max_passes": 3000, "prune": 0.0}
 
 
-def settings(loss="squared-hinge", C=1.0, bias=1.0, tolerance=0.1, max_passes=20, prune=0.1):
-    return Settings(loss == "logistic", C, bias, tolerance, max_passes, prune)
+def settings(loss="squared-hinge", bias=1.0, tolerance=0.1, max_passes=20, prune=0.1):
+    return Settings(loss == "logistic", bias, tolerance, max_passes, prune)
+
+
+def descend(X, Y, *, C=1.0, begin=None, **parameters):
+    """Train a classifier for each column of Y; return their weights."""
+    W = np.zeros((X.shape[1] + 1, Y.shape[1]), np.float32) if begin is None else begin.copy()
+    costs = np.broadcast_to(np.float32(C), Y.shape[1]).copy()
+    solver.descend(view_rows(X), view_rows(Y), W, costs, settings(**parameters), 1)
+    return W
 
 
 def random_problem(n=40, n_features=12, n_classifiers=5, seed=0):
@@ -32,7 +42,7 @@ def objective(w, X, y, loss, C):
 @pytest.mark.parametrize("C", [0.1, 1.0, 20.0])
 def test_the_optimum_is_that_of_a_general_optimizer(loss, C):
     X, Y = random_problem()
-    W = descend(view_rows(X), X.shape[1], view_rows(Y), Y.shape[1], settings(loss, C, **EXACT), 1)
+    W = descend(X, Y, C=C, loss=loss, **EXACT)
     with_bias = np.hstack([X.toarray(), np.ones((X.shape[0], 1))]).astype(np.float64)
     for c in range(Y.shape[1]):
         y = 2 * Y.toarray()[:, c] - 1
@@ -44,43 +54,77 @@ def test_the_optimum_is_that_of_a_general_optimizer(loss, C):
 
 def test_classifiers_trained_together_equal_those_trained_alone():
     X, Y = random_problem(n_classifiers=7)
-    together = descend(view_rows(X), X.shape[1], view_rows(Y), 7, settings(**EXACT), 1)
+    C = np.linspace(0.3, 2, 7)
+    together = descend(X, Y, C=C, **EXACT)
     for c in range(7):
-        alone = descend(
-            view_rows(X), X.shape[1], view_rows(Y[:, c].tocsr()), 1, settings(**EXACT), 1
-        )
+        alone = descend(X, Y[:, c].tocsr(), C=C[c], **EXACT)
         np.testing.assert_allclose(together[:, c], alone[:, 0], atol=1e-4)
 
 
 def test_no_bias_means_no_constant():
     X, Y = random_problem()
-    W = descend(view_rows(X), X.shape[1], view_rows(Y), Y.shape[1], settings(bias=0.0), 1)
+    W = descend(X, Y, bias=0.0)
     assert (W[-1] == 0).all()
 
 
-def train(X, Y, documents, first, last, **parameters):
+@pytest.mark.parametrize("loss", ["squared-hinge", "logistic"])
+def test_with_weights_to_begin_with_the_distance_from_them_is_minimized(loss):
+    X, Y = random_problem()
+    begin = np.random.default_rng(3).normal(size=(X.shape[1] + 1, Y.shape[1])).astype(np.float32)
+    W = descend(X, Y, begin=begin, loss=loss, **EXACT)
+    with_bias = np.hstack([X.toarray(), np.ones((X.shape[0], 1))]).astype(np.float64)
+    for c in range(Y.shape[1]):
+        y, start = 2 * Y.toarray()[:, c] - 1, begin[:, c].astype(np.float64)
+
+        def near(w, y=y, start=start):
+            squares = 0.5 * (w - start) @ (w - start)
+            return objective(w, with_bias, y, loss, 1.0) - 0.5 * w @ w + squares
+
+        assert near(W[:, c].astype(np.float64)) == pytest.approx(
+            minimize(near, start).fun, rel=1e-3
+        )
+
+
+def train(X, Y, documents, first, last, begin=None, **parameters):
     scratch = np.full(X.shape[1], -1, np.int32)
     rows = np.asarray(documents, np.int32)
-    node = train_node(
-        view_rows(X), view_rows(Y), rows, first, last, settings(**parameters), 3, scratch
+    n = last - first
+    begin = constant(n, 0) if begin is None else begin
+    C = np.ones(n, np.float32)
+    node = solver.train_node(
+        view_rows(X), view_rows(Y), rows, first, begin, C, settings(**parameters), 3, scratch
     )
     assert (scratch == -1).all()
     return node
+
+
+def as_dense(node, n_features):
+    dense = np.zeros((n_features, len(node.bias)), np.float32)
+    for row, feature in enumerate(node.features):
+        cells = slice(node.start[row], node.start[row + 1])
+        dense[feature, node.children[cells]] = node.weights[cells]
+    return dense
+
+
+def test_weights_of_features_that_do_not_occur_stay():
+    X, Y = random_problem()
+    begin = train(X, Y, np.arange(40), 0, 5, prune=0.0)
+    some = np.flatnonzero(X.toarray()[:, 3] == 0)[:4]
+    after = train(X, Y, some, 0, 5, begin=begin, prune=0.0)
+    unseen = np.setdiff1d(np.arange(X.shape[1]), X[some].indices)
+    assert 3 in unseen
+    before, now = as_dense(begin, X.shape[1]), as_dense(after, X.shape[1])
+    assert np.array_equal(before[unseen], now[unseen])
+    assert not np.array_equal(before, now)
+    assert (np.diff(after.features) > 0).all()
 
 
 def test_a_node_sees_only_its_own_documents_and_children():
     X, Y = random_problem(n=60, n_classifiers=9)
     documents = np.arange(0, 60, 2)
     node = train(X, Y, documents, 3, 7, **EXACT)
-    W = descend(
-        view_rows(X[documents]), X.shape[1], view_rows(Y[documents][:, 3:7].tocsr()), 4,
-        settings(**EXACT), 3,
-    )  # fmt: skip
-    dense = np.zeros((X.shape[1], 4), np.float32)
-    for row, feature in enumerate(node.features):
-        cells = slice(node.start[row], node.start[row + 1])
-        dense[feature, node.children[cells]] = node.weights[cells]
-    np.testing.assert_allclose(dense, W[:-1], atol=1e-4)
+    W = descend(X[documents], Y[documents][:, 3:7].tocsr(), **EXACT)
+    np.testing.assert_allclose(as_dense(node, X.shape[1]), W[:-1], atol=1e-4)
     np.testing.assert_allclose(node.bias, W[-1], atol=1e-4)
 
 

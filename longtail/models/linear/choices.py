@@ -1,0 +1,43 @@
+"""What training chooses from the data where the parameters leave it open.
+
+All rules were chosen on held-out documents, each tested on data sets that it was not chosen on: see
+docs/experiments/linear.md.
+"""
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+LEAST_C, COMMON, C_POWER = 0.5, 200, 0.35
+MOST_PRUNED, PRUNED_SHARE = 0.1, 0.85
+PASSES, PASSES_OF_SEVERAL = 10, 5
+
+
+def choose_C(given: float | None, n_documents: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return how much a wrong document counts for each classifier, by its positive documents.
+
+    A classifier with few of them can hardly overfit, but is too timid with a small C: it never
+    reaches a margin that competes with those of frequent labels.
+    """
+    if given is not None:
+        return np.full(len(n_documents), given, np.float32)
+    few = np.maximum(1, COMMON / np.maximum(n_documents, 1))
+    return (LEAST_C * few**C_POWER).astype(np.float32)
+
+
+def choose_prune(given: float | None, X: sp.csr_matrix) -> float:
+    """Return below which absolute value weights are left out.
+
+    Weights are sums of documents' values, and those of long documents are small.
+    """
+    if given is not None:
+        return given
+    size = np.sqrt(np.square(X.data, dtype=np.float64).sum() / max(1, X.nnz))
+    return float(min(MOST_PRUNED, PRUNED_SHARE * size))
+
+
+def choose_passes(given: int | None, n_trees: int) -> int:
+    """Return the most passes over documents: several trees even out what is unfinished."""
+    if given is not None:
+        return given
+    return PASSES if n_trees == 1 else PASSES_OF_SEVERAL

@@ -1,0 +1,172 @@
+"""Training the classifiers of a tree: which blocks there are, each by itself, then all together."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from threading import local
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.labels.tree import LabelTree
+from longtail.models.linear.beam import TreeWeights, count_rows, empty_weights, place_rows
+from longtail.models.linear.choices import choose_C
+from longtail.models.linear.solver import NodeWeights, Settings, train_node
+from longtail.progress import Progress
+from longtail.runtime.parallel import run_tasks
+from longtail.runtime.rows import view_rows
+
+BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
+SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
+
+
+class Task(NamedTuple):
+    """One block of classifiers to train: the children first ≤ c < last of a node.
+
+    `documents` is None where there is nothing to learn, since all belong to an only child.
+    """
+
+    level: int
+    node: int
+    documents: NDArray[np.int32] | None
+    first: int
+    last: int
+    cost: float
+
+
+def train_tree(
+    X: sp.csr_matrix,
+    Y: sp.csr_matrix,
+    tree: LabelTree,
+    C: float | None,
+    settings: Settings,
+    seed: int,
+    progress: Progress,
+    which: str,
+) -> TreeWeights:
+    """Train all nodes of a tree; `which` names it in the progress."""
+    belongs = spread_upwards(Y, tree)
+    tasks = plan_tasks(X, tree, belongs)
+    rows, levels = view_rows(X), [view_rows(matrix) for matrix in belongs]
+    costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
+    scratch = Scratch(X.shape[1])
+
+    def train(number: int, task: Task) -> NodeWeights:
+        n_children = task.last - task.first
+        if task.documents is None:
+            return constant(n_children, SURE)
+        if len(task.documents) == 0:
+            return constant(n_children, -SURE)
+        return train_node(
+            rows,
+            levels[task.level + 1],
+            task.documents,
+            task.first,
+            constant(n_children, 0),
+            costs_of[task.level + 1][task.first : task.last],
+            settings,
+            seed + number,
+            scratch.columns,
+        )
+
+    costs = [task.cost for task in tasks]
+    progress.stage(f"classifiers{which}", sum(costs))
+    trained = run_tasks(train, list(enumerate(tasks)), costs, progress)
+    weights = assemble(tree, tasks, trained, X.shape[1])
+    is_unseen = count_documents(Y) == 0
+    weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
+    return weights
+
+
+class Scratch(local):
+    """What `train_node` needs for each feature, once a thread."""
+
+    def __init__(self, n_features: int) -> None:
+        self.columns = np.full(n_features, -1, np.int32)
+
+
+def count_documents(belongs: sp.csr_matrix) -> NDArray[np.int64]:
+    """Return how many documents each node, or label, has."""
+    return np.bincount(belongs.indices, minlength=belongs.shape[1])
+
+
+def constant(n_children: int, margin: float) -> NodeWeights:
+    """Return classifiers that say the same of every document."""
+    no_features, no_children = np.empty(0, np.int32), np.empty(0, np.uint8)
+    bias = np.full(n_children, margin, np.float32)
+    no_weights = np.empty(0, np.float32)
+    return NodeWeights(no_features, np.zeros(1, np.int64), no_children, no_weights, bias)
+
+
+def spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
+    """Return for each level the (n, nodes) matrix of the nodes that have a document's labels."""
+    place = np.empty(tree.n_labels, np.int32)
+    place[tree.leaves] = np.arange(tree.n_labels, dtype=np.int32)
+    below = sp.csr_matrix((Y.data, place[Y.indices], Y.indptr), shape=Y.shape)
+    belongs = [below]
+    for level in range(tree.depth, 0, -1):
+        parents = tree.parents(level)
+        step = sp.csr_matrix(
+            (np.ones(len(parents), np.float32), parents, np.arange(len(parents) + 1)),
+            shape=(len(parents), tree.sizes[level - 1]),
+        )
+        below = below @ step
+        belongs.insert(0, below)
+    return belongs
+
+
+def plan_tasks(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -> list[Task]:
+    """List the blocks of all nodes, level by level, with their documents."""
+    n_cells = np.diff(X.indptr).astype(np.int64)
+    tasks = []
+    for level, children in enumerate(tree.children):
+        if level == 0:  # a document without labels is a negative one for all
+            starts, indices = np.array([0, X.shape[0]]), np.arange(X.shape[0], dtype=np.int32)
+        else:
+            by_node = belongs[level].T.tocsr()
+            starts, indices = by_node.indptr, by_node.indices
+        for node in range(tree.sizes[level]):
+            documents = indices[starts[node] : starts[node + 1]]
+            only_child = bool(level) and children[node + 1] - children[node] == 1
+            n_cells_here = float(n_cells[documents].sum()) + len(documents)
+            n_blocks = -(-(children[node + 1] - children[node]) // BLOCK)
+            cuts = (
+                np.linspace(children[node], children[node + 1], n_blocks + 1).astype(int).tolist()
+            )
+            for first, last in pairwise(cuts):
+                cost = n_cells_here * (last - first + 8) + 1
+                own = None if only_child and len(documents) else documents
+                tasks.append(Task(level, node, own, first, last, cost))
+    return tasks
+
+
+def assemble(
+    tree: LabelTree, tasks: Sequence[Task], trained: list[NodeWeights], n_features: int
+) -> TreeWeights:
+    """Number all nodes through and bring the rows of each feature together.
+
+    `trained` is emptied on the way, since it is as large as the result.
+    """
+    level = _running_sum(tree.sizes)
+    child = np.concatenate(
+        [level[1:2]] + [starts[1:] + level[n + 1] for n, starts in enumerate(tree.children)]
+    ).astype(np.int64)
+    bias = np.concatenate([np.zeros(1, np.float32)] + [block.bias for block in trained])
+    nodes = [int(level[task.level]) + task.node for task in tasks]
+    n_rows, n_weights = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
+    last_node = np.full(n_features, -1, np.int32)
+    for node, block in zip(nodes, trained, strict=True):
+        count_rows(block, node, last_node, n_rows, n_weights)
+    weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights)
+    next_row, next_weight = weights.row[:-1].copy(), _running_sum(n_weights)[:-1]
+    last_node[:] = -1
+    for number, (node, task) in enumerate(zip(nodes, tasks, strict=True)):
+        first = task.first + int(level[task.level + 1] - child[node])
+        place_rows(trained[number], node, first, last_node, next_row, next_weight, weights)
+        trained[number] = constant(0, 0)
+    return weights
+
+
+def _running_sum(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

@@ -1,0 +1,65 @@
+"""What training chooses from the data."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from planted import planted_rows
+
+from longtail.models import Linear
+from longtail.models.linear.choices import choose_C, choose_passes, choose_prune
+from longtail.runtime.rows import scale_to_unit
+
+
+def test_labels_with_few_documents_get_a_larger_C():
+    C = choose_C(None, np.array([0, 1, 20, 200, 10**6]))
+    assert C[0] == C[1] > C[2] > C[3] == C[4] == 0.5
+    assert C[1] == pytest.approx(0.5 * 200**0.35)
+
+
+def test_what_is_given_is_taken():
+    assert choose_C(0.7, np.array([1, 1000])).tolist() == [np.float32(0.7)] * 2
+    assert choose_prune(0.0, sp.csr_matrix((1, 1))) == 0.0
+    assert choose_passes(3, 3) == 3
+
+
+def test_small_weights_of_long_documents_stay():
+    short, long = (scale_to_unit(sp.csr_matrix(np.ones((4, n), np.float32))) for n in (10, 400))
+    assert choose_prune(None, short) == 0.1
+    assert choose_prune(None, long) == pytest.approx(0.85 / 20)
+    assert choose_prune(None, sp.csr_matrix((4, 10), dtype=np.float32)) == 0.0
+
+
+def test_several_trees_take_fewer_passes():
+    assert choose_passes(None, 1) > choose_passes(None, 3)
+
+
+def test_a_given_C_changes_the_weights_of_rare_labels_only_where_it_differs():
+    X, Y = planted_rows(n=400, n_labels=10)
+    chosen, same, other = (Linear(C=C).fit(X, Y).trees_[0] for C in (None, 0.5, 2.0))
+    assert not np.array_equal(chosen.bias, same.bias)
+    assert not np.array_equal(chosen.bias, other.bias)
+
+
+def test_the_choice_is_said_stored_and_shown(tmp_path):
+    said = []
+
+    class Listener:
+        def say(self, text):
+            said.append(text)
+
+        def stage(self, name, total):
+            pass
+
+        def advance(self, amount):
+            pass
+
+    X, Y = planted_rows()
+    model = Linear().fit(X, Y, progress=Listener())
+    (line,) = [text for text in said if text.startswith("Chosen: C is 0.5")]
+    assert f"weights below {model.prune_:.2g} are left out" in line
+    assert model.make_card().notes == [line]
+    model.save(tmp_path / "model")
+    from longtail import load_model
+
+    assert load_model(tmp_path / "model").prune_ == model.prune_
+    assert Linear(C=1.0, prune=0.1).fit(X, Y).describe_training() == []
