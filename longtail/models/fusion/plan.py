@@ -205,7 +205,7 @@ class Plan(NamedTuple):
         lines += [f"  {name:{width}}  left out: {why}" for name, why in self.left_out.items()]
         if self.left_out and not self.scheme.folds and facts.n_documents >= LEAST_HELD_OUT:
             (only,) = self.members
-            return [*lines, f"  the budget is too short for more than {only.name}, the quickest"]
+            return [*lines, f"  the budget is too short for more than {only.name}"]
         lines.append(f"  {self.scheme.describe(facts.n_documents)}")
         return lines if find_spec("torch") else [*lines, f"  {WITHOUT_TORCH}"]
 
@@ -415,14 +415,17 @@ def _fill(
             continue
         members.append(member)
         lanes[lane] -= scheme.trainings * member.seconds
-    if members:
-        return Plan(members, left_out, scheme, budget)
-    # Too short for anything: the quickest alone.
-    forms = [find_form(name, facts, 0.0, measure)[1] for name in usable]
-    small = [form for form in forms if limits.allow(form.cost)]
-    if not small:
-        least = min(forms, key=lambda form: limits.excess(form.cost))
-        limits.refuse(least.cost, f"{least.name}, the least of the members,")
-    only = min(small, key=lambda form: form.seconds)
-    left_out.pop(only.name)
-    return Plan([only], left_out, NOTHING_HELD_OUT, budget)
+    planned = {member.name for member in members}
+    too_costly = []
+    for name in usable:
+        if name in planned:
+            return Plan(members, left_out, scheme, budget)
+        _, quickest = find_form(name, facts, 0.0, measure)
+        if limits.allow(quickest.cost):  # too slow, and without it others are worth little
+            others = dict.fromkeys(planned, "there is no time for it")
+            left_out = {each: why for each, why in {**left_out, **others}.items() if each != name}
+            return Plan([quickest], left_out, NOTHING_HELD_OUT, budget)
+        too_costly.append(quickest)
+    least = min(too_costly, key=lambda form: limits.excess(form.cost))
+    limits.refuse(least.cost, f"{least.name}, the least of the members,")
+    raise AssertionError("what is not allowed is refused")
