@@ -415,17 +415,16 @@ def _fill(
             continue
         members.append(member)
         lanes[lane] -= scheme.trainings * member.seconds
-    planned = {member.name for member in members}
-    too_costly = []
+    planned, slow = {member.name for member in members}, []
     for name in usable:
         if name in planned:
             return Plan(members, left_out, scheme, budget)
-        _, quickest = find_form(name, facts, 0.0, measure)
-        if limits.allow(quickest.cost):  # too slow, and without it others are worth little
-            others = dict.fromkeys(planned, "there is no time for it")
-            left_out = {each: why for each, why in {**left_out, **others}.items() if each != name}
-            return Plan([quickest], left_out, NOTHING_HELD_OUT, budget)
-        too_costly.append(quickest)
-    least = min(too_costly, key=lambda form: limits.excess(form.cost))
-    limits.refuse(least.cost, f"{least.name}, the least of the members,")
-    raise AssertionError("what is not allowed is refused")
+        slow.append(find_form(name, facts, 0.0, measure)[1])
+        if limits.allow(slow[-1].cost):
+            break
+    # There is no time for the first that may be: that one alone, as others are worth little.
+    only = min(slow, key=lambda form: limits.excess(form.cost))
+    limits.refuse(only.cost, f"{only.name}, the least of the members,")
+    reasons = {**left_out, **dict.fromkeys(planned, "there is no time for it")}
+    reasons.pop(only.name, None)
+    return Plan([only], reasons, NOTHING_HELD_OUT, budget)
