@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import scipy.sparse as sp
@@ -255,7 +255,7 @@ def _write_json_lines(data: Dataset, path: Path) -> None:
     _refuse_nothing(data)
     with _open_text(path) as file:
         for ids, text, labels in _with_ids(data):
-            document = dict(zip(_id_column(data), ids, strict=True))
+            document: dict[str, Any] = dict(zip(_id_column(data), ids, strict=True))
             document |= {"text": text, "labels": labels}
             file.write(json.dumps(document, ensure_ascii=False) + "\n")
 

@@ -536,3 +536,82 @@ def test_an_empty_row_gets_frequent_labels_with_their_shares():
     top = model.predict(sp.csr_matrix((1, model.n_features_), dtype=np.float32), k=2)
     counts = np.sort(model.training_counts_.label_counts)[::-1]
     np.testing.assert_allclose(top.scores[0], counts[:2] / 300, rtol=1e-6)
+
+
+# -- updating ----------------------------------------------------------------------------------
+
+
+def with_new_label(n, seed):
+    """Return texts about words of their own, which carry a label that nobody knows."""
+    data = planted_texts(n=n, seed=seed)
+    texts = [f"{text} word1 word2" for text in data.texts]
+    return texts, [["brand new"]] * n
+
+
+def test_update_takes_in_documents_and_labels_at_once(tmp_path):
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members="linear,knn").fit(known)
+    before = evaluate(model.predict(known), known)["P@1"]
+    texts, labels = with_new_label(30, seed=5)
+    listener = Listener()
+    model.partial_fit(texts, labels, progress=listener)
+    assert model.label_names_[-1] == "brand new"
+    assert [len(member.label_names_) for member in model.members_.values()] == [
+        len(known.label_names) + 1
+    ] * 2
+    assert model.training_counts_.n_documents == 330
+    assert model.shares_[-1] == pytest.approx(30 / 330)
+    found = model.predict(texts, k=3).names
+    assert np.mean(["brand new" in row for row in found]) > 0.8
+    assert evaluate(model.predict(known), known)["P@1"] > before - 5
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert np.array_equal(again.predict(texts).scores, model.predict(texts).scores)
+
+
+def test_members_that_cannot_be_updated_follow_the_others(tmp_path):
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members="linear,lexical").fit(known)
+    texts, labels = with_new_label(30, seed=5)
+    listener = Listener()
+    model.partial_fit(texts, labels, progress=listener)
+    assert listener.said("lexical: left as they are")
+    n_known = len(known.label_names)
+    assert [len(m.label_names_) for m in model.members_.values()] == [n_known + 1, n_known]
+    assert "linear" in model.proposers_
+    assert np.mean(["brand new" in row for row in model.predict(texts, k=4).names]) > 0.8
+    scores = model.score(texts[:2], np.array([[n_known, 0], [-1, n_known]]))
+    assert (scores[0] > 0).all()
+    assert scores[1, 0] == 0
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert np.array_equal(again.predict(texts).scores, model.predict(texts).scores)
+
+
+def test_update_refines_members_that_can_train_on():
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members="linear,knn").fit(known)
+    texts, labels = with_new_label(30, seed=5)
+    model.partial_fit(texts, labels, train=True)
+    assert np.mean(["brand new" in row for row in model.predict(texts, k=3).names]) > 0.8
+
+
+def test_a_failed_update_leaves_all_members_as_they_were(monkeypatch):
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members="linear,knn").fit(known)
+    before = model.predict(known)
+    texts, labels = with_new_label(30, seed=5)
+
+    def fail(self, X, Y, train, progress):
+        raise TrainingError("no")
+
+    monkeypatch.setattr(KNN, "update_rows", fail)
+    with pytest.raises(TrainingError):
+        model.partial_fit(texts, labels)
+    after = model.predict(known)
+    assert np.array_equal(after.labels, before.labels)
+    assert np.array_equal(after.scores, before.scores)
+    monkeypatch.setattr(KNN, "can_update", False)
+    monkeypatch.setattr(Linear, "can_update", False)
+    with pytest.raises(ParameterError, match=r"none of the members \(linear, knn\) can be updated"):
+        model.partial_fit(texts, labels)
