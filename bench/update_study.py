@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="dxml")
     parser.add_argument("--added", type=float, default=0.0, help="share of the other documents")
     parser.add_argument("--hidden", type=float, default=0.1, help="share of the labels")
+    parser.add_argument("--documents", type=int, help="train on at most so many")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     args = parser.parse_args(arguments)
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model = get_model_class(args.model)
     rows = []
     for data in args.data:
-        train, held = read_part(data, "valid", None)
+        train, held = read_part(data, "valid", args.documents)
         runs: dict[str, list[Run]] = {}
         for seed in range(args.seeds):
             parts = hide_labels(train, args.hidden, seed, args.added)

@@ -60,12 +60,12 @@ def test_documents_of_known_labels_alone_change_weights_only(model):
     assert precision(model, OLD_TEST) > 95
 
 
-def test_the_same_documents_twice_add_no_label_and_change_little(model):
+def test_the_same_documents_twice_add_no_label_and_lose_nothing(model):
     model.partial_fit(NEW)
-    once = model.predict(NEW_TEST).labels[:, 0]
+    once = precision(model, NEW_TEST)
     model.partial_fit(NEW)
     assert len(model.label_names_) == 30
-    assert (model.predict(NEW_TEST).labels[:, 0] == once).mean() > 0.9
+    assert precision(model, NEW_TEST) > once - 3
 
 
 def test_labels_known_by_name_alone_come_to_life(model):
