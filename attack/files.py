@@ -1,6 +1,9 @@
 """Attacks on what reads and writes data: damaged files, round trips, broken matrices."""
 
+import bz2
 import gzip
+import json
+import lzma
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +11,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
@@ -128,9 +132,29 @@ def _write_seeds(folder: Path) -> dict[str, bytes]:
     for i, setting in enumerate(_PARQUET):
         columns = {"text": list(texts.texts or ()), "labels": labels}
         pq.write_table(pa.table(columns), folder / f"{i}.parquet", row_group_size=15, **setting)
+    _write_others(folder, list(texts.texts or ()))
     seeds = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
     seeds["names"] = b"".join(b"%d\tlabel %d\n" % (i, i % 5) for i in range(8))
     return seeds
+
+
+def _write_others(folder: Path, texts: list[str]) -> None:
+    """Write what we read but do not write: sheets, Annif's files, other encodings and packers."""
+    book = openpyxl.Workbook()
+    table = [("Nr", "Titel", "Thema"), *((i, text, "a|b") for i, text in enumerate(texts))]
+    for row in table:
+        book.active.append(row)
+    book.save(folder / "sheet.xlsx")
+    lines = "\n".join("\t".join(map(str, row)) for row in table).replace("ale", "Käse")
+    for encoding in ("utf-16", "cp1252", "utf-32"):
+        (folder / f"{encoding}.csv").write_bytes(lines.encode(encoding))
+    annif = "".join(f"{text}\t<http://a/{i}> <http://a/0>\n" for i, text in enumerate(texts))
+    (folder / "annif.tsv.bz2").write_bytes(bz2.compress(annif.encode()))
+    (folder / "annif.tsv.xz").write_bytes(lzma.compress(annif.encode()))
+    (folder / "annif.tsv.zst").write_bytes(pa.compress(annif.encode(), "zstd", asbytes=True))
+    subjects = [{"uri": "http://a/1", "label": "a"}]
+    objects = [{"_id": i, "text": text, "subjects": subjects} for i, text in enumerate(texts)]
+    (folder / "annif.jsonl").write_text("\n".join(map(json.dumps, objects)))
 
 
 _PARQUET: list[dict[str, Any]] = [

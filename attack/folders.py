@@ -73,6 +73,7 @@ FORMS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "mnn": ("mnn", "rows", {"dim": 8, "epochs": 1, "rank": "neighbours", "embedding": "residual"}),
     "dxml": ("dxml", "rows", {"dim": 8, "epochs": 1, "walks": 2, "clusters": 4, "searched": 2}),
     "rank-ae": ("rank-ae", "rows", {"dim": 8, "word_dim": 8, "epochs": 1}),
+    "lexical": ("lexical", "texts", {}),
     "attention-xml": (
         "attention-xml",
         "texts",

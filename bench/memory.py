@@ -33,6 +33,7 @@ NOISE = 64 << 20  # bytes: glibc may keep freed pieces of up to 32 MiB, here of 
 SETTINGS: dict[str, dict[str, Any]] = {
     "linear": {"max_passes": 2},
     "knn": {},
+    "lexical": {},
     "glas": {"dim": 64, "epochs": 1},
     "mnn": {"dim": 64, "epochs": 1},
     "dxml": {"dim": 64, "epochs": 1, "walks": 1},

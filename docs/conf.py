@@ -12,7 +12,13 @@ author = "The longtail authors"
 copyright = author
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "parameter_tables"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "parameter_tables",
+    "data_tables",
+]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"longtail {version}"
@@ -30,6 +36,6 @@ napoleon_numpy_docstring = False
 # Types in signatures that have no entry here: those of other packages, as the build reads nothing
 # from the network, and those of ours that a user never makes.
 nitpick_ignore_regex = [
-    ("py:.*", r"(numpy|np|scipy|sp|collections|pathlib|typing)\..*"),
+    ("py:.*", r"(numpy|np|scipy|sp|pa|collections|pathlib|typing)\..*"),
     ("py:class", r"longtail\.(data|evaluation\.metrics|runtime\.settings)\..*"),
 ]

@@ -32,7 +32,7 @@ from longtail.data.coerce import as_labels
 from longtail.data.labels import NumberedNames
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.evaluation.metrics import evaluate
-from longtail.models import DXML, KNN, MNN, AttentionXML, Fusion, GLaS, Linear, RankAE
+from longtail.models import DXML, KNN, MNN, AttentionXML, Fusion, GLaS, Lexical, Linear, RankAE
 from longtail.models.base import Model
 from longtail.recipe import train
 from longtail.runtime.memory import format_bytes, free_ram
@@ -46,6 +46,7 @@ __all__ = [
     "GLaSClassifier",
     "KNNClassifier",
     "LabelClassifier",
+    "LexicalClassifier",
     "LinearClassifier",
     "MNNClassifier",
     "RankAEClassifier",
@@ -121,7 +122,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if read.Y.shape[0] != n:
             raise ValueError(f"X holds {n} documents, but y has {read.Y.shape[0]} rows")
         self.classes_, self._kind = read.classes, read.kind
-        names = NumberedNames(read.Y.shape[1])
+        names: Sequence[str] = NumberedNames(read.Y.shape[1])
+        if self._kind in ("lists", "classes"):
+            names = [str(name) for name in read.classes.tolist()]
         if isinstance(documents, list):
             dataset = Dataset(read.Y, names, texts=documents)
         else:
@@ -377,6 +380,12 @@ class RankAEClassifier(LabelClassifier):
     """An autoencoder of labels; see `longtail.RankAE` for its parameters."""
 
     model_class = RankAE
+
+
+class LexicalClassifier(LabelClassifier):
+    """Labels whose names stand in texts; see `longtail.Lexical` for its parameters."""
+
+    model_class = Lexical
 
 
 class AttentionXMLClassifier(LabelClassifier):

@@ -11,7 +11,6 @@ from longtail.errors import LongtailError, MissingExtraError
 from longtail.visible import html_table, visible
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import scipy.sparse as sp
 
 NO_LABEL = -1
@@ -111,7 +110,7 @@ class TopK:
             for row in rows
         ]
 
-    def to_table(self, ids: Iterable[Any] | None = None, *, long: bool = False) -> "pa.Table":
+    def to_table(self, ids: Iterable[Any] | None = None, *, long: bool = False) -> Any:
         """Return a pyarrow table with a row for each document: its id, labels and scores.
 
         Args:

@@ -15,17 +15,27 @@ from longtail.cli.explain import explain
 from longtail.cli.info import info
 from longtail.cli.models import models
 from longtail.cli.predict import predict
-from longtail.cli.terminal import echo, echo_block, mend_streams
+from longtail.cli.terminal import echo, mend_streams
 from longtail.cli.train import train
 from longtail.cli.update import update
 from longtail.cli.verify import verify
 from longtail.version import __version__
 from longtail.visible import visible
 
+FIRST_STEPS = (
+    "longtail gives each document the right few out of thousands to millions of labels.",
+    "",
+    "  longtail demo                               try it on data that come with it",
+    "  longtail train DATA --out MODEL             learn from your labelled documents",
+    "  longtail predict MODEL NEW --out OUT.csv    label new ones",
+    "",
+    "longtail --help lists all commands, longtail COMMAND --help explains one, and",
+    "longtail --install-completion lets the Tab key complete them.",
+)
+
 app = typer.Typer(
     cls=Commands,
     rich_markup_mode=None,  # plain help needs half the time and pipes well
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -59,7 +69,7 @@ def start(
         echo(f"longtail {__version__}")
         raise typer.Exit
     if ctx.invoked_subcommand is None:
-        echo_block(ctx.get_help())
+        echo(*FIRST_STEPS)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from longtail.cli.exits import Commands, if_interrupted
 from longtail.cli.output import check_json, write_json
 from longtail.cli.reading import reads, say_reading
 from longtail.cli.terminal import echo_block
-from longtail.reading import ReadOptions
+from longtail.reading import ReadOptions, option_table
 
 app = typer.Typer(
     name="data", cls=Commands, rich_markup_mode=None, help="Look at data sets and convert them."
@@ -50,6 +50,35 @@ def info(
     if json != "-":
         say_reading(splits.train.read_as)
         show(*description_blocks(description))
+
+
+@app.command()
+def formats(
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the lists as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """List the formats that are read, the options for reading, and the names of columns."""
+    from longtail.cli.show import named_table, show
+    from longtail.data.columns import ID_NAMES, LABEL_NAMES, TEXT_NAMES, TEXT_PARTS
+    from longtail.data.documents import EXAMPLES, FORMATS
+    from longtail.data.folder import LAYOUTS
+
+    check_json(json)
+    parts = [name for part in TEXT_PARTS for name in part]
+    lists = {
+        "Files (--format NAME)": {name: EXAMPLES[form] for name, form in FORMATS.items()},
+        "Folders": LAYOUTS,
+        "Options": {f"--{o['name']} {o['metavar']}": o["help"] for o in option_table()},
+        "Columns that are known by name": {
+            "text": f"{', '.join(TEXT_NAMES)}; or else, joined: {', '.join(parts)}",
+            "labels": ", ".join(LABEL_NAMES),
+            "id": ", ".join(ID_NAMES),
+        },
+    }
+    write_json(lists, json)
+    if json != "-":
+        show(*(named_table(title, rows) for title, rows in lists.items()))
 
 
 @app.command()

@@ -13,9 +13,19 @@ if TYPE_CHECKING:
     from longtail.runtime.settings import Setting
 
 
+def complete_model(incomplete: str) -> list[str]:
+    """Return the names of models that begin so, for the Tab key."""
+    from longtail.models.registry import model_names
+
+    return [name for name in model_names() if name.startswith(incomplete)]
+
+
 def models(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Show this model's parameters.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Show this model's parameters.", autocompletion=complete_model
+        ),
     ] = None,
     json: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the list as JSON; - for stdout.")

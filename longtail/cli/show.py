@@ -288,6 +288,14 @@ def parameter_table(parameters: "Iterable[Setting]", title: str) -> Table:
     return table
 
 
+def named_table(title: str, rows: Mapping[str, str]) -> Table:
+    """Show what each of some names means."""
+    table = _table(title, "name", "meaning")
+    for name, meaning in rows.items():
+        table.add_row(name, meaning)
+    return table
+
+
 def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> Table:
     """Show what each preset sets."""
     table = _table("Presets (--set preset=NAME)", "preset", "sets")

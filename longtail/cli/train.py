@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from longtail.cli.exits import if_interrupted
+from longtail.cli.models import complete_model
 from longtail.cli.progress import show_progress
 from longtail.cli.reading import reads
 from longtail.cli.settings import gather_settings
@@ -33,7 +34,9 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help=f"One of `longtail models`; {DEFAULT_MODEL} unless given."
+            metavar="NAME",
+            help=f"One of `longtail models`; {DEFAULT_MODEL} unless given.",
+            autocompletion=complete_model,
         ),
     ] = None,
     valid: Annotated[

@@ -63,6 +63,7 @@ class SplitDescription:
         n_empty: documents whose text is blank, or whose row has no features.
         n_without_labels: documents without labels.
         n_duplicates: documents that equal an earlier one in text or row; empty ones not counted.
+        n_repeated_ids: documents whose id an earlier one has; those without an id not counted.
     """
 
     n_documents: int
@@ -73,6 +74,7 @@ class SplitDescription:
     n_empty: int
     n_without_labels: int
     n_duplicates: int
+    n_repeated_ids: int
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,13 @@ def _describe_split(data: Dataset, hashes: NDArray[np.uint64]) -> SplitDescripti
         n_empty=len(hashes) - len(filled),
         n_without_labels=int(np.count_nonzero(labels_per_document == 0)),
         n_duplicates=len(filled) - len(np.unique(filled)),
+        n_repeated_ids=_count_repeated(data.ids or ()),
     )
+
+
+def _count_repeated(ids: Sequence[str]) -> int:
+    known = [id for id in ids if id]
+    return len(known) - len(set(known))
 
 
 def _count_shared(train: NDArray[np.uint64], test: NDArray[np.uint64]) -> int:
@@ -265,6 +273,9 @@ def _split_problems(split: SplitDescription, name: str, document_type: str) -> l
     if split.n_duplicates:
         who = _share(split.n_duplicates, split.n_documents, name, "repeats", "repeat")
         problems.append(f"{who} an earlier one.")
+    if split.n_repeated_ids:
+        who = _share(split.n_repeated_ids, split.n_documents, name, "has", "have")
+        problems.append(f"{who} an id that stands there already.")
     return problems
 
 

@@ -68,6 +68,18 @@ FORMATS = {
     "matrix": Format.MATRIX,
     "text": Format.PLAIN,
 }
+# What a file of each format looks like, for those who have to choose or to write one.
+EXAMPLES = {
+    Format.JSON_LINES: '{"id": "7", "text": "…", "labels": ["a", "b"]}, an object a line',
+    Format.TABLE: "columns with names in the first line; cells in quotes may hold line breaks",
+    Format.PARQUET: "columns of strings; labels as strings or lists",
+    Format.SHEET: "the first sheet, its columns named in the first row; needs openpyxl",
+    Format.FASTTEXT: "__label__a __label__b some words",
+    Format.ANNIF: "a text, a tab, and <http://…> URIs with blanks between them",
+    Format.SPARSE: "N D L, then l1,l2 f:v f:v: labels and features by number",
+    Format.MATRIX: "N D, then f:v f:v: rows without labels, for predict only",
+    Format.PLAIN: "a document a line, without labels, for predict only",
+}
 
 
 @dataclass

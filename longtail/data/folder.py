@@ -46,8 +46,14 @@ from longtail.data.documents import (
     refuse_plain,
 )
 from longtail.data.frames import is_frame, read_frame, read_frames
-from longtail.data.labels import LabelSpace, NumberedNames, find_label_names, order_labels
-from longtail.data.source import PACKED_ENDINGS, Source
+from longtail.data.labels import (
+    LabelSpace,
+    NumberedNames,
+    find_label_names,
+    is_uri,
+    order_labels,
+)
+from longtail.data.source import Source, drop_packed, find_file
 from longtail.errors import DataError
 from longtail.reading import ANYTHING, ReadOptions
 
@@ -58,6 +64,17 @@ _ROLES = {
     "train": ("train", "trn", "training"),
     "test": ("test", "tst"),
     "other": ("valid", "validation", "val", "dev"),
+}
+# How a folder holds a data set, for those who make one.
+LAYOUTS = {
+    "training and test files": "train.csv and test.csv, or train.jsonl, trn.json.gz, …; or folders "
+    "train and test; several parts of a split are numbered: train-1.parquet, train-2.parquet",
+    "parallel files": "train_texts.txt with train_labels.txt, and the same with test",
+    "full texts of Annif": "NAME.txt with NAME.tsv (a URI, a tab and a label a line) or NAME.key "
+    "(a label a line)",
+    "XC matrices": "trn_X_Xf.txt with trn_X_Y.txt, and the same with tst",
+    "XC small sets": "X_data.txt with X_trSplit.txt and X_tstSplit.txt",
+    "XC raw texts": "trn.json.gz, tst.json.gz, lbl.json.gz, filter_labels_test.txt",
 }
 FEATURE_NAMES = "feature_names.txt"
 _PACKED = r"(\.gz|\.bz2|\.xz|\.zst)?"
@@ -84,7 +101,7 @@ def load(
     """Read a data set; its format is recognized, and which column is what is guessed by name.
 
     Args:
-        data: a file, a folder, a pattern such as "data/*.csv", "-" for standard input; or a frame
+        data: a file, a folder, a pattern such as `data/*.csv`, `-` for standard input; or a frame
             of pandas or polars, a table of pyarrow, a data set of Hugging Face. A single file is
             the training split, and there is no test split.
         text: the column with the text, or several to be joined.
@@ -176,7 +193,7 @@ def _load_file(path: Path, form: Format | None, options: ReadOptions) -> Splits:
     """Read a single file, or the pair of files of which it is one."""
     folder = path.parent
     if match := _TEXTS.fullmatch(path.name) if form is None else None:
-        labels = _find(folder, f"{match['before']}labels{(match['after'] or '')}")
+        labels = find_file(folder, f"{match['before']}labels{(match['after'] or '')}")
         if labels is not None:
             return _text_splits(folder, [partial(_pair, path, labels, options)], options)
     if form is None and _MATRIX.fullmatch(path.name):
@@ -192,7 +209,7 @@ def _load_small_set(
     if len(data) != 1:
         return None
     stem = re.sub(rf"_data\.txt{_PACKED}$", "", data[0].name)
-    train, test = (_find(folder, f"{stem}_{name}Split.txt") for name in ("tr", "tst"))
+    train, test = (find_file(folder, f"{stem}_{name}Split.txt") for name in ("tr", "tst"))
     if train is None:
         return None
     whole = _read_files(folder, [data], None, options).train
@@ -204,8 +221,8 @@ def _load_small_set(
 
 
 def _load_matrices(folder: Path, files: list[Path], _: int, options: ReadOptions) -> Splits | None:
-    train, test = (_find(folder, f"{name}_X_Xf.txt") for name in ("trn", "tst"))
-    if train is None or _find(folder, "trn.json") is not None:
+    train, test = (find_file(folder, f"{name}_X_Xf.txt") for name in ("trn", "tst"))
+    if train is None or find_file(folder, "trn.json") is not None:
         return None
     return _row_splits(folder, [_read_matrices(path) for path in (train, test) if path is not None])
 
@@ -217,8 +234,8 @@ def _load_parallel(folder: Path, files: list[Path], _: int, options: ReadOptions
         role = _role(file)
         if match is None or role not in ("train", "test"):
             continue
-        name = f"{match['before']}labels{_unpacked_name(match['after'] or '')}"
-        labels = _find(folder, name)
+        name = f"{match['before']}labels{drop_packed(match['after'] or '')}"
+        labels = find_file(folder, name)
         if labels is None:
             raise DataError(f"the labels of these texts are missing: no {name}", path=file)
         pairs[role] = (file, labels)
@@ -350,19 +367,6 @@ def _role(file: Path) -> str | None:
     return next((role for role, names in _ROLES.items() if set(names) & set(words)), None)
 
 
-def _find(folder: Path, name: str) -> Path | None:
-    """Return the file of that name, plain or packed."""
-    plain = folder / _unpacked_name(name)
-    packed = (plain.with_name(plain.name + ending) for ending in PACKED_ENDINGS)
-    return next((path for path in (plain, *packed) if path.is_file()), None)
-
-
-def _unpacked_name(name: str) -> str:
-    for ending in PACKED_ENDINGS:
-        name = name.removesuffix(ending)
-    return name
-
-
 def _read_files(
     folder: Path | None,
     splits: Sequence[Sequence[str | Path | BinaryIO]],
@@ -437,7 +441,7 @@ def _read_matrices(path: Path) -> Rows:
     """Read `trn_X_Xf.txt` and the `trn_X_Y.txt` beside it."""
     from longtail.data.sparse import read_label_matrix, read_sparse
 
-    labels = _find(path.parent, f"{path.name[:3]}_X_Y.txt")
+    labels = find_file(path.parent, f"{path.name[:3]}_X_Y.txt")
     if labels is None:
         raise DataError(
             f"the labels of these rows are missing: no {path.name[:3]}_X_Y.txt", path=path
@@ -481,7 +485,7 @@ def _row_splits(folder: Path | None, splits: list[Rows]) -> Splits:
 
 def _read_feature_names(folder: Path, n_features: int) -> list[str] | None:
     """Return the names of the columns of feature rows, where the folder has them."""
-    path = _find(folder, FEATURE_NAMES)
+    path = find_file(folder, FEATURE_NAMES)
     if path is None:
         return None
     with Source(path) as source:
@@ -509,8 +513,8 @@ def _text_splits(folder: Path | None, reads: Sequence[ReadTexts], options: ReadO
     named = None if folder is None else find_label_names(folder)
     columns, names = order_labels(space.numbering.names, named)
     uris = (named.uris if named else {}) | space.uris
-    known = {name: uris[name] for name in names if name in uris} if uris else None
-    datasets = [file.as_dataset(columns, names, known) for file in found]
+    known = {name: uris.get(name, name) for name in names if name in uris or is_uri(name)}
+    datasets = [file.as_dataset(columns, names, known or None) for file in found]
     return Splits(datasets[0], datasets[1] if len(datasets) > 1 else None)
 
 
@@ -551,7 +555,7 @@ def _read_split(path: Path, split: int, n_documents: int) -> NDArray[np.int64]:
 
 def _add_filters(folder: Path, splits: Splits) -> Splits:
     """Read the pairs that must not be predicted, where the folder has them."""
-    train, test = _find(folder, "filter_labels_train.txt"), _find(folder, "filter_labels_test.txt")
+    train, test = (find_file(folder, f"filter_labels_{name}.txt") for name in ("train", "test"))
     if (train or test) and splits.train.texts is not None and find_label_names(folder) is None:
         raise DataError(
             "names labels by id, but nothing says which id is which label; "

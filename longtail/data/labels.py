@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.data.source import Source, parse_object
+from longtail.data.source import Source, find_file, parse_object
 from longtail.errors import DataError
 from longtail.reading import NEVER
 
@@ -373,10 +373,10 @@ def find_label_names(folder: Path) -> LabelNames | None:
         ("label_names.tsv", _read_pairs),
         ("lbl.json", _read_objects),
     ):
-        for path in (folder / name, folder / f"{name}.gz"):
-            if path.is_file():
-                with Source(path) as source:
-                    return read(source)
+        path = find_file(folder, name)
+        if path is not None:
+            with Source(path) as source:
+                return read(source)
     return None
 
 

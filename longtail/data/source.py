@@ -285,6 +285,20 @@ def _open_packed(packed: "_Counted", packer: str) -> BinaryIO:
     return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
 
 
+def find_file(folder: Path, name: str) -> Path | None:
+    """Return the file of that name, plain or packed."""
+    plain = folder / drop_packed(name)
+    packed = (plain.with_name(plain.name + ending) for ending in PACKED_ENDINGS)
+    return next((path for path in (plain, *packed) if path.is_file()), None)
+
+
+def drop_packed(name: str) -> str:
+    """Return the name of a file without the ending that says how it is packed."""
+    for ending in PACKED_ENDINGS:
+        name = name.removesuffix(ending)
+    return name
+
+
 class _Counted:
     """A readable file that counts what was taken from it and shows its first bytes.
 

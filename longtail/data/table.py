@@ -18,8 +18,8 @@ from longtail.data.columns import Columns, choose_columns, find_labels, find_tex
 from longtail.data.labels import find_fault
 from longtail.data.source import (
     MAX_LINE,
-    PACKED_ENDINGS,
     Source,
+    drop_packed,
     name_json_type,
     parse_json,
 )
@@ -118,10 +118,7 @@ def _best(heads: list[TableHead]) -> TableHead | None:
 
 
 def _ending(path: Path) -> str:
-    name = path.name.lower()
-    for packed in PACKED_ENDINGS:
-        name = name.removesuffix(packed)
-    return Path(name).suffix
+    return Path(drop_packed(path.name.lower())).suffix
 
 
 def _is_name(cell: str) -> bool:

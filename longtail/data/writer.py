@@ -3,9 +3,9 @@
 | name                        | texts                     | feature rows                  |
 |-----------------------------|---------------------------|-------------------------------|
 | a folder (no ending)        | train.jsonl, test.jsonl   | train.txt, test.txt           |
-| x.jsonl                     | JSON lines                | -                             |
-| x.csv, x.tsv                | a table, labels as JSON   | -                             |
-| x.parquet                   | text, list of labels      | -                             |
+| x.jsonl                     | JSON lines, with ids      | -                             |
+| x.csv, x.tsv                | id, text, labels as JSON  | -                             |
+| x.parquet                   | id, text, list of labels  | -                             |
 | x.txt                       | fastText                  | sparse rows, `N D L` header   |
 
 Each but Parquet also with `.gz`. A file holds one split, so data with a test split needs a folder.
@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import scipy.sparse as sp
@@ -242,11 +242,21 @@ def _labelled(data: Dataset) -> Iterator[tuple[str, list[str]]]:
         yield text, [names[label] for label in labels]
 
 
+def _with_ids(data: Dataset) -> Iterator[tuple[list[str], str, list[str]]]:
+    """Yield each text with its id, nothing where there are no ids, and its label names."""
+    ids = data.ids
+    for i, (text, labels) in enumerate(_labelled(data)):
+        if ids is not None and not _is_unicode(ids[i]):
+            raise DataError(f"the id of document {i + 1} holds half a surrogate pair")
+        yield [] if ids is None else [ids[i]], text, labels
+
+
 def _write_json_lines(data: Dataset, path: Path) -> None:
     _refuse_nothing(data)
     with _open_text(path) as file:
-        for text, labels in _labelled(data):
-            document = {"text": text, "labels": labels}
+        for ids, text, labels in _with_ids(data):
+            document: dict[str, Any] = dict(zip(_id_column(data), ids, strict=True))
+            document |= {"text": text, "labels": labels}
             file.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
@@ -261,10 +271,14 @@ def _write_table(data: Dataset, path: Path, delimiter: str) -> None:
         plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         # A carriage return gets no quotes by itself, but cannot be read without them.
         quoted = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        plain.writerow(["text", "labels"])
-        for text, labels in _labelled(data):
-            rows = quoted if "\r" in text else plain
-            rows.writerow([text, json.dumps(labels, ensure_ascii=False)])
+        plain.writerow([*_id_column(data), "text", "labels"])
+        for ids, text, labels in _with_ids(data):
+            rows = quoted if "\r" in text or any("\r" in id for id in ids) else plain
+            rows.writerow([*ids, text, json.dumps(labels, ensure_ascii=False)])
+
+
+def _id_column(data: Dataset) -> list[str]:
+    return [] if data.ids is None else ["id"]
 
 
 def _write_csv(data: Dataset, path: Path) -> None:
@@ -279,15 +293,16 @@ def _write_parquet(data: Dataset, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema([("text", pa.string()), ("labels", pa.list_(pa.string()))])
+    named = [(name, pa.string()) for name in (*_id_column(data), "text")]
+    schema = pa.schema([*named, ("labels", pa.list_(pa.string()))])
     unpacked = 0
     with path.open("xb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        documents = _labelled(data)
+        documents = _with_ids(data)
         while batch := list(islice(documents, _DOCUMENTS_AT_ONCE)):
-            texts, labels = zip(*batch, strict=True)
-            table = pa.table([list(texts), list(labels)], schema=schema)
-            n_labels = sum(map(len, labels))
-            unpacked += table.nbytes + VALUE_BYTES * (2 * len(batch) + n_labels)
+            rows = ((*ids, text, labels) for ids, text, labels in batch)
+            table = pa.table(list(map(list, zip(*rows, strict=True))), schema=schema)
+            n_labels = sum(len(labels) for _, _, labels in batch)
+            unpacked += table.nbytes + VALUE_BYTES * (len(schema) * len(batch) + n_labels)
             writer.write_table(table)
     _check_packed(unpacked, path)
 

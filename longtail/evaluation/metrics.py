@@ -416,9 +416,9 @@ def find_unknown(data: Dataset, label_names: Sequence[str]) -> str | None:
     examples = _list_names([data.label_names[label] for label in carried[unknown][:SHOWN]])
     if unknown.all():
         raise DataError(
-            f"the model knows none of the {len(carried):,} labels that these documents carry, such "
-            f"as {examples}; it knows {_list_names(label_names[:SHOWN])}, …; name labels as "
-            "in training, or give the bare matrix Y to compare by label ids"
+            f"the model knows none of the labels that these documents carry, such as {examples}; "
+            f"it knows {_list_names(label_names[:SHOWN])}, …; use the names that it was trained "
+            "with"
         )
     share = _percent(n_pairs[unknown].sum(), n_pairs.sum())
     return (

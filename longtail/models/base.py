@@ -87,6 +87,7 @@ class Model(ABC):
     makes_rows: ClassVar[bool] = True  # of texts, by tf-idf; False if it reads them by itself
     needs_torch: ClassVar[bool] = False  # for training
     can_update: ClassVar[bool] = False  # takes in more documents: `update_rows`
+    trains_on: ClassVar[bool] = True  # with new documents, if an update asks for it
     can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
     can_resume: ClassVar[bool] = False  # goes on with training from what is in `run_dir`
     has_embeddings: ClassVar[bool] = False  # places documents by an `embedder_`
@@ -303,6 +304,16 @@ class Model(ABC):
         """Keep the beginnings of the texts that the rows of training came from, if of use."""
         return
 
+    def add_snippets(self, texts: Sequence[str]) -> None:
+        """Keep those of the texts that the rows of an update came from, behind the others."""
+        return
+
+    def update_documents(
+        self, dataset: Dataset, X: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Take in more documents, X as rows; as `update_rows` says, which it calls."""
+        self.update_rows(X, dataset.Y, train, progress)
+
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
@@ -509,6 +520,10 @@ class Model(ABC):
         """
         self.check_updatable()
         self._check_fitted()
+        if train and not self.trains_on:
+            raise ParameterError(
+                f"{self.name} has nothing to train further; leave out train (--train)"
+            )
         dataset = as_dataset(data, labels)
         X = self._rows_of(dataset)
         if dataset.Y.nnz == 0:
@@ -528,7 +543,7 @@ class Model(ABC):
         self.added_ = useful
         with shown(progress) as shows:
             _say_left_out(dataset, taken, self.label_names_, shows)
-            self.update_rows(X[useful], aligned.Y, train, shows)
+            self.update_documents(aligned, X[useful], train, shows)
         self.label_names_ = list(aligned.label_names)
         old, new = self.training_counts_, TrainingCounts.of(aligned)
         self.training_counts_ = TrainingCounts(

@@ -1,31 +1,110 @@
 """Compiled code, kept on disk where that can be; where it cannot, it is compiled at every start.
 
 numba's own cache stops the program if no folder for it can be written (a read-only installation
-and home), if the disk is full, or if a file of it is damaged. For ours it is only a cache.
+and home), if the disk is full, or if a file of it is damaged. For ours it is only a cache: beside
+the package, else in the user's folder for caches, else in a folder of the user's own among the
+temporary files. What lies beside a package that cannot be written, as in a container, is used too.
 """
 
+import os
+import stat
+import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core.caching import FunctionCache
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    InTreeCacheLocator,
+    UserProvidedCacheLocator,
+    UserWideCacheLocator,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _reasons: list[str] = []  # why compiled code could not be kept
 
 
+class _TemporaryLocator(InTreeCacheLocator):
+    """A folder among the temporary files."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        super().__init__(function, file)  # type: ignore[no-untyped-call]
+        below = self.get_suitable_cache_subpath(file)  # type: ignore[no-untyped-call]
+        self._cache_path = str(_name_private_folder() / below)
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> Any:
+        """Return the folder of a function; None if there is none."""
+        with suppress(OSError):  # there may be no folder for temporary files at all
+            return super().from_function(function, file)  # type: ignore[no-untyped-call]
+        return None
+
+    def ensure_cache_path(self) -> None:
+        """Raise OSError if the folder is not this user's alone, or cannot be written."""
+        _make_private(_name_private_folder())
+        super().ensure_cache_path()  # type: ignore[no-untyped-call]
+
+
+class _ReadOnlyLocator(InTreeCacheLocator):
+    """The folder beside the package, which cannot be written, if compiled code lies there."""
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> "_ReadOnlyLocator | None":
+        found = cls(function, file)
+        return found if any(Path(found._cache_path).glob("*.nbi")) else None
+
+
+class _CacheFiles(CompileResultCacheImpl):
+    """Where the files of one function lie: the first of these places that can be used."""
+
+    _locator_classes = [  # noqa: RUF012 - as numba declares it
+        UserProvidedCacheLocator,
+        InTreeCacheLocator,
+        UserWideCacheLocator,
+        _TemporaryLocator,
+        _ReadOnlyLocator,
+    ]
+
+
 class _Cache(FunctionCache):
     """numba's cache of one function, whose failures cost time and nothing else."""
+
+    _impl_class = _CacheFiles
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        beside = Path(function.__code__.co_filename).parent / "__pycache__"
+        self._shipped: Any = None
+        if beside != Path(self._cache_path):
+            self._shipped = IndexDataCacheFile(  # type: ignore[no-untyped-call]
+                cache_path=str(beside),
+                filename_base=self._impl.filename_base,
+                source_stamp=self._impl.locator.get_source_stamp(),
+            )
 
     def load_overload(self, *args: Any) -> Any:
         """Return the compiled function, None if it has to be compiled."""
         try:
-            return super().load_overload(*args)  # type: ignore[no-untyped-call]
+            found = super().load_overload(*args)  # type: ignore[no-untyped-call]
         except Exception as error:  # a file that was cut off can raise anything
             _warn(error)
             return None
+        return self._load_shipped(*args) if found is None else found
+
+    def _load_shipped(self, sig: Any, context: Any) -> Any:
+        """Return the function as it was compiled beside the package, for such a machine."""
+        with suppress(Exception):
+            key = self._index_key(sig, context.codegen())  # type: ignore[no-untyped-call]
+            data = self._shipped.load(key) if self._shipped else None
+            if data is not None:
+                return self._impl.rebuild(context, data)
+        return None
 
     def save_overload(self, *args: Any) -> None:
         """Keep a compiled function."""
@@ -33,6 +112,25 @@ class _Cache(FunctionCache):
             super().save_overload(*args)  # type: ignore[no-untyped-call]
         except Exception as error:
             _warn(error)
+
+
+def _name_private_folder() -> Path:
+    if not hasattr(os, "getuid"):  # Windows, where users have a folder of their own
+        raise OSError("users have no numbers here")
+    return Path(tempfile.gettempdir()) / f"longtail-compiled-{os.getuid()}"
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder for this user alone; OSError if what bears its name may be another's.
+
+    Whoever can write there can have their code run.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    is_closed = not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    if not (stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and is_closed):
+        raise OSError(f"{folder} may be another user's")
 
 
 def njit(**options: Any) -> Callable[[Function], Function]:
@@ -43,7 +141,7 @@ def njit(**options: Any) -> Callable[[Function], Function]:
         dispatcher: Any = numba.njit(**options)(function)
         if keeps:  # what its enable_caching() does
             try:
-                dispatcher._cache = _Cache(function)  # type: ignore[no-untyped-call]
+                dispatcher._cache = _Cache(function)
             except (RuntimeError, OSError) as error:
                 _warn(error)
         compiled: Function = dispatcher

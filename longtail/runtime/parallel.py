@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, takewhile
 from threading import Lock, local
 from typing import Any, TypeVar
 
@@ -128,7 +128,8 @@ if hasattr(os, "register_at_fork"):
 def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
     """Call compiled code for each task, here and on a pool; return the results in order.
 
-    For work of milliseconds: the pool stays, as starting one takes as long as a search.
+    For work of milliseconds: the pool stays, as starting one takes as long as a search. After an
+    error or Ctrl-C no further task is started, and none is running any more.
     """
     n_workers = n_threads()
     n_others = min(n_workers, len(tasks)) - 1
@@ -142,15 +143,22 @@ def in_threads(function: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]
         try:
             while (i := next(numbers)) < len(tasks):
                 results[i] = function(*tasks[i])
+        except BaseException:
+            for _ in takewhile(lambda i: i < len(tasks), numbers):  # nobody begins another
+                pass
+            raise
         finally:
             _here.busy = False
 
     pool = _find_pool(n_workers)
     others = [pool.submit(work) for _ in range(n_others)]
-    work()
-    for other in others:
-        if not other.cancel():  # unless nothing was left to do before it could begin
-            other.result()
+    try:
+        work()
+    finally:
+        begun = [other for other in others if not other.cancel()]  # the rest had nothing to do
+        wait(begun)
+    for other in begun:
+        other.result()
     return [results[i] for i in range(len(tasks))]
 
 

@@ -28,7 +28,10 @@ from longtail.runtime.store import Files
 Floats = NDArray[np.float32]
 
 WIDTH = 32  # rows are padded with zeros to a multiple of this, so that vector code has no rest
-MOST = 127  # of a code, and −127 the least
+MOST_CODE = 127  # and −127 the least
+DIGITS = (
+    16  # of a unit, so that float32 holds its multiples exactly, and rounding again changes none
+)
 
 
 class QuantizedRows(NamedTuple):
@@ -95,8 +98,8 @@ class QuantizedRows(NamedTuple):
                 )
 
         arrays = {
-            f"{name}.codes": floats(n, width, most=MOST, dtypes=(np.int8,), empty=True),
-            f"{name}.scale": floats(n, least=0, most=most / MOST, empty=True),
+            f"{name}.codes": floats(n, width, most=MOST_CODE, dtypes=(np.int8,), empty=True),
+            f"{name}.scale": floats(n, least=0, most=most / MOST_CODE, empty=True),
         }
         return Schema(arrays=arrays, rules=[check_width])
 
@@ -111,6 +114,20 @@ def padded(dim: int) -> int:
     return -(-dim // WIDTH) * WIDTH
 
 
+def find_units(largest: Floats) -> Floats:
+    """Return 1/127 of the largest values, rounded up to 16 binary digits.
+
+    Values that are whole multiples of such a unit come back from one byte each with the same bits.
+    """
+    return round_digits(largest.astype(np.float64) / MOST_CODE, np.ceil)
+
+
+def round_digits(numbers: NDArray[np.float64], how: np.ufunc) -> Floats:
+    """Round numbers to 16 binary digits."""
+    digits, power = np.frexp(numbers)
+    return np.asarray(np.ldexp(how(np.ldexp(digits, DIGITS)), power - DIGITS), np.float32)
+
+
 @njit(nogil=True, cache=True)
 def _quantize(
     matrix: Floats, order: NDArray[Any], first: int, last: int, rows: QuantizedRows
@@ -121,12 +138,12 @@ def _quantize(
         largest = np.float32(0)
         for j in range(len(row)):
             largest = max(largest, abs(row[j]))
-        scale = np.float64(np.float32(largest / MOST))
+        scale = np.float64(np.float32(largest / MOST_CODE))
         length, coded = 0.0, 0.0
         if scale > 0:
             for j in range(len(row)):
                 value = np.float64(row[j])
-                code = min(max(np.rint(value / scale), -MOST), MOST)
+                code = min(max(np.rint(value / scale), -MOST_CODE), MOST_CODE)
                 codes[j] = np.int8(code)
                 length += value * value
                 coded += code * code

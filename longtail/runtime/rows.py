@@ -8,8 +8,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
-from longtail.runtime.schema import LARGEST_WEIGHT, Schema, floats, indices, starts
+from longtail.runtime.quantized import MOST_CODE, find_units, round_digits
+from longtail.runtime.schema import LARGEST_WEIGHT, Schema, floats, indices
 from longtail.runtime.store import Files
+from longtail.runtime.varint import add_steps, decode, encode, steps
 
 LEAST_SQUARES = 1e-70  # of a row that has a direction; 1 over the root of less leaves float32
 
@@ -96,34 +98,89 @@ def gather_rows(
 # -- saving ---------------------------------------------------------------------------------------
 
 
-def add_matrix(files: Files, name: str, matrix: sp.csr_matrix) -> None:
-    """Add a sparse matrix to a model's files; a matrix of ones is saved without its values."""
+def add_matrix(files: Files, name: str, matrix: sp.csr_matrix, *, rounded: bool = False) -> None:
+    """Add a sparse matrix to a model's files: columns as distances, values as they are.
+
+    Values of `round_values` take one byte each; a matrix of ones is saved without any.
+    """
+    matrix = matrix if matrix.has_sorted_indices else matrix.sorted_indices()
     rows = view_rows(matrix)
-    files.arrays[f"{name}.start"] = rows.start
-    files.arrays[f"{name}.columns"] = rows.columns
-    if (rows.values != 1).any():
+    files.arrays[f"{name}.lengths"] = encode(np.diff(rows.start))
+    files.arrays[f"{name}.columns"] = encode(steps(rows.columns, rows.start))
+    if rounded:
+        files.arrays[f"{name}.codes"], files.arrays[f"{name}.unit"] = _code_values(rows)
+    elif (rows.values != 1).any():
         files.arrays[f"{name}.values"] = rows.values
 
 
 def describe_matrix(
-    name: str, n_rows: str, n_columns: str, least: float = -LARGEST_WEIGHT
+    name: str, n_rows: str, least: float = -LARGEST_WEIGHT, *, rounded: bool = False
 ) -> Schema:
-    """Return the schema of what `add_matrix` adds; no value is below `least`."""
+    """Return the schema of what `add_matrix` adds; no value is below `least`.
+
+    `take_matrix` checks what the arrays hold together.
+    """
     n_entries = f"{name}.n_entries"
-    return Schema(
-        arrays={
-            f"{name}.start": starts(n_rows, of=n_entries),
-            f"{name}.columns": indices(n_entries, into=n_columns),
-            f"{name}.values": floats(n_entries, least=least, empty=True, optional=True),
-        }
+    arrays = {
+        f"{name}.lengths": indices(f"{name}.n_lengths", into=256, dtypes=(np.uint8,)),
+        f"{name}.columns": indices(f"{name}.n_columns", into=256, dtypes=(np.uint8,)),
+    }
+    if not rounded:
+        values = floats(n_entries, least=least, empty=True, optional=True)
+        return Schema(arrays={**arrays, f"{name}.values": values})
+    lowest = 0 if least >= 0 else -MOST_CODE
+    codes = floats(n_entries, least=lowest, most=MOST_CODE, dtypes=(np.int8,), empty=True)
+    unit = floats(n_rows, least=0, empty=True)
+    return Schema(arrays={**arrays, f"{name}.unit": unit, f"{name}.codes": codes})
+
+
+def take_matrix(files: Files, name: str, n_rows: int, n_columns: int) -> sp.csr_matrix:
+    """Return what `add_matrix` saved; raise ValueError if it does not fit together."""
+    lengths = decode(files.arrays[f"{name}.lengths"], n_rows, f"{name}.lengths")
+    start = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    stored = decode(files.arrays[f"{name}.columns"], int(start[-1]), f"{name}.columns")
+    columns = add_steps(stored, start)
+    if len(columns) and columns.max() >= n_columns:
+        raise ValueError(f"{name}.columns must hold whole numbers below {n_columns}")
+    if f"{name}.codes" in files.arrays:
+        values = files.arrays[f"{name}.codes"]
+        unit = np.repeat(files.arrays[f"{name}.unit"], lengths)
+        values = values * unit if len(values) == len(unit) else values
+    else:
+        values = files.arrays.get(f"{name}.values", np.ones(len(columns), np.float32))
+    if len(values) != len(columns):
+        raise ValueError(f"{name} has {len(values)} values for {len(columns)} columns")
+    shape = (n_rows, n_columns)
+    return sp.csr_matrix((values, columns.astype(np.int32), start), shape=shape)
+
+
+def round_values(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Return the matrix with values that are multiples of about 1/127 of their row's largest."""
+    rows = view_rows(matrix)
+    codes, unit = _code_values(rows)
+    values = codes * np.repeat(unit, np.diff(rows.start))
+    return sp.csr_matrix((values, matrix.indices, rows.start), matrix.shape)
+
+
+def _code_values(rows: Rows) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return the values in units of their row, and these units, with which rows keep their length.
+
+    Of values that `round_values` has returned, nothing is lost.
+    """
+    lengths = np.diff(rows.start)
+    filled = np.flatnonzero(lengths)
+    unit = np.zeros(len(lengths), np.float32)
+    if not len(filled):
+        return np.empty(0, np.int8), unit
+    start = rows.start[filled]
+    unit[filled] = find_units(np.maximum.reduceat(np.abs(rows.values), start))
+    codes = np.rint(rows.values / np.where(unit > 0, unit, 1).repeat(lengths))
+    own, coded = (
+        np.add.reduceat(np.square(numbers, dtype=np.float64), start)
+        for numbers in (rows.values, codes)
     )
-
-
-def take_matrix(files: Files, name: str, n_columns: int) -> sp.csr_matrix:
-    """Return what `add_matrix` saved, after its schema was checked."""
-    start, columns = files.arrays[f"{name}.start"], files.arrays[f"{name}.columns"]
-    values = files.arrays.get(f"{name}.values", np.ones(len(columns), np.float32))
-    return sp.csr_matrix((values, columns, start), shape=(len(start) - 1, n_columns))
+    unit[filled] = round_digits(np.sqrt(own / np.maximum(coded, 1)), np.rint)
+    return codes.astype(np.int8), unit
 
 
 # -- before a model learns ----------------------------------------------------------------------

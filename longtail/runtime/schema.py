@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ModelFileError
+from longtail.runtime.parallel import in_threads
 from longtail.runtime.settings import Range, Setting, at_least, between, settings_of
 from longtail.runtime.store import Files
 
@@ -36,7 +37,8 @@ Rule = Callable[[Files, Sizes], None]
 
 LARGEST_SIZE = 2**31 - 1  # of what arrays of int32 count
 LARGEST_WEIGHT = 1e6  # no layer after it leaves the range of float32
-PIECE = 1 << 18  # numbers looked at together, as many as a cache holds
+PIECE = 1 << 16  # numbers looked at together, as many as a cache holds
+SHARE = 1 << 22  # numbers that a thread looks at
 
 
 # -- config values --------------------------------------------------------------------------------
@@ -141,9 +143,7 @@ def floats(
     least = -most if least is None else least
     content = Content(
         f"numbers from {least:g} to {most:g}",
-        lambda array, sizes: all(
-            least <= part.min() and part.max() <= most for part in _pieces(array)
-        ),
+        lambda array, sizes: _lies_between(array, least, most),
     )
     return Array(dtypes, shape, content, empty, optional)
 
@@ -210,16 +210,26 @@ def counts(n: str, *, most: str) -> Array:
     return Array((np.int64,), (n,), content)
 
 
-def _pieces(array: NDArray[Any]) -> Iterable[NDArray[Any]]:
-    """Yield the array in parts that a cache holds; half precision as floats that compare fast."""
+def _is_index(array: NDArray[Any], end: int) -> bool:
+    return _lies_between(array, 0, end - 1)
+
+
+def _lies_between(array: NDArray[Any], least: float, most: float) -> bool:
+    """Whether all numbers lie there, looked at on all cores."""
     flat = array.reshape(-1)
+    parts = [(flat[first : first + SHARE], least, most) for first in range(0, len(flat), SHARE)]
+    return all(in_threads(_lie_between, parts))
+
+
+def _lie_between(flat: NDArray[Any], least: float, most: float) -> bool:
+    """Look at parts that a cache holds; half precision as floats that compare fast."""
     for first in range(0, len(flat), PIECE):
         part = flat[first : first + PIECE]
-        yield part.astype(np.float32) if part.dtype == np.float16 else part
-
-
-def _is_index(array: NDArray[Any], end: int) -> bool:
-    return not array.size or bool(int(array.min()) >= 0 and int(array.max()) < end)
+        if part.dtype == np.float16:
+            part = part.astype(np.float32)
+        if not (part.min() >= least and part.max() <= most):
+            return False
+    return True
 
 
 # -- the whole ------------------------------------------------------------------------------------

@@ -68,3 +68,23 @@ def _decode(coded: Bytes, values: NDArray[np.int32]) -> int:
             return -1
         values[i] = value
     return place
+
+
+@njit(nogil=True, cache=True)
+def steps(values: NDArray[Any], start: NDArray[Any]) -> NDArray[np.int64]:
+    """Return how far each value lies behind the one before; the first of each part as it is."""
+    apart = values.astype(np.int64)
+    for i in range(len(start) - 1):
+        for place in range(start[i] + 1, start[i + 1]):
+            apart[place] -= values[place - 1]
+    return apart
+
+
+@njit(nogil=True, cache=True)
+def add_steps(apart: NDArray[np.int32], start: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the values that `steps` made steps of."""
+    values = apart.astype(np.int64)
+    for i in range(len(start) - 1):
+        for place in range(start[i] + 1, start[i + 1]):
+            values[place] += values[place - 1]
+    return values

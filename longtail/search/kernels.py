@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
-from longtail.runtime.quantized import MOST, QuantizedRows, multiply_row
+from longtail.runtime.quantized import MOST_CODE, QuantizedRows, multiply_row
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
@@ -71,7 +71,7 @@ class Best(NamedTuple):
 @njit(nogil=True, cache=True)
 def largest_query_value(dim: int) -> int:
     """Return the largest value of a rounded query for which no product exceeds 32 bits."""
-    return min(32767, (2**31 - 1) // (MOST * dim))
+    return min(32767, (2**31 - 1) // (MOST_CODE * dim))
 
 
 @njit(nogil=True, cache=True)
@@ -82,7 +82,7 @@ def slack_of(dim: int) -> float:
     is no longer than one of `dim` codes of 127. Some float32 roundings are on top.
     """
     moved = np.sqrt(dim) / (2 * largest_query_value(dim)) + 4e-6
-    return float(moved * MOST * np.sqrt(dim) * (1 + 1e-6))
+    return float(moved * MOST_CODE * np.sqrt(dim) * (1 + 1e-6))
 
 
 @njit(nogil=True, cache=True)

@@ -67,7 +67,10 @@ class SparseIndex:
     """
 
     def __init__(self, X: sp.csr_matrix) -> None:
-        """Take rows without negative values; the highest inner product is searched for."""
+        """Take rows without negative values; the highest inner product is searched for.
+
+        What is saved is what `round_values` leaves of them.
+        """
         by_feature = X.T.tocsr()
         largest = np.zeros(X.shape[1], np.float32)
         held = np.flatnonzero(np.diff(by_feature.indptr))
@@ -117,19 +120,21 @@ class SparseIndex:
 
     def add_to_files(self, files: Files, name: str) -> None:
         """Add the index to a model's files, as `config[name]` and arrays `name.…`."""
-        files.config[name] = {"type": "sparse", "n_features": self.vectors.shape[1]}
-        add_matrix(files, name, self.vectors)
+        n, n_features = self.vectors.shape
+        files.config[name] = {"type": "sparse", "n": n, "n_features": n_features}
+        add_matrix(files, name, self.vectors, rounded=True)
 
     @classmethod
     def describe(cls, name: str, n: str, dim: str) -> Schema:
         """Return the schema of what `add_to_files` adds, with the sizes of its vectors."""
-        facts = {"type": Value(Literal["sparse"]), "n_features": size(dim)}
-        return Schema(config={name: facts}) | describe_matrix(name, n, dim, least=0)
+        facts = {"type": Value(Literal["sparse"]), "n": size(n), "n_features": size(dim)}
+        return Schema(config={name: facts}) | describe_matrix(name, n, least=0, rounded=True)
 
     @classmethod
     def from_files(cls, files: Files, name: str) -> Self:
         """Take back what `add_to_files` wrote."""
-        return cls(take_matrix(files, name, files.config[name]["n_features"]))
+        facts = files.config[name]
+        return cls(take_matrix(files, name, facts["n"], facts["n_features"]))
 
 
 @njit(nogil=True, cache=True)

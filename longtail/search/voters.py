@@ -38,6 +38,9 @@ class Nearest(Protocol):
     def take(self, ids: NDArray[Any]) -> Any:
         """Return the vectors of these ids."""
 
+    def __len__(self) -> int:
+        """Return how many vectors there are."""
+
     def search(self, queries: Any, k: int) -> tuple[Ids, Floats]:
         """Return ids and similarities (n, k) of the nearest, nearest first; -1 means none."""
 
@@ -135,7 +138,7 @@ class Voters:
             vectors = SparseIndex.describe(index, n, dim)
         else:
             vectors = Index.describe(files, index, n, dim)
-        labels = describe_matrix(f"{name}.labels", n, "n_labels")
+        labels = describe_matrix(f"{name}.labels", n)
         return Schema(config={name: facts}) | vectors | labels
 
     @classmethod
@@ -143,7 +146,8 @@ class Voters:
         """Take back what `add_to_files` wrote."""
         is_sparse = files.config[f"{name}.index"]["type"] == "sparse"
         index: Nearest = (SparseIndex if is_sparse else Index).from_files(files, f"{name}.index")
-        return cls(index, take_matrix(files, f"{name}.labels", n_labels), **files.config[name])
+        Y = take_matrix(files, f"{name}.labels", len(index), n_labels)
+        return cls(index, Y, **files.config[name])
 
 
 # -- choosing -------------------------------------------------------------------------------------

@@ -83,8 +83,13 @@ class Lexicon(NamedTuple):
     @classmethod
     def of(cls, words: Sequence[str]) -> "Lexicon":
         """Return the lexicon of these words."""
-        letters, ends = _pack([word.encode("utf-8", "surrogatepass") for word in words])
-        start = np.concatenate(([0], ends)).astype(np.int64)
+        lines = BETWEEN.join([*words, ""])
+        if lines.count(BETWEEN) != len(words):  # of a stranger's model; no text holds such a word
+            lines = BETWEEN.join([*(word.replace(BETWEEN, " ") for word in words), ""])
+        text = np.frombuffer(bytearray(lines.encode("utf-8", "surrogatepass")), np.uint8)
+        is_end = text == ord(BETWEEN)
+        start = starts_of(np.diff(np.flatnonzero(is_end), prepend=-1) - 1)
+        letters = text[~is_end]
         return cls(letters, start, _fill(letters, start, _SEED))
 
     @property

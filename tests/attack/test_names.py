@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from attack.names import SHOWN, Hostile, check_output, check_page
-from longtail.cli import terminal
+from longtail import terminal
 
 
 @pytest.mark.parametrize("show", SHOWN[:6] + SHOWN[7:], ids=lambda show: show.__name__)

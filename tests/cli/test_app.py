@@ -80,9 +80,15 @@ def test_version():
     assert done.stdout == f"longtail {__version__}\n"
 
 
-@pytest.mark.parametrize("group", [[], ["data"]])
-def test_no_command_shows_the_help(group):
-    assert "Commands:" in succeed(*group).stdout
+def test_a_group_alone_shows_its_help():
+    assert "Commands:" in succeed("data").stdout
+
+
+def test_longtail_alone_shows_what_a_newcomer_needs():
+    lines = succeed().stdout.splitlines()
+    commands = [line.split()[1] for line in lines if line.startswith("  longtail ")]
+    assert commands == ["demo", "train", "predict"]
+    assert len(lines) < 10
 
 
 @pytest.mark.parametrize(

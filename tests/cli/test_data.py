@@ -1,12 +1,19 @@
 """`longtail data` and `predict` on files that are hostile or could be two things."""
 
+import json
 import os
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from command_line import LONGTAIL, fail, succeed
 
 from longtail.data import load
+from longtail.data.documents import EXAMPLES, FORMATS, Format
+from longtail.reading import option_table
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "data.md"
 
 
 def test_a_line_that_took_minutes_to_recognize(tmp_path):
@@ -54,3 +61,25 @@ def test_the_output_of_a_command_is_read(tmp_path):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert "2 labels, documents as texts" in done.stdout
+
+
+def test_the_guide_shows_what_the_code_reads():
+    """The tables of the guide are made of these lists when it is built."""
+    lists = json.loads(succeed("data", "formats", "--json", "-").stdout)
+    assert set(lists["Files (--format NAME)"]) == set(FORMATS)
+    assert set(EXAMPLES) == set(Format) == set(FORMATS.values())
+    shown = re.findall(r"^```\{data\} (.+)$", GUIDE.read_text(), re.MULTILINE)
+    assert set(lists) - set(shown) == {"Columns that are known by name"}
+    assert "Files (--format NAME)" in succeed("data", "formats").stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["data info", "data convert", "train", "evaluate", "calibrate", "update", "predict", "compare"],
+)
+def test_every_command_that_reads_has_the_same_options(command):
+    shown = succeed(*command.split(), "--help").stdout
+    for option in option_table():
+        assert re.search(rf"--{option['name']} {re.escape(option['metavar'])}", shown), option
+    formats = next(each["help"] for each in option_table() if each["name"] == "format")
+    assert all(name in formats for name in FORMATS)

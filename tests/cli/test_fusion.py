@@ -70,6 +70,18 @@ def test_an_explanation_shows_the_votes(trained, tmp_path):
         ),
         (("--set", "members=linear,kn"), "fusion has no member 'kn'; did you mean 'knn'?"),
         (("--budget", "1m", "--set", "budget=2m"), "--budget and --set both give the budget"),
+        (
+            ("--max-size", "1MB", "--set", "max_size=2MB"),
+            "--max-size and --set both give the max_size",
+        ),
+        (("--max-size", "small"), "'max_size' parameter of Fusion must be such as 300MB or 2GB"),
+        (("--max-latency", "5"), "'max_latency' parameter of Fusion must be such as 5ms or 0.5s"),
+        (
+            ("--model", "linear", "--max-size", "1MB"),
+            "linear has no members to leave out; leave out max_size, or train fusion",
+        ),
+        (("--model", "linear", "--plan"), "linear has no plan to show; leave out --plan"),
+        ((*PARTS, "--max-size", "1kB"), "max_size 1.0 kB cannot be met: "),
     ],
 )
 def test_settings_that_cannot_be(data, tmp_path, options, message):
@@ -77,6 +89,40 @@ def test_settings_that_cannot_be(data, tmp_path, options, message):
     assert result.exit_code == 2
     assert message in result.stderr
     assert not (tmp_path / "model").exists()
+
+
+def test_the_plan_is_shown_and_nothing_is_written(data, tmp_path):
+    result = run("train", data, "--plan", *PARTS)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("Plan for 300 documents and 12 labels on the CPU")
+    result = run("train", data, "--out", tmp_path / "model", "--plan", *PARTS)
+    assert result.exit_code == 0, result.stderr
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_members_gain_weigh_and_take_is_said_and_stored(trained):
+    out, result = trained
+    assert "  knn: gains " in result.stderr
+    report = json.loads((out / "config.json").read_text())["report"]
+    assert set(report) == {"linear", "knn"}
+    assert report["knn"]["n_bytes"] > 0
+
+
+def test_ctrl_c_in_compiled_code_is_one_line(data, tmp_path, monkeypatch):
+    def interrupt(self, X, Y, progress):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as stop:
+            raise SystemError("CPUDispatcher returned a result with an exception set") from stop
+
+    monkeypatch.setattr(KNN, "fit_rows", interrupt)
+    stopped = run("train", data, "--out", tmp_path / "model", *PARTS)
+    assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-1].startswith("Stopped: no model was saved and ")
+    assert "SystemError" not in stopped.stderr
+    alone = run("train", data, "--out", tmp_path / "other", "--model", "knn", "--valid", "0")
+    assert alone.exit_code == 130
+    assert "SystemError" not in alone.stderr
 
 
 def test_ctrl_c_keeps_the_parts_that_are_done(data, tmp_path, monkeypatch):

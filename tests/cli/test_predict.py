@@ -143,9 +143,8 @@ def test_labels_that_the_model_does_not_know_are_an_error(model, tmp_path):
     data = tmp_path / "test.jsonl"
     data.write_text('{"text": "hops malt", "labels": ["Beer", "Bread"]}\n' * 3)
     assert fail("evaluate", model, data) == (
-        "Error: the model knows none of the 2 labels that these documents carry, such as 'Beer', "
-        "'Bread'; it knows 'beer', 'bread', 'chess', …; name labels as in training, or give the "
-        "bare matrix Y to compare by label ids"
+        "Error: the model knows none of the labels that these documents carry, such as 'Beer', "
+        "'Bread'; it knows 'beer', 'bread', 'chess', …; use the names that it was trained with"
     )
     data.write_text('{"text": "hops malt", "labels": []}\n')
     assert fail("evaluate", model, data) == (

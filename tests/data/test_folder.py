@@ -1,13 +1,19 @@
 """Which files of a folder make a data set, and what is said when none do."""
 
+import bz2
 import gzip
+import lzma
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import longtail.data
-from longtail.data import load
+from longtail.data import load, read_batches
 from longtail.errors import DataError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -201,3 +207,83 @@ def test_real_sets(name, shapes):
     assert (np.diff(train.Y.tocsc().indptr) > 0).sum() == {"stackexchange": 1963}.get(
         name, shapes[0][1]
     )
+
+
+def test_numbered_files_and_parquet_files_are_parts_of_a_split(tmp_path):
+    for i in range(2):
+        (tmp_path / f"train-{i}-of-2.jsonl").write_text(JSON_LINE.replace("beer", f"b{i}"))
+    (tmp_path / "test.jsonl").write_text(JSON_LINE)
+    train, test = load(tmp_path)
+    assert (len(train), train.label_names, len(test)) == (2, ["b0", "b1", "beer"], 1)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for name in ("one", "two"):
+        table = pa.table({"id": [name], "text": ["a"], "labels": [[name]]})
+        pq.write_table(table, parts / f"{name}.parquet")
+    assert load(parts).train.ids == ["one", "two"]
+    assert [batch.ids for batch in read_batches(parts)] == [["one"], ["two"]]
+
+
+def test_folders_called_train_and_test(tmp_path):
+    for role in ("train", "test"):
+        (tmp_path / role).mkdir()
+        for i in range(2):
+            pq.write_table(
+                pa.table({"text": [role], "labels": ["x"]}), tmp_path / role / f"{i}.parquet"
+            )
+    train, test = load(tmp_path)
+    assert (train.texts, test.texts) == (["train"] * 2, ["test"] * 2)
+
+
+def test_a_pattern_names_the_parts_of_a_split(tmp_path):
+    for name in ("a.jsonl", "b.jsonl.gz"):
+        content = JSON_LINE.replace("beer", name).encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if ".gz" in name else content)
+    (tmp_path / "c.txt").write_text("no data\n")
+    assert load(tmp_path / "?.jsonl*").train.label_names == ["a.jsonl", "b.jsonl.gz"]
+    assert sum(len(batch) for batch in read_batches(f"{tmp_path}/?.jsonl*")) == 2
+    assert (
+        message_of(tmp_path / "*.csv")
+        == f"{tmp_path / '*.csv'}: no file has a name of this pattern"
+    )
+    assert "c.txt: the format is not recognized" in message_of(tmp_path / "*")
+
+
+def test_parts_of_feature_rows(tmp_path):
+    (tmp_path / "train1.txt").write_text("1 2 3\n2 0:1\n")
+    (tmp_path / "train2.txt").write_text("1 4 2\n0 3:1\n")
+    train, _ = load(tmp_path)
+    assert train.X.toarray().tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
+    assert train.Y.toarray().tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("ending", [".bz2", ".xz", ".zst", ".gz", ""])
+def test_packed_files_beside_the_data(tmp_path, ending):
+    pack = {
+        ".bz2": bz2.compress,
+        ".xz": lzma.compress,
+        ".gz": gzip.compress,
+        ".zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+        "": bytes,
+    }[ending]
+    for name, content in (
+        ("train_texts.txt", b"one\ntwo\n"),
+        ("train_labels.txt", b"0\n1 0\n"),
+        ("label_names.txt", b"beer\nwine\n"),
+    ):
+        (tmp_path / (name + ending)).write_bytes(pack(content))
+    train, _ = load(tmp_path)
+    assert train.label_names == ["beer", "wine"]
+    assert train.Y.toarray().tolist() == [[1, 0], [1, 1]]
+
+
+def test_standard_input(tmp_path):
+    for content in (
+        JSON_LINE.encode(),
+        b"text,labels\npale ale,beer\n",
+        b"__label__beer pale ale\n",
+        b"1 2 3\n2 0:1\n",
+    ):
+        code = "import longtail; print(len(longtail.load('-').train))"
+        done = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True)
+        assert done.stdout == b"1\n", done.stderr

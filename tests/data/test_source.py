@@ -1,12 +1,15 @@
 """What every format has in common: gzip, encodings, line ends, and limits."""
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import socket
 import threading
 from typing import ClassVar
 
+import pyarrow as pa
 import pytest
 
 from longtail.data import source as source_module
@@ -14,8 +17,15 @@ from longtail.data.source import Source
 from longtail.errors import DataError
 
 
-def lines_of(file):
-    with Source(file) as source:
+def pack_zstd(content):
+    return pa.compress(content, "zstd", asbytes=True)
+
+
+PACKERS = [bytes, gzip.compress, bz2.compress, lzma.compress, pack_zstd]
+
+
+def lines_of(file, encoding=None):
+    with Source(file, encoding) as source:
         return [line for _, lines in source.lines() for line in lines]
 
 
@@ -25,7 +35,7 @@ def message_of(file):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("pack", PACKERS)
 @pytest.mark.parametrize(
     "content", [b"a\nb\n\nc\n", b"\xef\xbb\xbfa\nb\n\nc", b"a\r\nb\r\n\r\nc\r\n"]
 )
@@ -83,10 +93,64 @@ def test_a_stream_is_called_by_its_name():
     assert message_of(io.BytesIO(b"")) == "<stdin>: the file is empty"
 
 
-def test_a_truncated_gzip_file(tmp_path):
-    path = tmp_path / "x.gz"
-    path.write_bytes(gzip.compress(bytes(range(32, 120)) * 1000)[:-12])
-    assert message_of(path) == f"{path}: the gzip file is cut off; copy or download it again"
+@pytest.mark.parametrize(
+    ("pack", "message"),
+    [
+        (gzip.compress, "the gzip file is cut off; copy or download it again"),
+        (bz2.compress, "the bzip2 file is cut off; copy or download it again"),
+        (lzma.compress, "the xz file is cut off; copy or download it again"),
+        (pack_zstd, "the zstd file is damaged (Truncated compressed stream)"),
+    ],
+)
+def test_a_truncated_file(tmp_path, pack, message):
+    path = tmp_path / "x"
+    path.write_bytes(pack(bytes(range(32, 120)) * 1000)[:-12])
+    assert message_of(path) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "found"),
+    [
+        ("utf-8", "utf-8"),
+        ("utf-8-sig", "utf-8"),
+        ("utf-16", "utf-16"),
+        ("utf-16-le", "utf-16-le"),
+        ("utf-16-be", "utf-16-be"),
+        ("utf-32", "utf-32"),
+        ("cp1252", "cp1252"),
+    ],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_encodings(tmp_path, encoding, found, pack):
+    lines = ["a line of words", "K\u00e4se f\u00fcr 5 \u20ac", "\u201cyes\u201d", *["more"] * 9000]
+    path = tmp_path / "x"
+    path.write_bytes(pack("\n".join(lines).encode(encoding)))
+    with Source(path) as source:
+        assert [line for _, block in source.lines() for line in block] == lines
+        assert source.encoding == found
+    assert lines_of(path, found) == lines
+
+
+def test_latin_1_is_the_part_of_cp1252_that_it_shares(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes("K\u00f6ln und \u00dcbung\n".encode("latin-1"))
+    assert lines_of(path) == lines_of(path, "latin-1") == ["K\u00f6ln und \u00dcbung"]
+
+
+def test_a_character_that_two_blocks_share(tmp_path, monkeypatch):
+    monkeypatch.setattr(source_module, "BLOCK", 3)
+    monkeypatch.setattr(source_module, "HEAD", 5)
+    path = tmp_path / "x"
+    path.write_bytes("ab\u20acd\ne\U0001f37af\n".encode("utf-16"))
+    assert lines_of(path) == ["ab\u20acd", "e\U0001f37af"]
+
+
+def test_utf16_that_is_cut(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes("abc\n".encode("utf-16")[:-1])
+    assert message_of(path) == (
+        f"{path}: not utf-16: truncated data; give the encoding it has (--encoding)"
+    )
 
 
 def test_a_damaged_gzip_file(tmp_path):

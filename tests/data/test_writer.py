@@ -1,6 +1,7 @@
 """Writing data sets: every format gives back what went in, and nothing is half-written."""
 
 import errno
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -202,3 +203,11 @@ def test_what_would_look_like_a_bomb_is_not_written(tmp_path, monkeypatch, endin
     assert "the documents are so alike" in message_of(same, tmp_path / f"x.{ending}")
     write_dataset(same, tmp_path / "x.jsonl")
     assert load(tmp_path / "x.jsonl").train.n_documents == 1000
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv", "parquet", "csv.gz"])
+def test_ids_are_written_where_there_are_any(tmp_path, ending):
+    data = replace(as_dataset(["a", "b\rc"], [["x"], []]), ids=["7", "d \r e"])
+    write_dataset(data, tmp_path / f"x.{ending}")
+    again = load(tmp_path / f"x.{ending}").train
+    assert (again.ids, again.texts) == (["7", "d \r e"], ["a", "b\rc"])

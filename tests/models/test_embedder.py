@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from longtail.models import embedder as module
 from longtail.models.embedder import Embedder, embed_rows
+from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.rows import view_rows
 from longtail.runtime.store import Files
 
@@ -60,3 +62,30 @@ def test_arrays_of_an_embedder_that_do_not_fit():
         check(Embedder.of(rest[0], weight, rest[1], (second, *zeros(40)), residual=True))
     with pytest.raises(ValueError, match=r"embedder\.weight are 32 wide, .* suit 40 columns"):
         check(Embedder.of(rest[0], weight, *zeros(40)))
+
+
+def test_features_of_one_document_are_dropped_where_documents_are_long(monkeypatch):
+    monkeypatch.setattr(module, "WORTH_DROPPING", 1)
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix(rng.random((20, 60)).astype(np.float32))
+    X = sp.csr_matrix(sp.hstack([X, sp.identity(20)]), dtype=np.float32)  # each document's own
+    whole = Embedder.of(
+        np.ones(80, np.float32), rng.normal(size=(80, 6)), rng.normal(size=6).astype(np.float32)
+    )
+    smaller = whole.without_rare(X)
+    assert smaller.row.tolist() == [*range(60), *[-1] * 20]
+    assert len(smaller.weight.codes) == 60
+    files = Files()
+    smaller.add_to_files(files)
+    Embedder.describe(files).check(files, {"n_features": 80})
+    codes = whole.weight.codes.copy()
+    codes[60:] = 0
+    silent = whole._replace(weight=QuantizedRows(codes, whole.weight.scale))
+    for embedder in (smaller, Embedder.from_files(files)):
+        found = embed_rows(embedder, view_rows(X), True)
+        np.testing.assert_array_equal(found, embed_rows(silent, view_rows(X), True))
+    files.arrays["embedder.row"][3] = 60
+    with pytest.raises(ValueError, match="row must hold whole numbers from -1 to below"):
+        Embedder.describe(files).check(files, {"n_features": 80})
+    short = sp.csr_matrix(sp.identity(80, dtype=np.float32))
+    assert whole.without_rare(short).row.tolist() == list(range(80))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -99,3 +100,88 @@ def test_a_full_disk(add, monkeypatch):
     assert result == 3
     assert len(warned) == 1
     assert "cannot be kept (No space left on device)" in warned[0]
+
+
+# A read-only installation, without a home
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """Put the script where nobody can write; return it, and what runs it with a given TMPDIR.
+
+    Root could write all the same, so the script is run by another user then.
+    """
+    script = tmp_path / "installed" / "add.py"
+    script.parent.mkdir()
+    script.write_text(ADD.replace("numba.config.CACHE_DIR = sys.argv[1]\n", ""))
+    other = ["setpriv", "--reuid=65534", "--clear-groups"] if os.getuid() == 0 else []
+    if other and not shutil.which("setpriv"):
+        pytest.skip("needs setpriv, to be another user than root")
+    for parent in (tmp_path, *tmp_path.parents[:2]):  # another user has to get there
+        parent.chmod(0o755)
+    for name in ("ours", "others"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(0o777)
+
+    def run_it(temporary):
+        surroundings = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path / "no home"),
+            "TMPDIR": str(temporary),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+        command = [*other, sys.executable, "-W", "always", str(script)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=surroundings, cwd=script.parent
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split(), done.stderr.count("compiled code cannot be kept")
+
+    script.parent.chmod(0o555)
+    yield script, run_it
+    script.parent.chmod(0o755)
+
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="has other permissions")
+
+
+@posix
+def test_where_nothing_else_can_be_written_a_temporary_folder_keeps_it(read_only, tmp_path):
+    _, run_it = read_only
+    assert run_it(tmp_path / "ours") == (["3", "0"], 0)
+    assert run_it(tmp_path / "ours") == (["3", "1"], 0)
+    (folder,) = (tmp_path / "ours").iterdir()
+    assert folder.name.startswith("longtail-compiled-")
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@posix
+def test_a_temporary_folder_that_others_can_write_is_not_used(read_only, tmp_path):
+    _, run_it = read_only
+    run_it(tmp_path / "ours")
+    (folder,) = (tmp_path / "ours").iterdir()
+    folder.chmod(0o777)
+    assert run_it(tmp_path / "ours") == (["3", "0"], 1)
+
+
+@posix
+def test_what_was_compiled_beside_a_read_only_package_is_used(read_only, tmp_path):
+    script, run_it = read_only
+    script.parent.chmod(0o755)
+    (script.parent / "__pycache__").mkdir()
+    (script.parent / "__pycache__").chmod(0o777)
+    assert run_it(tmp_path / "ours") == (["3", "0"], 0)
+    for folder in (script.parent / "__pycache__", script.parent):
+        folder.chmod(0o555)
+    assert run_it(tmp_path / "others") == (["3", "1"], 0)
+
+
+def test_what_lies_beside_the_package_is_used_even_if_nothing_can_be_written(script, monkeypatch):
+    function = type("F", (), {"__code__": compile("0", str(script), "exec")})
+    locate = compiled._ReadOnlyLocator.from_function
+    assert locate(function, str(script)) is None
+    (script.parent / "__pycache__").mkdir()
+    (script.parent / "__pycache__" / "add.add-8.py311.1.nbi").touch()
+    assert locate(function, str(script)).get_cache_path() == str(script.parent / "__pycache__")
+    monkeypatch.setattr(compiled.tempfile, "gettempdir", Path("/no such folder").stat)
+    assert compiled._TemporaryLocator.from_function(function, str(script)) is None

@@ -2,6 +2,7 @@ import ctypes
 import errno
 import hashlib
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from attack.faults import Fault, save_with
 from longtail.errors import LongtailError, ModelFileError
+from longtail.runtime.parallel import set_threads
 from longtail.runtime.store import (
     Files,
     atomic,
@@ -469,7 +471,7 @@ def test_verify_tells_what_it_found(model: Path) -> None:
     verified = verify_folder(model)
     assert set(verified.files) == {entry.name for entry in model.iterdir()}
     assert verified.n_bytes == sum(entry.stat().st_size for entry in model.iterdir())
-    assert verified.format_version == 3
+    assert verified.format_version == 4
     assert verified.longtail_version == __version__
     assert verified.model_name == "linear"
 
@@ -515,7 +517,7 @@ def test_a_newer_version(model: Path) -> None:
     edit_manifest(model, format_version=7, longtail_version="9.1", files="in another way")
     assert refused(model) == (
         f"{model}: was written by longtail 9.1 in model format 7; this is longtail {__version__}, "
-        "which reads formats up to 2; upgrade with: pip install --upgrade longtail"
+        "which reads formats up to 4; upgrade with: pip install --upgrade longtail"
     )
 
 
@@ -546,7 +548,7 @@ def test_an_older_version(tmp_path: Path) -> None:
         ("[]", "holds a JSON list instead of an object"),
         ("{}", "is not a longtail model: its manifest.json is another's"),
         ('{"format": "longtail model"}', "has no valid format_version"),
-        ('{"format": "longtail model", "format_version": 3}', "its list of files is damaged"),
+        ('{"format": "longtail model", "format_version": 4}', "its list of files is damaged"),
         (" " * 2_000_000, "is larger than any manifest can be"),
     ],
 )
@@ -764,3 +766,78 @@ def test_without_locks_only_what_is_a_day_old_is_removed(
     write_folder(model, small_files(1), overwrite=True)
     assert fresh.exists()
     assert not old.exists()
+
+
+# Large files are hashed in blocks and mapped
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Save a model of several blocks, which are small here."""
+    monkeypatch.setattr(manifest, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(manifest, "MAPPED_BYTES", 1000)
+    write_folder(tmp_path / "large", Files(arrays={"a": np.arange(1000)}))
+    return tmp_path / "large"
+
+
+def is_mapped(array: np.ndarray) -> bool:
+    owner: object = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return isinstance(owner, mmap.mmap)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is mapped there")
+def test_a_large_file_is_mapped_and_its_memory_can_be_written(large: Path) -> None:
+    array = read_folder(large).arrays["a"]
+    assert is_mapped(array)
+    assert array.flags.writeable
+    array[:] = 0
+    np.testing.assert_array_equal(read_folder(large).arrays["a"], np.arange(1000))
+
+
+def test_a_file_of_the_mapped_model_may_be_replaced(large: Path) -> None:
+    array = read_folder(large).arrays["a"]
+    write_folder(large, Files(arrays={"a": np.zeros(1000)}), overwrite=True)
+    np.testing.assert_array_equal(array, np.arange(1000))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is mapped there")
+@pytest.mark.parametrize("mode", [0o606, 0o602, 0o662])
+def test_what_others_can_write_is_read_and_not_mapped(large: Path, mode: int) -> None:
+    (large / "weights.safetensors").chmod(mode)
+    array = read_folder(large).arrays["a"]
+    assert not is_mapped(array)
+    np.testing.assert_array_equal(array, np.arange(1000))
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("place", [0, 999, 1000, 4500, -1])
+@pytest.mark.parametrize("mode", [0o600, 0o606])
+def test_one_changed_byte_of_any_block_is_refused(
+    large: Path, place: int, mode: int, n_threads: int
+) -> None:
+    path = large / "weights.safetensors"
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    path.chmod(mode)
+    set_threads(n_threads)
+    try:
+        assert "was altered since it was saved" in refused(large)
+        with pytest.raises(ModelFileError, match="was altered since it was saved"):
+            verify_folder(large)
+    finally:
+        set_threads(None)
+
+
+def test_the_manifest_holds_a_hash_for_each_block(large: Path) -> None:
+    entry = json.loads((large / "manifest.json").read_text())["files"]["weights.safetensors"]
+    data = (large / "weights.safetensors").read_bytes()
+    blocks = [data[first : first + 1000] for first in range(0, len(data), 1000)]
+    assert len(blocks) == 9
+    assert entry["sha256"] == "".join(hashlib.sha256(block).hexdigest() for block in blocks)
+    files = json.loads((large / "manifest.json").read_text())["files"]
+    files["weights.safetensors"]["sha256"] = entry["sha256"][:64]
+    edit_manifest(large, files=files)
+    assert "was altered since it was saved" in refused(large)

@@ -110,6 +110,12 @@ def test_many_words_make_the_tables_grow() -> None:
     assert taken.find([], -1).tolist() == []
 
 
+def test_a_word_that_is_none_is_never_found() -> None:
+    known = Lexicon.of(["a", "b\nc", "é", ""])
+    assert known.n_words == 4
+    assert known.find(["é", "b", "c", "a"], -1).tolist() == [2, -1, -1, 0]
+
+
 def test_nothing_to_read() -> None:
     for texts in ([], [""], ["", "!!"]):
         read = learn_words(texts, WordReader())

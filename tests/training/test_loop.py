@@ -21,6 +21,7 @@ from longtail.runtime.store import read_folder  # noqa: E402
 from longtail.training import loop  # noqa: E402
 from longtail.training.checkpoint import find_checkpoints  # noqa: E402
 from longtail.training.config import TrainingConfig  # noqa: E402
+from longtail.training.history import Pacer  # noqa: E402
 from longtail.training.loop import limit_gradients, train  # noqa: E402
 from longtail.training.processes import choose_device  # noqa: E402
 
@@ -539,3 +540,40 @@ def test_the_first_checkpoint_comes_after_a_minute(tmp_path, monkeypatch):
     task = PlantedTask()
     train_on_cpu(task, run_dir=tmp_path / "often", checkpoint_seconds=50)
     assert saved == [2, 4, 6, 8, 10, 12, 14, 16, 18]
+
+
+# ------------------------------------------------------------------------ training within a time
+
+
+def test_a_pacer_plans_as_many_steps_as_there_is_time_for(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("longtail.training.history.time.monotonic", lambda: now[0])
+    pacer = Pacer(stop_at=120.0, n_steps=50)
+    now[0] = 105.0  # the first step takes long and says nothing of the others
+    assert pacer.plan(1) == 50
+    now[0] = 106.0
+    assert pacer.plan(2) == 2 + 14
+    now[0] = 106.5  # four steps in 1.5 seconds: as many as there are fit again
+    assert pacer.plan(5) == 5 + int(13.5 * 4 / 1.5)
+    now[0] = 121.0
+    assert pacer.plan(6) == 6
+
+
+def test_training_ends_in_time_with_a_learning_rate_that_fell():
+    task, config = PlantedTask(n=400), replace(CONFIG, epochs=100_000, schedule="linear")
+    history = train_on_cpu(task, config, seconds=2.0)
+    assert 1 <= history.n_steps < 100_000 * 10
+    assert history.seconds < 60
+    rates = [record["learning_rate"] for record in history.records]
+    assert rates[-1] < config.learning_rate
+
+
+def test_a_time_that_is_long_enough_changes_nothing():
+    runs = [PlantedTask(), PlantedTask()]
+    train_on_cpu(runs[0])
+    train_on_cpu(runs[1], seconds=3600.0)
+    assert_same(weights(runs[0]), weights(runs[1]))
+
+
+def test_no_time_at_all_makes_one_step():
+    assert train_on_cpu(PlantedTask(), seconds=0.0).n_steps == 1

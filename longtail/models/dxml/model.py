@@ -57,15 +57,17 @@ from longtail.models.neural import (
 )
 from longtail.progress import SILENT, Progress
 from longtail.runtime.memory import Needs, Stage, size_of, train_stage
+from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.rows import (
     add_matrix,
     describe_matrix,
     hold_out,
+    round_values,
     take_matrix,
     view_rows,
     weigh_rows,
 )
-from longtail.runtime.schema import Schema, floats
+from longtail.runtime.schema import Schema
 from longtail.runtime.settings import at_least, between, configurable, learned, setting, share
 from longtail.runtime.store import Files
 from longtail.search.index import LARGEST_EXACT, Index, build_index
@@ -207,7 +209,7 @@ class DXML(NeuralRows):
     learning_rate: float = 0.002
 
     embedder_: Embedder = learned()
-    label_vectors_: Floats = learned()
+    label_vectors_: QuantizedRows = learned()  # V, to train further and to place new labels
     voters_: Voters = learned()
     rows_: sp.csr_matrix = learned()
 
@@ -266,8 +268,9 @@ class DXML(NeuralRows):
         if neighbours is None:
             neighbours = self._choose_neighbours(embedder, X, Y, held)
         index = self._cluster(embedder, X, neighbours, progress)  # line 5
-        self.embedder_, self.label_vectors_ = embedder, vectors
-        self.voters_, self.rows_ = Voters(index, Y, neighbours, self.temperature), X
+        self.embedder_, self.label_vectors_ = embedder, QuantizedRows.of(vectors)
+        self.voters_ = Voters(index, Y, neighbours, self.temperature)
+        self.rows_ = round_values(X)
 
     def _embed_labels(self, Y: sp.csr_matrix, progress: Progress) -> Floats:
         """Lines 1 and 2: return V, from co-occurrence, from the hierarchy, or at random."""
@@ -336,7 +339,7 @@ class DXML(NeuralRows):
         task = DXMLTask(self, net, rows, Y, vectors, kept, held)
         plan = self.make_config(epochs, self.batch_size or choose_batch_size(len(kept)))
         self.train_task(task, plan, X, Y, progress)
-        return net.cpu().requires_grad_(False).export(weights), held
+        return net.cpu().requires_grad_(False).export(weights).without_rare(X), held
 
     @property
     def _width(self) -> int:
@@ -499,8 +502,9 @@ class DXML(NeuralRows):
             embedder = self.embedder_
             places = embed_rows(embedder, view_rows(X), self.normalize)
             index = cast(Index, self.voters_.index).extend(places)
-        self.embedder_, self.label_vectors_ = embedder, vectors
-        self.voters_, self.rows_ = replace(self.voters_, index=index, Y=all_Y), all_X
+        self.embedder_, self.label_vectors_ = embedder, QuantizedRows.of(vectors)
+        self.voters_ = replace(self.voters_, index=index, Y=all_Y)
+        self.rows_ = round_values(all_X)
 
     def _train_further(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
@@ -522,7 +526,7 @@ class DXML(NeuralRows):
         A label is new if none of the first `n_old` documents carries it, though V may have a row
         for it: its name was known in training.
         """
-        V = self.label_vectors_
+        V = self.label_vectors_.take(slice(None), self.dim)
         n_known, n_labels = len(V), Y.shape[1]
         Y = thin_labels(Y, self.seed, SILENT)
         seen = np.bincount(Y[:n_old].indices, minlength=n_labels) > 0
@@ -544,24 +548,24 @@ class DXML(NeuralRows):
         """Add the network, the label vectors, and the documents with their rows and labels."""
         self.embedder_.add_to_files(files)
         self.voters_.add_to_files(files)
-        add_matrix(files, "rows", self.rows_)
-        files.arrays["label_vectors"] = self.label_vectors_
+        add_matrix(files, "rows", self.rows_, rounded=True)
+        self.label_vectors_.add_to_files(files, "label_vectors")
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of the network, the label vectors and the documents."""
         return (
-            Schema(arrays={"label_vectors": floats("n_labels", "dim")})
-            | Embedder.describe(files)
+            Embedder.describe(files)
+            | QuantizedRows.describe("label_vectors", "n_labels", "dim")
             | Voters.describe(files, "dim")
-            | describe_matrix("rows", "voters.n", "n_features")
+            | describe_matrix("rows", "voters.n", rounded=True)
         )
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
         self.embedder_ = Embedder.from_files(files)
         self.voters_ = Voters.from_files(files, len(self.label_names_))
-        self.rows_ = take_matrix(files, "rows", self.n_features_)
-        self.label_vectors_ = files.arrays["label_vectors"]
+        self.rows_ = take_matrix(files, "rows", len(self.voters_.index), self.n_features_)
+        self.label_vectors_ = QuantizedRows.from_files(files, "label_vectors")
 
 
 def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:

@@ -98,7 +98,9 @@ def open_network(embedder: Embedder) -> DXMLNetwork:
     embedding: Embedding = "linear" if dim == 0 else "residual" if embedder.residual[0] else "relu"
     net = DXMLNetwork(n_features, hidden, dim, embedding)
     with torch.no_grad():
-        net.first.copy_(torch.from_numpy(embedder.weight.take(slice(None), hidden)))
+        kept = np.flatnonzero(embedder.row >= 0)
+        weight = embedder.weight.take(embedder.row[kept], hidden)
+        net.first.zero_()[torch.from_numpy(kept)] = torch.from_numpy(weight)
         net.bias.copy_(torch.from_numpy(embedder.bias.copy()))
         if net.second is not None:
             net.second.weight.copy_(torch.from_numpy(embedder.second.take(slice(None), dim).T))

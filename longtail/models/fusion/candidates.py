@@ -87,16 +87,20 @@ class Asked:
 
     def __init__(self, member: Model, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix):
         self.member, self.reads_rows = member, member.trained_on == "rows"
+        self.n_known = len(member.label_names_)  # further labels came with an update
         self.read = member.read_rows(X) if self.reads_rows else documents
 
     def propose(self, k: int) -> TopK:
         """Return its best labels."""
+        k = min(k, self.n_known)
         if self.reads_rows:
             return self.member.predict_rows(self.read, k)
         return self.member.predict_documents(self.read, k)
 
     def score(self, labels: Ids) -> Floats:
-        """Return its scores of labels (n, c)."""
+        """Return its scores of labels (n, c); 0 for those that it does not know."""
+        if labels.size and labels.max() >= self.n_known:
+            labels = np.where(labels < self.n_known, labels, np.int32(-1))
         if self.reads_rows:
             return self.member.score_rows(self.read, labels)
         return self.member.score_documents(self.read, labels)
@@ -153,8 +157,18 @@ def ask(
         asked, top = found[name]
         return asked.score(labels) if top is None else asked.complete(top, labels, n_labels)
 
-    scores = _for_each(members, score, at_once=one)
-    return Said(labels, n_proposed, np.stack(list(scores.values())))
+    scores = np.stack(list(_for_each(members, score, at_once=one).values()))
+    n_known = [len(member.label_names_) for member in members.values()]
+    if min(n_known) < n_labels:
+        guess_unknown(scores, labels, n_known)
+    return Said(labels, n_proposed, scores)
+
+
+def guess_unknown(scores: Floats, labels: Ids, n_known: Sequence[int]) -> None:
+    """Let members say of labels that are new to them what the others say on average, in place."""
+    knows = np.stack([labels < n for n in n_known])
+    mean = (scores * knows).sum(axis=0) / np.maximum(knows.sum(axis=0), 1)
+    scores[~knows] = np.broadcast_to(mean, scores.shape)[~knows]
 
 
 def _for_each(

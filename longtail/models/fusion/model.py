@@ -17,8 +17,9 @@ where the plan has time for that.
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -63,6 +64,7 @@ from longtail.models.fusion.plan import (
     parse_members,
 )
 from longtail.models.fusion.probe import Prober
+from longtail.models.fusion.sharing import describe_shared, share, unshare
 from longtail.models.fusion.stacking import (
     Stacker,
     StackerName,
@@ -107,6 +109,7 @@ class Fusion(Model):
     choose_when: ClassVar[str] = (
         "you want the best labels; it fits itself to data, machine and time"
     )
+    can_update: ClassVar[bool] = True
     can_explain: ClassVar[bool] = True
     can_resume: ClassVar[bool] = True
     plans: ClassVar[bool] = True
@@ -518,6 +521,55 @@ class Fusion(Model):
         found = (member.find_similar(X, wanted) for member in self.members_.values() if X.nnz)
         return next(filter(None, found), ())
 
+    # -- updating -----------------------------------------------------------------------------
+
+    def partial_fit(
+        self,
+        data: Documents,
+        labels: Any = None,
+        *,
+        train: bool = False,
+        progress: Progress | bool = SILENT,
+    ) -> Self:
+        """Take in more documents, as every model does; the stacker keeps its weights."""
+        super().partial_fit(data, labels, train=train, progress=progress)
+        self._count_shares()
+        return self
+
+    def update_documents(
+        self, dataset: Dataset, X: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Update the members that can be; of new labels, others say what these say."""
+        able = [name for name, each in self.members_.items() if self._can_update(each)]
+        if not able:
+            raise ParameterError(
+                f"none of the members ({', '.join(self.members_)}) can be updated; train anew, "
+                "with linear or knn among them"
+            )
+        members = dict(self.members_)
+        rows = Dataset(dataset.Y, dataset.label_names, X=X)
+        for name in able:
+            member = copy(members[name])
+            member.partial_fit(rows, train=train and member.trains_on, progress=progress)
+            if dataset.texts is not None:
+                member.add_snippets(dataset.texts)
+            members[name] = member
+        others = [name for name in members if name not in able]
+        if others:
+            progress.say(f"{', '.join(others)}: left as they are, as they cannot be updated")
+        if not any(name in self.proposers_ for name in able):  # nobody would propose a new label
+            self.proposers_ = {**self.proposers_, able[0]: USUAL_PROPOSED}
+        self.members_ = members
+
+    @staticmethod
+    def _can_update(member: Model) -> bool:
+        return member.can_update and member.trained_on == "rows"
+
+    def _count_shares(self) -> None:
+        """Take the labels' shares of the training documents from their counts."""
+        counts = self.training_counts_
+        self.shares_ = (counts.label_counts / counts.n_documents).astype(np.float32)
+
     # -- saving -------------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
@@ -527,6 +579,7 @@ class Fusion(Model):
         files.config["report"] = {name: each._asdict() for name, each in self.report_.items()}
         for name, member in self.members_.items():
             files.nest(name, member.to_files())
+        share(files)
         self.stacker_.add_to_files(files)
 
     def describe(self, files: Files) -> Schema:
@@ -546,17 +599,17 @@ class Fusion(Model):
             "report": dict.fromkeys(names, MemberReport.describe()),
             "proposers": dict.fromkeys(proposers, Value(int, between(1, MOST_PROPOSED))),
         }
-        return listed | Schema(config=facts) | Stacker.describe(len(names)) | Schema(members=names)
+        own = [listed, Schema(config=facts), Stacker.describe(len(names))]
+        return Schema.join([*own, describe_shared(), Schema(members=names)])
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for members that do not fit together."""
-        names = files.config["members"]
+        names, files = files.config["members"], unshare(files)
         self.members_ = {name: self._restore_member(files, name) for name in names}
         self.proposers_ = files.config["proposers"]
         self.report_ = {name: MemberReport(**files.config["report"][name]) for name in names}
         self.stacker_ = Stacker.from_files(files)
-        counts = self.training_counts_
-        self.shares_ = (counts.label_counts / counts.n_documents).astype(np.float32)
+        self._count_shares()
 
     def _restore_member(self, files: Files, name: str) -> Model:
         """Return a member; raise ValueError unless it reads and labels as this model does."""
@@ -564,7 +617,8 @@ class Fusion(Model):
         if look_up(inner.config, "model") == self.name:
             raise ValueError("a fusion cannot be a member of a fusion")
         member = build_model(inner, f"member {name}")
-        if list(member.label_names_) != list(self.label_names_):
+        n_known = len(member.label_names_)  # an update adds labels behind those of training
+        if list(member.label_names_) != list(self.label_names_)[:n_known]:
             raise ValueError(f"the member {name} was trained on other labels")
         reads_texts = member.trained_on == "texts"
         if reads_texts and (self.trained_on == "rows" or member.makes_rows):

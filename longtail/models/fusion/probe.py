@@ -1,9 +1,8 @@
 """How long members take here and now: measured, by training them on a few of the documents.
 
 A member that torch trains makes a few of its real steps, of the size and with the network that all
-documents will have, and all that comes before and after them, for two numbers of documents: what
-grows with the documents is told apart from what does not. Any other member is trained on larger and
-larger samples, which tell by which power of the documents its time grows.
+documents will have, and all that comes before and after them. Any other member is trained on larger
+and larger samples. Two numbers of documents tell by which power of them the time grows.
 
 On a CPU that others may use as well, the time of a moment says little. What torch does not train is
 measured in seconds of the processor, and all of it together tells how long such a second takes at
@@ -37,6 +36,7 @@ HOPE = 0.4  # of what its formula says, a member may take in the end
 STEPS = 4  # of a member that torch trains
 FIRST_SAMPLE = 500  # documents of any other member; then twice as many, while there is time
 POWERS = (0.7, 1.2)  # of the number of documents, by which time may grow
+REST_POWERS = (0.0, 0.9)  # the same for what is done beside steps
 LEAST = 64  # documents to learn anything from
 MOST_SHARE = 0.5  # of the documents, in a sample
 SLOWEST = 20.0  # seconds that a second of the processor may take
@@ -216,8 +216,9 @@ class Prober:
         first, last = trials[max(0, len(trials) - 3)], trials[-1]
         power = 1.0
         if first.n_documents < last.n_documents:
-            grown = np.log(last.seconds / first.seconds)
-            power = float(np.clip(grown / np.log(last.n_documents / first.n_documents), *POWERS))
+            power = _find_power(
+                (first.n_documents, first.seconds), (last.n_documents, last.seconds), POWERS
+            )
         seconds = last.seconds * (self.facts.n_documents / last.n_documents) ** power
         return Cost(seconds, n_bytes=last.n_bytes, milliseconds=last.milliseconds)
 
@@ -231,11 +232,11 @@ class Prober:
         first = None
         if last.is_whole and few < many:
             first = self._try(model, few, limit - last.seconds)
-        grown = 0.0
+        power = 0.0
         if first is not None and first.is_whole:
-            grown = max(0.0, last.rest - first.rest) / (many - few)
+            power = _find_power((few, first.rest), (many, last.rest), REST_POWERS)
         return Cost(
-            last.rest + grown * (n - many),
+            last.rest * (n / many) ** power,
             last.each * last.passes * n,
             epochs,
             last.n_bytes,
@@ -270,3 +271,11 @@ class Prober:
         asked = copy.check_documents(documents)
         takes = time_documents(lambda i: copy.predict_documents(asked[i : i + 1], 1), len(rows))
         return trial._replace(n_bytes=copy.to_files().n_bytes, milliseconds=takes)
+
+
+def _find_power(
+    first: tuple[int, float], last: tuple[int, float], limits: tuple[float, float]
+) -> float:
+    """Return by which power of the documents the seconds have grown, within limits."""
+    grown = np.log(max(last[1], 1e-6) / max(first[1], 1e-6)) / np.log(last[0] / first[0])
+    return float(np.clip(grown, *limits))

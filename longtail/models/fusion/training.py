@@ -37,7 +37,7 @@ from longtail.topk import TopK
 Result = TypeVar("Result")
 
 ALL = "all"  # the name of a training on all documents, where others have the number of a fold
-CLOSING, CLOSING_SHARE = 1.5, 0.02  # seconds, and share of the budget, for all that is not counted
+CLOSING, CLOSING_SHARE = 2.0, 0.03  # seconds, and share of the budget, for all that is not counted
 STACKING = 2e-4  # seconds for each held-out document and member, until it has been measured
 SLOWER = 1.5  # times its estimate a member of epochs may take, if there is time
 FIRST_SHARE = 0.6  # of the time that is left, for a member that has no epochs

@@ -215,7 +215,7 @@ class GLaS(NeuralRows):
         )
         self.train_task(task, plan, X, Y, progress)
         net = task.net.requires_grad_(False)
-        self.embedder_ = net.export(weights)
+        self.embedder_ = net.export(weights).without_rare(X)
         examples = np.random.default_rng(self.seed).permutation(X.shape[0])[:N_EXAMPLES]
         queries = embed_rows(self.embedder_, view_rows(X[np.sort(examples)]), self.normalize)
         labels = net.all_labels().cpu().numpy()

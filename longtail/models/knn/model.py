@@ -20,13 +20,13 @@ them out, to choose by these.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.data import Dataset, as_dataset
+from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Neighbour
 from longtail.evaluation.metrics import evaluate
@@ -40,7 +40,7 @@ from longtail.models.knn.space import (
     weigh_words,
 )
 from longtail.models.registry import find_models
-from longtail.progress import SILENT, Progress
+from longtail.progress import Progress
 from longtail.runtime.memory import Needs, Stage, size_of
 from longtail.runtime.schema import Schema, Texts, indices
 from longtail.runtime.settings import at_least, between, configurable, learned, seeds, setting
@@ -76,6 +76,7 @@ class KNN(Model):
     summary: ClassVar[str] = "the nearest training documents vote for their labels"
     choose_when: ClassVar[str] = "you want to see the documents behind each label, or add new ones"
     can_update: ClassVar[bool] = True
+    trains_on: ClassVar[bool] = False
     can_explain: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 2
     member_reason: ClassVar[str] = "finds what similar documents carry"
@@ -378,21 +379,17 @@ class KNN(Model):
         """How many documents vote."""
         return len(self.numbers_)
 
-    def partial_fit(
-        self,
-        data: Documents,
-        labels: Any = None,
-        *,
-        train: bool = False,
-        progress: Progress | bool = SILENT,
-    ) -> Self:
-        """Take in more documents at once; there is no training to go on with."""
-        if train:
-            raise ParameterError("knn has nothing to train further; leave out train (--train)")
-        dataset = as_dataset(data, labels)
-        super().partial_fit(dataset, progress=progress)
-        self.snippets_ = [*self.snippets_, *self._cut(dataset, self.added_)]
-        return self
+    def update_documents(
+        self, dataset: Dataset, X: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Take in more documents, with the beginnings of their texts."""
+        super().update_documents(dataset, X, train, progress)
+        self.add_snippets(dataset.texts or [])
+
+    def add_snippets(self, texts: Sequence[str]) -> None:
+        """Keep the beginnings of the texts that the rows of an update came from."""
+        if self.snippet_chars:
+            self.snippets_ = [*self.snippets_, *(text[: self.snippet_chars] for text in texts)]
 
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress

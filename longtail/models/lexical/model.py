@@ -22,7 +22,6 @@ from longtail.evaluation.explanation import Explanation, Term
 from longtail.models.base import Floats, Ids, Model
 from longtail.models.cost import Facts
 from longtail.models.lexical.matching import (
-    MOST_NAMES,
     N_INPUTS,
     PRIORS,
     Counts,
@@ -45,6 +44,7 @@ from longtail.models.lexical.names import (
     weigh_names,
 )
 from longtail.progress import Progress
+from longtail.runtime import memory
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import cut, in_threads
 from longtail.runtime.schema import Schema, Sizes, Texts, counts, floats, indices, starts
@@ -55,6 +55,8 @@ from longtail.topk import TopK
 
 FOLDS = 5
 ENOUGH = 1_000_000  # matches to learn the regressions from
+SAMPLED, SAMPLED_LENGTH = 1000, 2000  # texts, and characters of each, to estimate from
+BYTES_A_WORD, BYTES_A_LABEL, BYTES_A_MATCH = 14, 900, 10 * N_INPUTS
 BATCH = 1024  # documents that a thread takes at a time
 EXPLAINED = 5  # labels whose words are shown if none is asked for
 COUNTED = ("held", "word_right", "found", "right")  # those of Counts that only this model has
@@ -99,7 +101,7 @@ class Lexical(Model):
         if self.other_names is not None:
             others = read_other_names(self.other_names, dataset.label_names)
         texts = dataset.texts or []
-        self.say_memory(lambda model: _needs_of(texts, dataset.n_labels), (), progress)
+        self.say_memory(lambda model: _needs_of(texts, dataset.n_labels, 0), (), progress)
         progress.stage("looking for names", 3)
         stems, spelling = spell(dataset.label_names, others)
         reader = Reader.of(stems, self.max_length)
@@ -108,6 +110,8 @@ class Lexical(Model):
         names = weigh_names(spelling, count_held(words, len(stems)), len(dataset))
         folds = _count_folds(words, names, dataset.Y)
         total = Counts.add([fold.counts for fold in folds])
+        n_matches = sum(fold.n_matches for fold in folds)
+        memory.plan_memory(_needs_of(texts, dataset.n_labels, n_matches))
         progress.advance(1)
         self.weights_ = _learn_weights(words, names, dataset.Y, folds, total)
         self.reader_, self.names_, self.counts_ = reader, names, total
@@ -272,11 +276,14 @@ def _learn_weights(
     return np.stack(learned)
 
 
-def _needs_of(texts: Sequence[str], n_labels: int) -> Needs:
-    """Return what training takes: a number for each word, and what is known of each match."""
-    words = 2 * sum(map(len, texts))  # bytes; a word has some six characters
-    matches = 10 * N_INPUTS * min(ENOUGH, MOST_NAMES * len(texts))
-    return (Stage({"words": words, "names": 1000 * n_labels, "matches": matches}),)
+def _needs_of(texts: Sequence[str], n_labels: int, n_matches: int) -> Needs:
+    """Return what training takes: numbers for each word, and what is known of each match."""
+    some = [text[:SAMPLED_LENGTH] for text in texts[:: 1 + len(texts) // SAMPLED]]
+    n_words = sum(len(WordReader().find(text)) for text in some)
+    share = sum(map(len, texts)) / max(1, sum(map(len, some)))
+    matches = BYTES_A_MATCH * min(ENOUGH, n_matches)
+    words = int(BYTES_A_WORD * n_words * share) + 16 * len(texts)
+    return (Stage({"words": words, "names": BYTES_A_LABEL * n_labels, "matches": matches}),)
 
 
 def _as_pair(Y: sp.csr_matrix) -> Pair:

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import DataError, suggest
-from longtail.text.words import WordReader
+from longtail.text.lexicon import learn_words
+from longtail.text.words import WordReader, check_texts
 
 LONGEST_NAME = 30  # words; no more of a name are looked for
 LEAST_COVERAGE = 0.5  # of a name, by the rarity of its words, to be looked at
@@ -130,9 +131,9 @@ class Reader(NamedTuple):
 
     def read(self, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return where the words of each text begin (n + 1,), and the stems of all in a row."""
-        words, start, ids = WordReader(limit=self.max_length).learn(texts)
-        known = [self.numbers.get(stem(word), -1) for word in words]
-        return start, np.array(known, np.int32)[ids]
+        read = learn_words(check_texts(texts), WordReader(limit=self.max_length))
+        known = [self.numbers.get(stem(word), -1) for word in read.lexicon.words]
+        return read.starts, np.array(known, np.int32)[read.ids]
 
 
 def spell(

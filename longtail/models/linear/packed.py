@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.models.linear.beam import TreeWeights, check_tree
-from longtail.runtime.compiled import njit
-from longtail.runtime.quantized import MOST
+from longtail.runtime.quantized import MOST_CODE, find_units
 from longtail.runtime.schema import Schema, floats, indices, permutation, starts
 from longtail.runtime.store import Files
-from longtail.runtime.varint import decode, encode
+from longtail.runtime.varint import add_steps, decode, encode, steps
 
 DIGITS = (
     16  # of a unit, so that float32 holds its multiples exactly, and packing again changes none
@@ -37,9 +36,9 @@ def add_tree(files: Files, name: str, tree: TreeWeights) -> None:
         "unit": unit,
         "codes": codes,
         "rows": encode(np.diff(tree.row)),
-        "nodes": encode(_steps(tree.node, tree.row)),
+        "nodes": encode(steps(tree.node, tree.row)),
         "lengths": encode(np.diff(tree.start)),
-        "offsets": encode(_steps(tree.offset, tree.start)),
+        "offsets": encode(steps(tree.offset, tree.start)),
     }
     files.arrays |= {f"{name}.{field}": array for field, array in packed.items()}
 
@@ -53,7 +52,7 @@ def describe_tree(name: str) -> Schema:
         "child": starts(n_inner, of=n_nodes, first=1, empty_parts=False),
         "leaves": permutation("n_labels"),
         "unit": floats(n_nodes, least=0),
-        "codes": floats(f"{name}.n_weights", most=MOST, dtypes=(np.int8,), empty=True),
+        "codes": floats(f"{name}.n_weights", most=MOST_CODE, dtypes=(np.int8,), empty=True),
     }
     coded = ("rows", "nodes", "lengths", "offsets")
     arrays |= {field: indices(f"{name}.{field}", into=256, dtypes=(np.uint8,)) for field in coded}
@@ -72,8 +71,8 @@ def take_tree(files: Files, name: str, n_features: int) -> TreeWeights:
     start = _running_sum(numbers("lengths", n_rows))
     if start[-1] != len(codes):
         raise ValueError(f"{name} has {len(codes)} weights where its rows have {start[-1]}")
-    node = _add_steps(numbers("nodes", n_rows), row)
-    offset = _add_steps(numbers("offsets", len(codes)), start)
+    node = add_steps(numbers("nodes", n_rows), row)
+    offset = add_steps(numbers("offsets", len(codes)), start)
     level, child, bias, leaves = (files.arrays[f"{name}.{field}"] for field in PLAIN)
     small = bool(np.diff(child).max() <= 2**16)
     tree = TreeWeights(
@@ -102,41 +101,12 @@ def _code_weights(
     tree: TreeWeights, classifier: NDArray[np.int64]
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return the weights in units of their classifier, and these units."""
-    unit = _find_units(tree.weight, classifier, len(tree.bias))
+    largest = np.zeros(len(tree.bias), np.float32)
+    np.maximum.at(largest, classifier, np.abs(tree.weight))
+    unit = find_units(largest)
     codes = np.rint(tree.weight / np.where(unit > 0, unit, 1)[classifier])
     return codes.astype(np.int8), unit
 
 
-def _find_units(
-    weight: NDArray[np.float32], classifier: NDArray[np.int64], n: int
-) -> NDArray[np.float32]:
-    """Return 1/127 of the largest weight of each classifier, rounded up to 16 binary digits."""
-    largest = np.zeros(n, np.float32)
-    np.maximum.at(largest, classifier, np.abs(weight))
-    digits, power = np.frexp(largest.astype(np.float64) / MOST)
-    rounded = np.ldexp(np.ceil(np.ldexp(digits, DIGITS)), power - DIGITS)
-    return np.asarray(rounded, np.float32)
-
-
 def _running_sum(counts: NDArray[np.int32]) -> NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-
-
-@njit(nogil=True, cache=True)
-def _steps(values: NDArray[Any], start: NDArray[Any]) -> NDArray[np.int64]:
-    """Return how far each value lies behind the one before; the first of each part as it is."""
-    steps = values.astype(np.int64)
-    for i in range(len(start) - 1):
-        for place in range(start[i] + 1, start[i + 1]):
-            steps[place] -= values[place - 1]
-    return steps
-
-
-@njit(nogil=True, cache=True)
-def _add_steps(steps: NDArray[np.int32], start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the values that `_steps` made steps of."""
-    values = steps.astype(np.int64)
-    for i in range(len(start) - 1):
-        for place in range(start[i] + 1, start[i + 1]):
-            values[place] += values[place - 1]
-    return values

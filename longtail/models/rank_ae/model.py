@@ -299,7 +299,7 @@ class RankAE(NeuralRows):
         net = task.net.cpu().requires_grad_(False)
         labels = np.hstack([net.labels.numpy(), net.bias.numpy()[:, None]])
         self.index_ = build_index(labels, seed=self.seed)
-        self.reader_, self.dense_ = net.export(weights), dense
+        self.reader_, self.dense_ = net.export(weights).without_rare(X), dense
         self.bilstm_ = net.export_bilstm()
         self.curve_ = self._fit_curve(X if texts is None else texts, Y)
 

@@ -342,7 +342,8 @@ class RankAENetwork(nn.Module):
         for layer in (self.project, self.decode_first):
             layers += [layer.weight.T, layer.bias]
         arrays = (layer.contiguous().numpy() for layer in layers)
-        return Reader(weights, QuantizedRows.of(self.words.numpy()), *arrays)
+        row = np.arange(len(self.words), dtype=np.int32)
+        return Reader(weights, row, QuantizedRows.of(self.words.numpy()), *arrays)
 
     def export_bilstm(self) -> BiLSTM | None:
         """Return the LSTM for prediction, where there is one."""

@@ -7,9 +7,11 @@ fixed order, so that it gets the same bits in a batch as alone. Symbols are thos
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.evaluation.calibration import fit_platt
+from longtail.models.embedder import describe_places, drop_rare
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.quantized import QuantizedRows
@@ -38,7 +40,8 @@ class Reader(NamedTuple):
 
     Attributes:
         feature_weight: (n_features,) what each value is multiplied by first.
-        words: (n_features, C) a vector e for each word.
+        row: (n_features,) where the vector of each word is; -1 for one that has none.
+        words: (n_rows, C) a vector e for each word.
         squeeze: (C, C/r) F1 of equation (5), transposed.
         excite: (C/r, C) F2, transposed.
         project: (C, h) from the pooled words to x_h.
@@ -48,6 +51,7 @@ class Reader(NamedTuple):
     """
 
     feature_weight: Floats
+    row: NDArray[np.int32]
     words: QuantizedRows
     squeeze: Floats
     excite: Floats
@@ -67,15 +71,29 @@ class Reader(NamedTuple):
     @classmethod
     def from_files(cls, files: Files) -> Self:
         """Take back what `add_to_files` wrote."""
-        weights = files.arrays["reader.feature_weight"]
+        weights, row = files.arrays["reader.feature_weight"], files.arrays["reader.row"]
         words = QuantizedRows.from_files(files, "reader.words")
-        return cls(weights, words, *(files.arrays[f"reader.{name}"] for name in cls._fields[2:]))
+        layers = (files.arrays[f"reader.{name}"] for name in cls._fields[3:])
+        return cls(weights, row, words, *layers)
+
+    def without_rare(self, X: sp.csr_matrix) -> Self:
+        """Return the reader without words that only one row of X has, if they are many."""
+        row, words = drop_rare(self.words, X)
+        return self._replace(row=row, words=words)
+
+    def vectors_of(self, columns: NDArray[Any]) -> Floats:
+        """Return the vectors e (n, C) of words."""
+        row = self.row[columns]
+        vectors = self.words.take(np.maximum(row, 0), len(self.squeeze))
+        vectors[row < 0] = 0
+        return vectors
 
 
 def describe_reader(word_dim: str) -> Schema:
     """Return the schema of a reader's arrays; C, C/r and h are sizes, that of words is given."""
     arrays = {
         "feature_weight": floats("n_features", least=0),
+        "row": describe_places("reader.n_rows"),
         "squeeze": floats("C", "C/r"),
         "excite": floats("C/r", "C"),
         "project": floats("C", "h"),
@@ -83,7 +101,7 @@ def describe_reader(word_dim: str) -> Schema:
         "decode": floats("h", "h"),
         "decode_bias": floats("h"),
     }
-    words = QuantizedRows.describe("reader.words", "n_features", word_dim)
+    words = QuantizedRows.describe("reader.words", "reader.n_rows", word_dim)
     return Schema(arrays={f"reader.{field}": array for field, array in arrays.items()}) | words
 
 
@@ -154,7 +172,7 @@ def excite_words(reader: Reader, rows: Rows, first: int, last: int, options: Opt
     begin, end = rows.start[first], rows.start[last]
     used, place = np.unique(rows.columns[begin:end], return_inverse=True)
     values = rows.values[begin:end]
-    words = reader.words.take(used, len(reader.squeeze))
+    words = reader.vectors_of(used)
     positive = excite(reader, words if options.attention else words[:0], np.float32(1))
     negative = positive[:0]
     if options.attention and len(values) and values.min() < 0:
@@ -308,7 +326,7 @@ def factor_words(reader: Reader, rows: Rows, options: Options) -> tuple[Floats, 
     and of the share of it that the channel attention lets through.
     """
     v = weigh_cells(reader, rows, 0, options)
-    e = reader.words.take(rows.columns, len(reader.squeeze))
+    e = reader.vectors_of(rows.columns)
     left = np.linalg.norm(e * attend_row(reader, rows, 0, options), axis=1)
     length = np.linalg.norm(e, axis=1)
     shares = left / np.maximum(length, LEAST_LENGTH)

@@ -131,8 +131,9 @@ def run_bilstm(reader: Reader, bilstm: BiLSTM, words: NDArray[np.int32]) -> Floa
     """Return V' (T, C): the states of both directions at each word."""
     states = np.empty((len(words), len(reader.project)), np.float32)
     half = states.shape[1] // 2
-    _run(reader.words, bilstm.onwards, words, states[:, :half])
-    _run(reader.words, bilstm.backwards, words[::-1], states[::-1, half:])
+    rows = reader.row[words]
+    _run(reader.words, bilstm.onwards, rows, states[:, :half])
+    _run(reader.words, bilstm.backwards, rows[::-1], states[::-1, half:])
     return states
 
 
@@ -146,15 +147,16 @@ def attend_states(reader: Reader, states: Floats, options: Options) -> Floats:
 
 
 @njit(nogil=True, cache=True)
-def _run(vectors: QuantizedRows, lstm: LSTM, words: NDArray[np.int32], states: Floats) -> None:
-    """Leave the state after each word in `states` (T, C/2)."""
+def _run(vectors: QuantizedRows, lstm: LSTM, rows: NDArray[np.int32], states: Floats) -> None:
+    """Leave the state after each word, whose vector is in its row, in `states` (T, C/2)."""
     half = states.shape[1]
     one = np.float32(1)
     cell = np.zeros(half, np.float32)
-    for t in range(len(words)):
+    for t in range(len(rows)):
         gates = lstm.bias.copy()
         word = np.zeros(len(lstm.from_words), np.float32)
-        add_row(vectors, words[t], one, word)
+        if rows[t] >= 0:
+            add_row(vectors, rows[t], one, word)
         for c in range(len(word)):
             for g in range(4 * half):
                 gates[g] += word[c] * lstm.from_words[c, g]

@@ -7,7 +7,6 @@ then gives it the target's name; so after a crash the target is the old model, t
 absent.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -37,6 +36,7 @@ from longtail.runtime.store.manifest import (
     MANIFEST,
     PLAIN_NAME,
     WEIGHTS,
+    BlockHash,
     Entry,
     Manifest,
     OpenFolder,
@@ -60,7 +60,8 @@ class Files:
 
     Attributes:
         config: settings and small facts, as JSON knows them.
-        arrays: numpy arrays by name; those of `read_folder` are views of one block of memory.
+        arrays: numpy arrays by name; those of `read_folder` are views of one block of memory, or
+            of the file itself, whose pages all processes share until one writes into them.
         texts: lists of strings by name, such as label names; any string survives.
         card: where the model comes from, as its folder says; None if it has no card.
     """
@@ -219,7 +220,7 @@ def _plain(value: object) -> Any:
 
 def _write_file(path: Path, parts: Iterable[Bytes]) -> Entry:
     """Write a new file, make it durable, and return its size and hash."""
-    size, digest = 0, hashlib.sha256()
+    digest = BlockHash()
     with path.open("xb", buffering=0) as file:
         for part in parts:
             view = memoryview(part)
@@ -227,9 +228,8 @@ def _write_file(path: Path, parts: Iterable[Bytes]) -> Entry:
                 chunk = view[start : start + CHUNK_BYTES]
                 _write_all(file.fileno(), chunk)
                 digest.update(chunk)
-            size += len(view)
         os.fsync(file.fileno())
-    return Entry(size, digest.hexdigest())
+    return digest.entry()
 
 
 def _write_all(descriptor: int, chunk: memoryview) -> None:

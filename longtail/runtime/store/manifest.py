@@ -10,25 +10,30 @@ read, it is read again.
 
 import errno
 import hashlib
+import io
 import json
+import mmap
 import operator
 import os
 import re
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import ModelFileError
+from longtail.runtime.parallel import in_threads
 from longtail.runtime.store.atomic import find_old, identify
 from longtail.version import __version__
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 MANIFEST = "manifest.json"
 CONFIG = "config.json"
@@ -39,6 +44,8 @@ FORMAT_NAME = "longtail model"
 
 MAX_MANIFEST_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 24  # that are hashed together
+MAPPED_BYTES = 1 << 20  # from which a file is mapped and not read
 MOST_READINGS = 100  # of a folder that is replaced again and again while it is read
 SWAP_SECONDS = 1.0  # that a replacement may leave a path without a folder
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -48,10 +55,39 @@ Result = TypeVar("Result")
 
 
 class Entry(NamedTuple):
-    """What the manifest says about one file."""
+    """What the manifest says about one file.
+
+    Attributes:
+        size: its bytes.
+        sha256: the hashes of its blocks of `BLOCK_BYTES`, one behind the other, so that several
+            can be computed at once; of a small file that is its own.
+    """
 
     size: int
     sha256: str
+
+
+class BlockHash:
+    """The size and the hash of bytes that come in parts."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._size = 0
+        self._digests = [hashlib.sha256()]
+
+    def update(self, part: memoryview) -> None:
+        """Take in the next part."""
+        while len(part):
+            room = BLOCK_BYTES - self._size % BLOCK_BYTES
+            if room == BLOCK_BYTES and self._size:
+                self._digests.append(hashlib.sha256())
+            self._digests[-1].update(part[:room])
+            self._size += len(part[:room])
+            part = part[room:]
+
+    def entry(self) -> Entry:
+        """Return what the manifest says about them."""
+        return Entry(self._size, "".join(digest.hexdigest() for digest in self._digests))
 
 
 class Manifest(NamedTuple):
@@ -238,24 +274,68 @@ def _open_plain(folder: OpenFolder, name: str) -> int:
 def read_checked(
     folder: OpenFolder, name: str, entry: Entry, *, keep: bool = True
 ) -> NDArray[np.uint8]:
-    """Check a file's size and hash; return the very bytes that were hashed, if they are wanted."""
-    path, digest, n_read = folder.path / name, hashlib.sha256(), 0
+    """Check a file's size and hash; return the very bytes that were hashed, if they are wanted.
+
+    A large file is mapped, so that processes which read the same one share its memory.
+    """
+    path = folder.path / name
     with os.fdopen(_open_plain(folder, name), "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
+        facts = os.fstat(file.fileno())
+        size = facts.st_size
         if size != entry.size:
             raise ModelFileError(f"{path}: has {size:,} bytes instead of the {entry.size:,} saved")
-        block = _allocate(size if keep else min(size, CHUNK_BYTES), path)
-        while n_read < size:
-            start = n_read if keep else 0
-            view = block.data[start : start + CHUNK_BYTES]
-            n_new = file.readinto(view)
-            if not n_new:
-                raise ModelFileError(f"{path}: ends after {n_read:,} of its {size:,} bytes")
-            digest.update(view[:n_new])
-            n_read += n_new
-    if digest.hexdigest() != entry.sha256:
+        mapped = _map(file) if keep and size >= MAPPED_BYTES and _is_ours(facts) else None
+        block = mapped if mapped is not None else _allocate(size if keep else 0, path)
+        one_reads = Lock()
+
+        def read(first: int) -> str:
+            last = min(first + BLOCK_BYTES, size)
+            part = block[first:last] if keep else np.empty(last - first, np.uint8)
+            if mapped is None:
+                with one_reads:
+                    _fill(part, file, first, path)
+            return hashlib.sha256(part.data).hexdigest()
+
+        found = in_threads(read, [(first,) for first in range(0, max(size, 1), BLOCK_BYTES)])
+    if "".join(found) != entry.sha256:
         raise ModelFileError(f"{path}: was altered since it was saved (its SHA-256 differs)")
     return block
+
+
+def _fill(part: NDArray[np.uint8], file: io.FileIO, first: int, path: Path) -> None:
+    """Read what the file holds from `first` on."""
+    file.seek(first)
+    n_read = 0
+    while n_read < len(part):
+        n_new = file.readinto(part[n_read:].data)
+        if not n_new:
+            raise ModelFileError(f"{path}: ends after {first + n_read:,} bytes")
+        n_read += n_new
+
+
+def _is_ours(facts: os.stat_result) -> bool:
+    """Whether only this user or the system's can change a file, which is safe to map then.
+
+    What changes in a mapped file changes in memory, after it was checked.
+    """
+    if sys.platform == "win32":  # where a mapped file cannot be replaced
+        return False
+    others_write = facts.st_mode & stat.S_IWOTH
+    group_writes = facts.st_mode & stat.S_IWGRP and facts.st_gid != os.getegid()
+    return facts.st_uid in (0, os.geteuid()) and not others_write and not group_writes
+
+
+def _map(file: io.FileIO) -> NDArray[np.uint8] | None:
+    """Map a file into memory; None where that cannot be done."""
+    try:
+        # It can be written in memory, so that compiled code meets no further type of arrays.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError):
+        return None
+    if hasattr(mmap, "MADV_WILLNEED"):
+        with suppress(OSError):
+            mapped.madvise(mmap.MADV_WILLNEED)
+    return np.frombuffer(mapped, np.uint8)
 
 
 def _allocate(size: int, path: Path) -> NDArray[np.uint8]:

@@ -1,3 +1,4 @@
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,10 +9,16 @@ import scipy.sparse as sp
 from planted import planted_dataset, planted_rows, planted_texts
 
 from longtail import Fusion, evaluate, load_model, train
-from longtail.errors import DataError, ModelFileError, ParameterError, TrainingError
-from longtail.models.cost import Cost
-from longtail.models.fusion.plan import Member, Scheme
-from longtail.models.fusion.training import TimeEstimates
+from longtail.errors import (
+    DataError,
+    ModelFileError,
+    ParameterError,
+    TrainingError,
+    reraise_interrupt,
+)
+from longtail.models.cost import Cost, Facts
+from longtail.models.fusion.plan import Member, Plan, Scheme
+from longtail.models.fusion.training import MemberTrainer, TimeEstimates
 from longtail.models.knn.model import KNN
 from longtail.models.linear.model import Linear
 from longtail.progress import DeadlineProgress, OutOfTimeError
@@ -117,6 +124,182 @@ def test_a_part_that_fails_on_all_documents_stays_as_it_was(monkeypatch):
         "knn stays as it is, trained on a part of the documents: MemoryError: too much"
     )
     assert list(model.members_) == ["linear", "knn"]
+
+
+def in_compiled_code(stop):
+    """Raise what numba makes of Ctrl-C inside compiled code."""
+    try:
+        raise stop
+    except KeyboardInterrupt as inner:
+        raise SystemError("CPUDispatcher(<function search>) returned a result") from inner
+
+
+@pytest.mark.parametrize("at", [100, 200, 300])
+def test_ctrl_c_in_compiled_code_is_no_failure_of_a_member(monkeypatch, at):
+    """At 200 documents members are trained with some held out, at 300 with all."""
+    learn, heard = KNN.fit_rows, Listener()
+
+    def interrupt(self, X, Y, progress):
+        if X.shape[0] >= at:
+            in_compiled_code(KeyboardInterrupt())
+        learn(self, X, Y, progress)
+
+    monkeypatch.setattr(KNN, "fit_rows", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Fusion(members=PARTS).fit(planted_dataset(), progress=heard)
+    assert not heard.said("knn is left out")
+    assert not heard.said("knn stays as it is")
+
+
+def test_ctrl_c_while_a_member_predicts_or_stacking_is_learned(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(KNN, "predict_rows", lambda *args: in_compiled_code(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            Fusion(members=PARTS).fit(planted_dataset())
+    monkeypatch.setattr(
+        "longtail.models.fusion.model.learn_stacking",
+        lambda *args, **more: in_compiled_code(KeyboardInterrupt()),
+    )
+    with pytest.raises((KeyboardInterrupt, SystemError)) as stop:
+        Fusion(members=PARTS).fit(planted_dataset())
+    with pytest.raises(KeyboardInterrupt):
+        reraise_interrupt(stop.value)
+
+
+def test_another_error_in_compiled_code_is_a_members_failure(monkeypatch):
+    spoil(monkeypatch, KNN, SystemError("out of luck"))
+    heard = Listener()
+    Fusion(members=PARTS).fit(planted_dataset(), progress=heard)
+    assert heard.said("knn is left out: SystemError: out of luck")
+
+
+def test_a_member_that_fails_half_way_leaves_no_trace(monkeypatch):
+    learn, calls = KNN.fit_rows, []
+
+    def fail_in_the_second_fold(self, X, Y, progress):
+        calls.append(X.shape[0])
+        if len(calls) == 2:
+            raise ValueError("half-way")
+        learn(self, X, Y, progress)
+
+    monkeypatch.setattr(KNN, "fit_rows", fail_in_the_second_fold)
+    heard = Listener()
+    model = Fusion(members=PARTS).fit(planted_dataset(), progress=heard)
+    assert calls == [200, 200]
+    assert heard.said("knn is left out: ValueError: half-way")
+    assert list(model.members_) == list(model.report_) == ["linear"]
+
+
+def test_a_full_disk_costs_what_is_kept_and_not_the_training(monkeypatch, tmp_path):
+    def write(*args, **more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("longtail.models.fusion.training.write_folder", write)
+    heard, model = Listener(), Fusion(members=PARTS)
+    model.run_dir = tmp_path / "run"
+    model.fit(planted_dataset(), progress=heard)
+    notes = [line for line in heard.lines if "cannot be kept for --resume" in line]
+    assert notes[0].startswith("Note: linear cannot be kept for --resume: ")
+    assert "No space left on device" in notes[0]
+    assert list(model.members_) == ["linear", "knn"]
+
+
+def test_a_second_is_enough_for_one_member():
+    heard = Listener()
+    model = Fusion(budget="1s").fit(planted_dataset(n=2000), progress=heard)
+    assert model.members_
+    assert model.predict(planted_dataset().X[:3]).k == 5
+
+
+def test_limits_leave_out_what_gains_least():
+    heard = Listener()
+    data = planted_dataset()
+    whole = Fusion(members=PARTS).fit(data)
+    sizes = {name: report.n_bytes for name, report in whole.report_.items()}
+    limit = f"{(whole.to_files().n_bytes - min(sizes.values()) / 2) / 1000:.3f}kB"
+    small = Fusion(members=PARTS, max_size=limit).fit(data, progress=heard)
+    assert len(small.members_) == 1
+    assert heard.said("is left out, to be within the limits")
+    assert small.to_files().n_bytes < whole.to_files().n_bytes
+
+
+def test_limits_that_cannot_be_met():
+    with pytest.raises(ParameterError, match=r"max_size 1.0 kB cannot be met: .* allow at least"):
+        Fusion(members=PARTS, max_size="1kB").fit(planted_dataset())
+    with pytest.raises(ParameterError, match=r"max_latency 1e-06 ms cannot be met: .* takes"):
+        Fusion(members=PARTS, max_latency="0.000001ms").fit(planted_texts())
+
+
+def test_what_words_alone_take_is_refused_before_training(monkeypatch):
+    spoil(monkeypatch, Linear, AssertionError("nothing should be trained"))
+    with pytest.raises(
+        ParameterError, match=r"max_size 0.1 kB cannot be met: what all models share, words and"
+    ):
+        Fusion(members="linear", max_size="0.1kB").fit(planted_texts())
+
+
+def test_the_report_says_what_members_gain_weigh_and_take(tmp_path):
+    heard = Listener()
+    model = Fusion(members=PARTS).fit(planted_dataset(), progress=heard)
+    assert heard.said("Members (gain: percent of precision on held-out documents):")
+    for name in ("linear", "knn"):
+        report = model.report_[name]
+        assert heard.said(f"  {name}: {report.line()}")
+        assert report.n_bytes > 1000
+        assert report.milliseconds > 0
+        assert report.seconds > 0
+    model.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").report_ == model.report_
+    files = read_folder(tmp_path / "model")
+    files.config["report"]["linear"]["n_bytes"] = "many"
+    write_folder(tmp_path / "broken", files)
+    with pytest.raises(ModelFileError, match=r"report.linear.n_bytes must be"):
+        load_model(tmp_path / "broken")
+
+
+def test_the_plan_alone_trains_nothing_to_the_end():
+    lines = Fusion(members=PARTS).plan_lines(planted_dataset())
+    assert lines[0].startswith("Plan for 300 documents and 12 labels on the CPU")
+    assert not Fusion(members=PARTS).is_fitted
+
+
+def test_members_are_trained_side_by_side_and_stopped_together():
+    plan = Plan([], {}, Scheme(1, 0.1, refit=False), None)
+    facts = Facts(300, 12, 36, 3000, has_texts=False, device="cuda")
+    data = planted_dataset()
+    trainer = MemberTrainer(
+        data,
+        data.X,
+        plan,
+        facts,
+        device="cuda",
+        seed=0,
+        began=time.monotonic(),
+        run_dir=None,
+        resume=False,
+        checkpoint_seconds=300.0,
+        progress=Listener(),
+    )
+    linear, knn, glas = (Member(name, name, "", Cost(1)) for name in ("linear", "knn", "glas"))
+    meet = threading.Barrier(2, timeout=30)
+
+    def work(member):
+        if member.name in ("linear", "glas"):
+            meet.wait()  # both lanes are here at once
+        return None if member.name == "knn" else member.name.upper()
+
+    assert trainer.in_lanes(work, [linear, knn, glas]) == {"linear": "LINEAR", "glas": "GLAS"}
+
+    def stop(member):
+        if member.name == "glas":
+            raise KeyboardInterrupt
+        watched = DeadlineProgress(Listener(), "linear", np.inf, lambda: trainer._ended)
+        for _ in range(3000):
+            time.sleep(0.01)
+            watched.advance(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer.in_lanes(stop, [linear, glas])
 
 
 def test_no_part_works(monkeypatch):
@@ -352,3 +535,82 @@ def test_an_empty_row_gets_frequent_labels_with_their_shares():
     top = model.predict(sp.csr_matrix((1, model.n_features_), dtype=np.float32), k=2)
     counts = np.sort(model.training_counts_.label_counts)[::-1]
     np.testing.assert_allclose(top.scores[0], counts[:2] / 300, rtol=1e-6)
+
+
+# -- updating ----------------------------------------------------------------------------------
+
+
+def with_new_label(n, seed):
+    """Return texts about words of their own, which carry a label that nobody knows."""
+    data = planted_texts(n=n, seed=seed)
+    texts = [f"{text} word1 word2" for text in data.texts]
+    return texts, [["brand new"]] * n
+
+
+def test_update_takes_in_documents_and_labels_at_once(tmp_path):
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members="linear,knn").fit(known)
+    before = evaluate(model.predict(known), known)["P@1"]
+    texts, labels = with_new_label(30, seed=5)
+    listener = Listener()
+    model.partial_fit(texts, labels, progress=listener)
+    assert model.label_names_[-1] == "brand new"
+    assert [len(member.label_names_) for member in model.members_.values()] == [
+        len(known.label_names) + 1
+    ] * 2
+    assert model.training_counts_.n_documents == 330
+    assert model.shares_[-1] == pytest.approx(30 / 330)
+    found = model.predict(texts, k=3).names
+    assert np.mean(["brand new" in row for row in found]) > 0.8
+    assert evaluate(model.predict(known), known)["P@1"] > before - 5
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert np.array_equal(again.predict(texts).scores, model.predict(texts).scores)
+
+
+def test_members_that_cannot_be_updated_follow_the_others(tmp_path):
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members="linear,lexical").fit(known)
+    texts, labels = with_new_label(30, seed=5)
+    listener = Listener()
+    model.partial_fit(texts, labels, progress=listener)
+    assert listener.said("lexical: left as they are")
+    n_known = len(known.label_names)
+    assert [len(m.label_names_) for m in model.members_.values()] == [n_known + 1, n_known]
+    assert "linear" in model.proposers_
+    assert np.mean(["brand new" in row for row in model.predict(texts, k=4).names]) > 0.8
+    scores = model.score(texts[:2], np.array([[n_known, 0], [-1, n_known]]))
+    assert (scores[0] > 0).all()
+    assert scores[1, 0] == 0
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert np.array_equal(again.predict(texts).scores, model.predict(texts).scores)
+
+
+def test_update_refines_members_that_can_train_on():
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members="linear,knn").fit(known)
+    texts, labels = with_new_label(30, seed=5)
+    model.partial_fit(texts, labels, train=True)
+    assert np.mean(["brand new" in row for row in model.predict(texts, k=3).names]) > 0.8
+
+
+def test_a_failed_update_leaves_all_members_as_they_were(monkeypatch):
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members="linear,knn").fit(known)
+    before = model.predict(known)
+    texts, labels = with_new_label(30, seed=5)
+
+    def fail(self, X, Y, train, progress):
+        raise TrainingError("no")
+
+    monkeypatch.setattr(KNN, "update_rows", fail)
+    with pytest.raises(TrainingError):
+        model.partial_fit(texts, labels)
+    after = model.predict(known)
+    assert np.array_equal(after.labels, before.labels)
+    assert np.array_equal(after.scores, before.scores)
+    monkeypatch.setattr(KNN, "can_update", False)
+    monkeypatch.setattr(Linear, "can_update", False)
+    with pytest.raises(ParameterError, match=r"none of the members \(linear, knn\) can be updated"):
+        model.partial_fit(texts, labels)
