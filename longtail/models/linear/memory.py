@@ -6,11 +6,11 @@ from typing import Self
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.runtime.rows import add_matrix, describe_matrix, take_matrix
-from longtail.runtime.schema import Schema
+from longtail.runtime.rows import add_matrix, describe_matrix, round_values, take_matrix
+from longtail.runtime.schema import Schema, size
 from longtail.runtime.store import Files
 
-KEPT = "kept.X.start"  # an array that is there if documents are kept
+KEPT = "n_kept"  # in config.json, if documents are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Kept:
         """Keep `n` of these documents that have a label and a feature, or all if they are fewer."""
         useful = np.flatnonzero((np.diff(X.indptr) > 0) & (np.diff(Y.indptr) > 0))
         chosen = np.sort(np.random.default_rng(seed).permutation(useful)[:n])
-        return cls(X[chosen], Y[chosen])
+        return cls(round_values(X[chosen]), Y[chosen])
 
     def widen(self, n_labels: int) -> Self:
         """Return the same documents with columns for labels that are new."""
@@ -51,16 +51,20 @@ class Kept:
 
     def add_to_files(self, files: Files) -> None:
         """Add rows and labels to a model's files."""
-        add_matrix(files, "kept.X", self.X)
+        files.config[KEPT] = len(self)
+        add_matrix(files, "kept.X", self.X, rounded=True)
         add_matrix(files, "kept.Y", self.Y)
 
     @classmethod
     def describe(cls) -> Schema:
         """Return the schema of what `add_to_files` adds."""
-        rows = describe_matrix("kept.X", "kept.n", "n_features")
-        return rows | describe_matrix("kept.Y", "kept.n", "n_labels", least=1)
+        number = Schema(config={KEPT: size("kept.n")})
+        rows = describe_matrix("kept.X", "kept.n", rounded=True)
+        return number | rows | describe_matrix("kept.Y", "kept.n", least=1)
 
     @classmethod
     def from_files(cls, files: Files, n_features: int, n_labels: int) -> Self:
         """Take back what `add_to_files` added."""
-        return cls(take_matrix(files, "kept.X", n_features), take_matrix(files, "kept.Y", n_labels))
+        n = files.config[KEPT]
+        X = take_matrix(files, "kept.X", n, n_features)
+        return cls(X, take_matrix(files, "kept.Y", n, n_labels))

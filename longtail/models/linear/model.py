@@ -433,14 +433,14 @@ class Linear(Model):
         """Return the schema of the arrays of every tree."""
         trees = [describe_tree(f"tree.{number}") for number in range(self._find_trees(files))]
         prune = Value(float, between(0, LARGEST_WEIGHT), optional=True)
-        kept = [Kept.describe()] if KEPT in files.arrays else []
+        kept = [Kept.describe()] if KEPT in files.config else []
         return Schema.join([Schema(config={"prune": prune}), *kept, *trees])
 
     def restore(self, files: Files) -> None:
         """Take the arrays of every tree back; models of 0.1 do not say what was pruned."""
         usual = MOST_PRUNED if self.prune is None else self.prune
         self.prune_ = files.config.get("prune", usual)
-        if KEPT in files.arrays:
+        if KEPT in files.config:
             self.kept_ = Kept.from_files(files, self.n_features_, len(self.label_names_))
         self.trees_ = [
             take_tree(files, f"tree.{number}", self.n_features_)

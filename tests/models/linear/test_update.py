@@ -101,10 +101,10 @@ def test_the_documents_kept_are_a_sample_of_all():
     assert model.kept_.Y.shape[1] == 30
 
 
-@pytest.mark.parametrize("field", ["kept.X.columns", "kept.Y.columns"])
+@pytest.mark.parametrize("field", ["kept.X.columns", "kept.X.codes", "kept.Y.lengths"])
 def test_kept_documents_that_do_not_fit_are_refused(field):
     files = Linear(**TREE).fit(OLD).to_files()
-    files.arrays[field] = files.arrays[field] + 10**6
+    files.arrays[field] = files.arrays[field][:-1]
     with pytest.raises(ModelFileError, match="do not fit together"):
         Linear.from_files(files, "model")
 
