@@ -711,8 +711,8 @@ def test_files_that_do_not_fit_together(texts, tmp_path):
         (
             ("tree0.leaves", lambda a: np.zeros_like(a)),
             ("tree0.level1.children", lambda a: a[::-1].copy()),
-            ("tree0.level0.net.words", lambda a: a[1:]),
-            ("tree0.level1.net.labels", lambda a: a[:-1]),
+            ("tree0.level0.net.words.codes", lambda a: a[1:]),
+            ("tree0.level1.net.labels.codes", lambda a: a[:-1]),
         )
     ):
         files = read_folder(tmp_path / "model")
