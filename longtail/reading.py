@@ -35,7 +35,8 @@ def _option(metavar: str, meaning: str) -> Any:
 class ReadOptions:
     """How a source is to be read; what is None is recognized or guessed.
 
-    `keep` is no option of its own: whoever writes documents out asks for all their columns by it.
+    Two are no options of their own: whoever writes documents out asks for all their columns by
+    `keep`, and `like` holds the columns of the training file while the test file is read.
     """
 
     text: str | Sequence[str] | None = _option(
@@ -55,6 +56,7 @@ class ReadOptions:
         "The format: text, jsonl, csv, tsv, parquet, xlsx, fasttext, annif, sparse, matrix.",
     )
     keep: bool = False
+    like: Any = None  # data.columns.Columns
 
     def __post_init__(self) -> None:
         """Spell out words such as "tab", and check what can be checked without the source."""

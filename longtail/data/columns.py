@@ -126,8 +126,11 @@ def choose_columns(
 
     Without `labels` there need not be any, but a column that holds them is still no text.
     """
-    chooser = _Chooser(list(names), sample, options, path)
-    columns = chooser.choose(labels=labels)
+    like = options.like
+    if isinstance(like, Columns) and {*like.text, like.labels, like.id} <= {*names, None}:
+        columns = like
+    else:
+        columns = _Chooser(list(names), sample, options, path).choose(labels=labels)
     for name in filter(None, (*columns.text, columns.labels, columns.id)):
         if list(names).count(name) > 1:
             raise DataError(f"the column '{name}' stands there twice", path=path)

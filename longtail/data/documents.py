@@ -38,6 +38,7 @@ KNOWN = (
     "and Annif's corpora, each plain or packed"
 )
 
+_JSON_ARRAY = re.compile(r"\s*+\[\s*+([\[{\]]|\Z)")
 # One blank ends a label; what follows it belongs to the text.
 _FASTTEXT_LABEL = re.compile(rf"\s*+{FASTTEXT_MARK}(\S*+)\s?")
 
@@ -226,6 +227,10 @@ def recognize(source: Source, options: ReadOptions = ANYTHING) -> Format:
     first = text.lstrip().split("\n", 1)[0].strip()
     if first.startswith("{"):
         return Format.JSON_LINES
+    if _JSON_ARRAY.match(text):
+        raise DataError(
+            "a JSON array; write one object a line instead (JSON lines)", path=source.path
+        )
     table = find_table(source, options)
     if options.names_columns or options.delimiter is not None:
         return Format.TABLE
@@ -256,8 +261,6 @@ def refuse_plain(source: Source) -> DataError:
     first = source.head.decode(errors="replace").lstrip().split("\n", 1)[0].strip()
     if _is_sparse_row(first[:2000]):
         message = "sparse rows need a first line 'N D L': how many documents, features and labels"
-    elif first.startswith("["):
-        message = "a JSON array; write one object a line instead (JSON lines)"
     else:
         message = f"the format is not recognized; {KNOWN}"
     return DataError(message, path=source.path)

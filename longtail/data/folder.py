@@ -326,7 +326,7 @@ def _choose(
     if len(readable) > 1 and not (are_parts or _are_parts(readable)):
         raise DataError(
             f"both {readable[0].name} and {readable[1].name} could be the {split} split; "
-            "move one of them away, or give the path of a file",
+            "move one of them away, or give the path of a file, or a pattern that names them all",
             path=readable[0].parent,
         )
     for fault in faults.values():
@@ -403,8 +403,9 @@ class _Parts:
     others: Sequence[Any]
 
     def read(self, options: ReadOptions, space: LabelSpace) -> TextFile:
-        """Read texts; the first file decides which column is what."""
-        whole = read_texts(self.first, self.form, options, space)
+        """Read texts; the first file of the first split decides which column is what."""
+        whole = read_texts(self.first, self.form, replace(options, like=space.columns), space)
+        space.columns = whole.columns
         pinned = options if whole.columns is None else whole.columns.pin(options)
         for file in self.others:
             try:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import scipy.sparse as sp
+
 from longtail.data.columns import choose_columns
 from longtail.data.dataset import Dataset
 from longtail.data.documents import TextFile, collect_cells
@@ -24,7 +26,7 @@ _MISSING = ("NAType", "NaTType")  # what pandas calls a value that is not there
 
 def is_frame(data: Any) -> bool:
     """Return whether `data` holds columns by name."""
-    if isinstance(data, Dataset):
+    if isinstance(data, Dataset) or sp.issparse(data):  # scipy's dok_matrix is a mapping
         return False
     if isinstance(data, Mapping):
         return bool(data) and not any(map(is_frame, data.values()))

@@ -159,7 +159,8 @@ class LabelRows:
 class LabelSpace:
     """What the files of one data set share: the labels' numbers, their URIs, how cells are split.
 
-    The training file decides what separates the labels of a cell, unless the user says it.
+    The training file decides what separates the labels of a cell, unless the user says it, and
+    which columns there are.
     """
 
     def __init__(self, separator: str | None = None) -> None:
@@ -167,6 +168,7 @@ class LabelSpace:
         self.numbering = Numbering()
         self.uris: dict[str, str] = {}
         self.separator = separator
+        self.columns: Any = None  # columns.Columns
         self.said = ""
 
     def split_cells(

@@ -29,9 +29,7 @@ Floats = NDArray[np.float32]
 
 WIDTH = 32  # rows are padded with zeros to a multiple of this, so that vector code has no rest
 MOST_CODE = 127  # and −127 the least
-DIGITS = (
-    16  # of a unit, so that float32 holds its multiples exactly, and rounding again changes none
-)
+DIGITS = 16  # of a scale, so that float32 holds its multiples and rounding again changes nothing
 
 
 class QuantizedRows(NamedTuple):
@@ -54,7 +52,7 @@ class QuantizedRows(NamedTuple):
         rows = cls(np.zeros((n, padded(source.shape[1])), np.int8), np.zeros(n, np.float32))
         cuts = pairwise(cut(n, 4 * n_threads()))
         in_threads(_quantize, [(source, places, a, b, rows) for a, b in cuts])
-        return rows
+        return rows._replace(scale=round_digits(rows.scale.astype(np.float64), np.rint))
 
     @property
     def n_bytes(self) -> int:

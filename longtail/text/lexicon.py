@@ -6,8 +6,8 @@ each is looked up in a lexicon that exists (`Lexicon.look_up`). Neither the size
 the number of threads changes what comes out. The words are exactly those of `WordReader.find`,
 which also reads the few texts that `letters` is not sure about.
 
-On two cores 100 MB of questions are looked up at 150 MB/s and more, where Python's regular
-expressions and a dictionary come to 15 (`python -m bench.text_speed`).
+A second of processor time looks up about 50 MB of questions, where Python's regular expressions and
+a dictionary come to 15 (`python -m bench.text_speed`).
 """
 
 import secrets

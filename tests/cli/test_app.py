@@ -176,7 +176,8 @@ def test_if_interrupted_says_what_is_kept():
 def test_train_measures_saves_and_says_what_is_next(files, tmp_path):
     out = tmp_path / "model"
     result = succeed("train", files / "train.jsonl", "--model", "linear", "--out", out, "--seed", 3)
-    begun, measured = result.stderr.splitlines()
+    begun, chosen, measured, *_ = result.stderr.splitlines()
+    assert chosen.startswith("Chosen: C is ")
     assert begun == (
         "Measuring: training on 180 of 200 documents, testing on 20 (--valid 0 skips this)"
     )
@@ -220,15 +221,16 @@ def test_train_without_validation(files, tmp_path):
     result = succeed(
         "train", files / "train.jsonl", "--model", "linear", "--out", out, "--valid", 0
     )
-    assert result.stderr == ""
+    (chosen,) = result.stderr.splitlines()
+    assert chosen.startswith("Chosen: C is ")
     assert "held-out" not in result.stdout
 
 
 def test_train_on_few_documents_skips_validation_with_a_note(tmp_path):
     data = write_texts(tmp_path / "few.jsonl", 30, seed=4)
     result = succeed("train", data, "--model", "linear", "--out", tmp_path / "model")
-    assert result.stderr == (
-        "Note: 30 documents are too few to hold some out for measuring (at least 100 are needed).\n"
+    assert result.stderr.splitlines()[0] == (
+        "Note: 30 documents are too few to hold some out for measuring (at least 100 are needed)."
     )
 
 

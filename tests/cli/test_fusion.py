@@ -149,3 +149,11 @@ def test_probabilities_as_asked_for(data, tmp_path):
     assert result.exit_code == 0, result.stderr
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert "calibration" not in config
+
+
+def test_the_card_says_what_each_member_gains(trained):
+    out, _ = trained
+    notes = json.loads((out / "card.json").read_text())["notes"]
+    assert [note.partition(":")[0] for note in notes] == ["linear", "knn"]
+    assert not out.with_name("model.run").exists()
+    assert run("info", out).stdout.count("\n- linear: ") == 1

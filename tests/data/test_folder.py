@@ -143,7 +143,8 @@ def test_small_sets_of_the_repository(tmp_path):
         ({"test.jsonl": JSON_LINE}, "{}: has a test split but no training split; "
          "to use test.jsonl alone, give its path"),
         ({"train.a": JSON_LINE, "train.b": JSON_LINE}, "{}: both train.a and train.b could be the "
-         "training split; move one of them away, or give the path of a file"),
+         "training split; move one of them away, or give the path of a file, or a pattern that "
+         "names them all"),
         ({"train.a": JSON_LINE, "test.b": "1 1 1\n0 0:1\n"}, "{}: one split holds feature rows and "
          "the other texts (train.a is JSON lines, test.b is sparse rows)"),
         ({"train.jsonl": JSON_LINE, "filter_labels_train.txt": "0 0\n"},
@@ -287,3 +288,11 @@ def test_standard_input(tmp_path):
         code = "import longtail; print(len(longtail.load('-').train))"
         done = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True)
         assert done.stdout == b"1\n", done.stderr
+
+
+def test_the_training_file_says_which_column_is_what_in_the_test_file(tmp_path):
+    rows = "".join(f"{i},a text of so many words {i},{'xy'[i % 2]},z\n" for i in range(20))
+    (tmp_path / "train.csv").write_text("n,k1,k2,k3\n" + rows)
+    (tmp_path / "test.csv").write_text("k3,k2,n,k1\nz,x,1,short\n")
+    _, test = load(tmp_path)
+    assert (test.texts, test.label_names, test.Y.nnz) == (["short"], ["x", "y"], 1)

@@ -13,6 +13,7 @@ from planted import pairs, planted_texts
 
 import longtail
 from longtail.data import as_dataset, load
+from longtail.data.frames import is_frame
 from longtail.errors import DataError
 
 COLUMNS = {
@@ -168,3 +169,7 @@ def test_no_package_of_frames_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_a_sparse_matrix_that_is_a_mapping_is_no_frame():
+    assert not is_frame(sp.dok_matrix((3, 2)))

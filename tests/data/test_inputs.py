@@ -62,6 +62,15 @@ def test_batches(tmp_path, monkeypatch):
     assert sum(batch.X.sum() for batch in batches) == 30
 
 
+@pytest.mark.parametrize(
+    "content", [b'[{"text": "a"}]', b'[\n  {\n    "text": "a"\n  }\n]\n', b"[]"]
+)
+def test_a_json_array_is_not_read_as_lines(content):
+    with pytest.raises(DataError, match="a JSON array; write one object a line instead"):
+        texts_of(io.BytesIO(content))
+    assert texts_of(io.BytesIO(b"[Mozart] in Vienna\n")) == ["[Mozart] in Vienna"]
+
+
 def test_nothing_to_read(tmp_path):
     with pytest.raises(DataError, match="<stdin>: the file is empty"):
         texts_of(io.BytesIO(b""))

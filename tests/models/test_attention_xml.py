@@ -368,6 +368,9 @@ def test_scores_of_given_labels_are_those_of_the_network(sizes):
     assert tree.score(tokens, some, CPU).tolist() == expected
     top = tree.search(tokens, 3, 1, CPU)
     assert np.array_equal(np.take_along_axis(scores, top.labels, 1), top.scores)
+    with torch.no_grad():  # as a GPU does
+        together = tree._score_together(tokens, every, CPU)
+    np.testing.assert_allclose(together, scores, rtol=1e-4)
 
 
 # -- the model ---------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def test_a_card_says_all_about_training(trained):
     assert card["data"]["source"] == str(trained.with_name("train.jsonl"))
     assert (card["data"]["documents"], card["data"]["labels"]) == (200, 4)
     assert len(card["data"]["sha256"]) == 64
-    assert (card["settings"]["C"], card["settings"]["tfidf.lowercase"]) == (0.5, True)
+    assert (card["settings"]["power"], card["settings"]["tfidf.lowercase"]) == (3.0, True)
     assert card["versions"]["longtail"] == longtail.__version__
     assert card["metrics"]["n_documents"] == 20
     assert card["metrics"]["P@1"] > 90

@@ -37,6 +37,7 @@ from longtail.models.neural import MOST_EPOCHS, Device, Neural, require_torch
 from longtail.progress import Progress
 from longtail.runtime.device import chosen_device
 from longtail.runtime.memory import Needs, Stage, plan_memory, size_of, train_stage
+from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.rows import hold_out
 from longtail.runtime.schema import Extent, ListOf, Schema, Value, floats, permutation, starts
 from longtail.runtime.settings import (
@@ -332,6 +333,7 @@ class AttentionXML(Neural):
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Turn the texts into tokens, build the trees, and train their levels, top down."""
         require_torch("AttentionXML")
+        from longtail.models.attention_xml.network import round_tables
         from longtail.models.attention_xml.training import (
             LevelDocuments,
             TreeTrainer,
@@ -384,6 +386,8 @@ class AttentionXML(Neural):
         ]
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+        for net in (net for each in trees for net in each.levels):
+            round_tables(net)
         self.tokens_, self.trees_, self.history_ = tokens, trees, trainer.history
 
     def _build_trees(self, dataset: Dataset, progress: Progress) -> list[LabelTree]:
@@ -638,7 +642,7 @@ class AttentionXML(Neural):
 
     def add_to_files(self, files: Files) -> None:
         """Add the words, and of each tree its nodes and the levels' weights."""
-        from longtail.models.attention_xml.network import to_arrays
+        from longtail.models.attention_xml.network import find_coarse, to_arrays
 
         self.tokens_.to_files(files)
         shape = self.trees_[0].levels[0].shape
@@ -651,7 +655,10 @@ class AttentionXML(Neural):
                 prefix = f"tree{number}.level{level}"
                 files.arrays[f"{prefix}.children"] = plt.tree.children[level]
                 for name, array in to_arrays(net).items():
-                    files.arrays[f"{prefix}.net.{name}"] = array
+                    if name in find_coarse(net.shape):
+                        QuantizedRows.of(array).add_to_files(files, f"{prefix}.net.{name}")
+                    else:
+                        files.arrays[f"{prefix}.net.{name}"] = array
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of the words, the trees, and the weights of their levels."""
@@ -666,19 +673,19 @@ class AttentionXML(Neural):
             }
         )
         sizes.check(files, {})
-        from longtail.models.attention_xml.network import find_shapes
+        from longtail.models.attention_xml.network import find_coarse, find_shapes
 
         word_dim, hidden = files.config["word_dim"], files.config["hidden"]
-        shapes = find_shapes(self._shape(len(files.texts.get("words", ())), word_dim, hidden, 1))
+        shape = self._shape(len(files.texts.get("words", ())), word_dim, hidden, 1)
         trees = [
-            _describe_tree(f"tree{number}", depth, shapes)
+            _describe_tree(f"tree{number}", depth, find_shapes(shape), find_coarse(shape))
             for number, depth in enumerate(files.config["depths"])
         ]
         return Schema.join([sizes, Tokens.describe(), *trees])
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
-        from longtail.models.attention_xml.network import from_arrays
+        from longtail.models.attention_xml.network import find_coarse, find_shapes, from_arrays
         from longtail.models.attention_xml.search import ProbabilisticLabelTree
 
         self.tokens_ = Tokens.from_files(files)
@@ -694,9 +701,10 @@ class AttentionXML(Neural):
                 n_nodes = tree.sizes[level + 1]
                 shape = self._shape(self.tokens_.n_words_, word_dim, hidden, n_nodes)
                 arrays = {
-                    name.removeprefix(prefix): array
-                    for name, array in files.arrays.items()
-                    if name.startswith(prefix)
+                    name: QuantizedRows.from_files(files, prefix + name).take(slice(None), width)
+                    if name in find_coarse(shape)
+                    else files.arrays[prefix + name]
+                    for name, (*_, width) in find_shapes(shape).items()
                 }
                 levels.append(from_arrays(shape, arrays))
             trees.append(ProbabilisticLabelTree(tree, levels, self.path_weight))
@@ -745,12 +753,14 @@ def _as_terms(
     return sorted(terms, key=lambda term: (-term.weight, term.name))
 
 
-def _describe_tree(name: str, depth: int, shapes: Mapping[str, tuple[int, ...]]) -> Schema:
+def _describe_tree(
+    name: str, depth: int, shapes: Mapping[str, tuple[int, ...]], coarse: Sequence[str]
+) -> Schema:
     """Return the schema of a tree's nodes, and of the weights of its levels.
 
-    `shapes` are those of a network with one node.
+    `shapes` are those of a network with one node, `coarse` the names of tables kept as int8.
     """
-    arrays = {f"{name}.leaves": permutation("n_labels")}
+    arrays, tables = {f"{name}.leaves": permutation("n_labels")}, []
     above: Extent = 1
     for level in range(depth):
         prefix = f"{name}.level{level}"
@@ -760,6 +770,9 @@ def _describe_tree(name: str, depth: int, shapes: Mapping[str, tuple[int, ...]])
         )
         for weight, extents in shapes.items():
             first: Extent = below if weight == "labels" else extents[0]
-            arrays[f"{prefix}.net.{weight}"] = floats(first, *extents[1:])
+            if weight in coarse:
+                tables.append(QuantizedRows.describe(f"{prefix}.net.{weight}", first, extents[1]))
+            else:
+                arrays[f"{prefix}.net.{weight}"] = floats(first, *extents[1:])
         above = below
-    return Schema(arrays=arrays)
+    return Schema.join([Schema(arrays=arrays), *tables])

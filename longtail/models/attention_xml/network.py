@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longtail.runtime.quantized import QuantizedRows
 from longtail.training.bilstm import BiLSTM
 from longtail.training.kernels import has_triton, works
 from longtail.training.layers import read_once, take_rows
@@ -332,6 +333,20 @@ def _try_kernels(device: torch.device, n_head: int) -> Tensor:
 def to_arrays(net: AttentionXMLNetwork) -> dict[str, NDArray[Any]]:
     """Return the weights by name."""
     return {name: value.cpu().numpy() for name, value in net.state_dict().items()}
+
+
+def find_coarse(shape: Shape) -> tuple[str, ...]:
+    """Return the names of the tables that one byte a number is enough for."""
+    return ("words", "labels") if shape.attention else ("words",)  # or labels have a bias
+
+
+@torch.no_grad()
+def round_tables(net: AttentionXMLNetwork) -> None:
+    """Leave of the large tables what a model folder keeps of them, int8 with a scale a row."""
+    for name in find_coarse(net.shape):
+        table = getattr(net, name)
+        rows = QuantizedRows.of(table.detach().cpu().numpy())
+        table.copy_(torch.from_numpy(rows.take(slice(None), table.shape[1])))
 
 
 def find_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:

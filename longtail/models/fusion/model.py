@@ -51,7 +51,9 @@ from longtail.models.fusion.limits import (
     Limits,
     MemberReport,
     Weight,
+    add_up,
     choose_members,
+    say_weight,
     time_documents,
 )
 from longtail.models.fusion.plan import (
@@ -220,7 +222,8 @@ class Fusion(Model):
         """Raise ParameterError if words and label names alone are more than is allowed."""
         if self._limits.any:
             shared = self._weigh_shared(features, dataset)
-            self._limits.refuse(shared, "what all models share, words and label names,")
+            what = "what all models share, words and label names,"
+            self._limits.refuse(shared, what, "allow more than that")
 
     def _weigh_shared(self, features: Tfidf | None, dataset: Dataset) -> Weight:
         """Return what words and labels cost."""
@@ -389,8 +392,17 @@ class Fusion(Model):
             for name, model in self.members_.items()
         }
         trainer.progress.say("Members (gain: percent of precision on held-out documents):")
-        for name, report in self.report_.items():
-            trainer.progress.say(f"  {name}: {report.line()}")
+        for line in self.describe_training():
+            trainer.progress.say(f"  {line}")
+        if self._limits.any:
+            shared = self._weigh_shared(self.features_, dataset)
+            whole = add_up(shared, [report.weight for report in self.report_.values()])
+            is_over = "" if self._limits.allow(whole) else ", which is more than was asked for"
+            trainer.progress.say(f"  together: about {say_weight(whole)}{is_over}")
+
+    def describe_training(self) -> list[str]:
+        """Return what each member gains, weighs and takes, for the card."""
+        return [f"{name}: {report.line()}" for name, report in self.report_.items()]
 
     # -- predicting ---------------------------------------------------------------------------
 

@@ -220,11 +220,12 @@ def test_limits_leave_out_what_gains_least():
     small = Fusion(members=PARTS, max_size=limit).fit(data, progress=heard)
     assert len(small.members_) == 1
     assert heard.said("is left out, to be within the limits")
+    assert heard.said("  together: about ")
     assert small.to_files().n_bytes < whole.to_files().n_bytes
 
 
 def test_limits_that_cannot_be_met():
-    with pytest.raises(ParameterError, match=r"max_size 1.0 kB cannot be met: .* allow at least"):
+    with pytest.raises(ParameterError, match=r"max_size 1.0 kB cannot be met: .* allow "):
         Fusion(members=PARTS, max_size="1kB").fit(planted_dataset())
     with pytest.raises(ParameterError, match=r"max_latency 1e-06 ms cannot be met: .* takes"):
         Fusion(members=PARTS, max_latency="0.000001ms").fit(planted_texts())
