@@ -185,3 +185,26 @@ def test_what_lies_beside_the_package_is_used_even_if_nothing_can_be_written(scr
     assert locate(function, str(script)).get_cache_path() == str(script.parent / "__pycache__")
     monkeypatch.setattr(compiled.tempfile, "gettempdir", Path("/no such folder").stat)
     assert compiled._TemporaryLocator.from_function(function, str(script)) is None
+
+
+def test_a_change_in_what_is_called_is_compiled_too(tmp_path):
+    package = tmp_path / "planted"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    inner = (
+        "from longtail.runtime.compiled import njit\n@njit(cache=True)\ndef one():\n    return {}\n"
+    )
+    (package / "inner.py").write_text(inner.format("1"))
+    (package / "outer.py").write_text(
+        "from longtail.runtime.compiled import njit\nfrom planted.inner import one\n"
+        "@njit(cache=True)\ndef twice():\n    return 2 * one()\n"
+    )
+    (tmp_path / "main.py").write_text(
+        "import sys, numba\nnumba.config.CACHE_DIR = sys.argv[1]\n"
+        "from planted.outer import twice\nprint(twice(), sum(twice.stats.cache_hits.values()))\n"
+    )
+    cache = tmp_path / "cache"
+    assert run(tmp_path / "main.py", cache) == (["2", "0"], 0)
+    assert run(tmp_path / "main.py", cache) == (["2", "1"], 0)
+    (package / "inner.py").write_text(inner.format("21"))
+    assert run(tmp_path / "main.py", cache) == (["42", "0"], 0)
