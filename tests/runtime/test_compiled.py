@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -117,8 +118,9 @@ def read_only(tmp_path):
     other = ["setpriv", "--reuid=65534", "--clear-groups"] if os.getuid() == 0 else []
     if other and not shutil.which("setpriv"):
         pytest.skip("needs setpriv, to be another user than root")
-    for parent in (tmp_path, *tmp_path.parents[:2]):  # another user has to get there
-        parent.chmod(0o755)
+    below = tmp_path.relative_to(tempfile.gettempdir()).parts
+    for n in range(len(below)):  # another user has to get there
+        Path(tempfile.gettempdir(), *below[: n + 1]).chmod(0o755)
     for name in ("ours", "others"):
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(0o777)
