@@ -19,6 +19,7 @@ from longtail.cli.terminal import echo, mend_streams
 from longtail.cli.train import train
 from longtail.cli.update import update
 from longtail.cli.verify import verify
+from longtail.cli.vocab import app as vocab_app
 from longtail.version import __version__
 from longtail.visible import visible
 
@@ -51,6 +52,7 @@ app.command()(explain)
 app.command()(update)
 app.command()(info)
 app.command()(verify)
+app.add_typer(vocab_app)
 
 
 @app.callback(invoke_without_command=True)
