@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,13 +128,12 @@ class Vocabulary:
     @classmethod
     def of_uris(cls, label_uris: Mapping[str, str]) -> "Vocabulary":
         """Return the vocabulary of labels of which only URIs are known."""
-        names: dict[str, list[str]] = {}
+        concepts: dict[str, Concept] = {}
         for name, uri in label_uris.items():
-            names.setdefault(uri, []).append(name)
-        return cls.build(
-            Concept(uri, {"": first}, {"": others} if others else {})
-            for uri, (first, *others) in names.items()
-        )
+            concept = concepts.setdefault(uri, Concept(uri))
+            if name != uri:
+                concept.alternative.setdefault("", []).append(name)
+        return cls.build(concepts.values())
 
     def __len__(self) -> int:
         """Return the number of concepts."""
@@ -224,7 +223,7 @@ class Vocabulary:
 
     def find(self, label: str) -> int:
         """Return the concept that a label means, NO_CONCEPT or AMBIGUOUS."""
-        word = label[1:-1] if label.startswith("<") and label.endswith(">") else label
+        word = label.rpartition("<")[2][:-1] if label.endswith(">") and "<" in label else label
         return next((table[word] for table in self._numbers if word in table), NO_CONCEPT)
 
     def match(self, labels: Sequence[str], uris: Mapping[str, str] | None = None) -> Matched:
@@ -312,8 +311,9 @@ class Vocabulary:
         """Take back what was saved, if there is a vocabulary."""
         if PREFIX + "uris" not in files.texts:
             return None
-        texts = {name: files.texts[PREFIX + name] for name in ("uris", "languages", "names")}
-        return cls(**texts, **{name: files.arrays[PREFIX + name] for name in ARRAYS})
+        held: dict[str, Any] = {name: files.arrays[PREFIX + name] for name in ARRAYS}
+        held |= {name: files.texts[PREFIX + name] for name in ("uris", "languages", "names")}
+        return cls(**held)
 
 
 def last_part(uri: str) -> str:

@@ -13,7 +13,7 @@ import csv
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -130,7 +130,7 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
 
-_CHECKS = {
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "uri": lambda value: isinstance(value, str),
     "preferred": _is_names,
     "alternative": lambda value: isinstance(value, dict) and all(map(_is_texts, value.values())),

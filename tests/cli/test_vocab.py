@@ -1,8 +1,10 @@
 """`longtail vocab`, as a user types it."""
 
+import json
+
 import pytest
 
-from tests.command_line import fail, succeed
+from tests.command_line import fail, succeed, write_texts
 
 NAMES = (
     "<http://ex.org/p1>\tbeer\ten\n<http://ex.org/p1>\tolut\tfi\n<http://ex.org/p2>\tbread\ten\n"
@@ -34,3 +36,64 @@ def test_load_says_what_surprises(tmp_path):
     assert result.stderr.startswith(
         "Note: 1 preferred names in the language 'de' belong to several"
     )
+
+
+FOOD = (
+    "uri,label_en,label_fi\n"
+    "http://ex.org/1,beer,olut\nhttp://ex.org/2,bread,leipä\nhttp://ex.org/3,chess,shakki\n"
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vocabulary")
+    (folder / "food.csv").write_text(FOOD)
+    data = write_texts(folder / "train.jsonl", 200, seed=0)
+    options = ["--model", "linear", "--vocab", folder / "food.csv", "--out", folder / "model"]
+    result = succeed("train", data, *options)
+    assert "Note: of 4 labels the vocabulary lacks 1 label ('sailing')." in result.stderr
+    return folder
+
+
+def test_predictions_in_a_language_have_uris(trained, tmp_path):
+    data = write_texts(tmp_path / "new.jsonl", 5, seed=3)
+    printed = succeed("predict", trained / "model", data, "--language", "fi").stdout
+    found = {
+        each["label"]: each.get("uri")
+        for line in printed.splitlines()
+        for each in json.loads(line)["labels"]
+    }
+    assert found == {
+        "olut": "http://ex.org/1",
+        "leipä": "http://ex.org/2",
+        "shakki": "http://ex.org/3",
+        "sailing": None,
+    }
+    out = tmp_path / "out.csv"
+    succeed("predict", trained / "model", data, "-k", "1", "--out", out)
+    header, first, *_ = out.read_text().splitlines()
+    assert header == "labels,scores,uris"
+    assert first.split(",")[0] in ("beer", "bread", "chess", "sailing")
+    error = fail("predict", trained / "model", data, "--language", "sv")
+    assert error.endswith("in the language 'sv'; there are: en, fi")
+
+
+def test_documents_may_name_concepts_as_they_like(trained, tmp_path):
+    lines = ['{"text": "hops malt", "labels": ["olut"]}', '{"text": "rook", "labels": ["chess"]}']
+    path = tmp_path / "test.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    succeed("evaluate", trained / "model", path, "--json", tmp_path / "report.json")
+    assert json.loads((tmp_path / "report.json").read_text())["P@1"] == 100
+
+
+def test_data_info_says_what_the_vocabulary_lacks(trained):
+    said = succeed("data", "info", trained / "train.jsonl", "--vocab", trained / "food.csv").stdout
+    assert "- Of 4 labels the vocabulary lacks 1 label ('sailing')." in said
+
+
+def test_languages_need_a_vocabulary(trained, tmp_path):
+    data = trained / "train.jsonl"
+    error = fail("train", data, "--language", "fi", "--model", "linear", "--out", tmp_path / "m")
+    assert "give it with --vocab" in error
+    options = ["--language", "sv", "--vocab", trained / "food.csv", "--model", "linear"]
+    assert "there are: en, fi" in fail("train", data, *options, "--out", tmp_path / "m")

@@ -149,7 +149,8 @@ def test_a_language_that_no_name_is_in(food):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.txt", "\n", "holds no concept"),
+        ("a.txt", "\n", "the file is empty"),
+        ("a.ttl", "# nothing", "holds no concept"),
         ("a.ttl", "this is no turtle", "is not a vocabulary in turtle"),
         ("a.jsonld", "{", "is not a vocabulary in json-ld"),
         ("a.csv", "code,votes\n1,2\n", "has neither a column 'uri' nor 'label'"),
