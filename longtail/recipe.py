@@ -395,7 +395,7 @@ def evaluate_model(
     seconds = time.perf_counter() - began
     aligned = test.align(model.label_names_)
     by_id = replace(top, label_names=None)  # what is unknown has been said
-    report = report_on(by_id, aligned, model.training_counts_, propensity, threshold, k)
+    report = report_on(by_id, aligned, model.current_counts, propensity, threshold, k)
     return {**report, "seconds": round(seconds, 3)}, top
 
 

@@ -100,7 +100,7 @@ def evaluate(
     n = int(report["n_documents"])
     title = f"{fitted.name} on {n:,} documents, in percent"
     show(metric_table(report, title, cuts, METRICS))
-    show(band_table(evaluate_bands(top, test, fitted.training_counts_, cuts), cuts))
+    show(band_table(evaluate_bands(top, test, fitted.current_counts, cuts), cuts))
     show(*probability_blocks(report, calibrated=fitted.calibration_ is not None))
     show(f"{n:,} documents labelled in {report['seconds']:.2f} s")
 

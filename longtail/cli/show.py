@@ -208,6 +208,17 @@ def card_blocks(card: "Card", path: Path) -> Iterable[Table | str]:
         yield ""
 
 
+def label_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Show labels with their documents, and their URIs where there are any."""
+    has_uris = any("uri" in row for row in rows)
+    table = _table(title, "label", "documents", *(["uri"] if has_uris else []))
+    table.columns[1].justify = "right"
+    for row in rows:
+        uri = [row.get("uri", "")] if has_uris else []
+        table.add_row(flatten(row["label"]), f"{row['documents']:,}", *map(flatten, uri))
+    return table
+
+
 def verified_line(path: Path, found: "Verified") -> str:
     """Say that a model folder is complete and what it holds."""
     return (
