@@ -5,7 +5,7 @@ once for each search. A name is found, the best first, where it
 
     0  is what was typed            1  begins with it
     2  has a word that begins so (from 2 letters on)
-    3  differs by one letter (from 4 letters on) or two (from 8 on)
+    3  differs by one letter (from 4 letters on) or two (from 8 on); two that are swapped are one
 
 A mask of the letters that occur in a name rules out nearly all names before letters are compared.
 Labels that are found in the same way are ranked by their documents.
@@ -98,7 +98,7 @@ def _compare(
     wanted = np.uint64(0)
     for byte in query:
         wanted |= np.uint64(1) << np.uint64(byte & 63)
-    rows = np.empty((2, LONGEST + 1), np.int64)
+    rows = np.empty((3, LONGEST + 1), np.int64)
     for i in range(len(mask)):
         lacks = _count_bits(wanted & ~mask[i])
         if lacks > n_wrong:
@@ -157,14 +157,17 @@ def _is_letter(byte: int) -> bool:
 
 @njit(nogil=True, cache=True)
 def _differ(text: Bytes, first: int, length: int, query: Bytes, rows: NDArray[np.int64]) -> int:
-    """Return how many bytes must be put in, taken out or changed to make one of the other."""
-    last, row = rows[0], rows[1]
+    """Return how many bytes to put in, take out, change or swap to make one of the other."""
+    earlier, last, row = rows[0], rows[1], rows[2]
     for j in range(length + 1):
         last[j] = j
     for i in range(len(query)):
         row[0] = i + 1
         for j in range(length):
-            change = last[j] + (text[first + j] != query[i])
-            row[j + 1] = min(change, last[j + 1] + 1, row[j] + 1)
-        last, row = row, last
+            byte = text[first + j]
+            least = min(last[j] + (byte != query[i]), last[j + 1] + 1, row[j] + 1)
+            if i and j and byte == query[i - 1] and text[first + j - 1] == query[i]:
+                least = min(least, earlier[j - 1] + 1)
+            row[j + 1] = least
+        earlier, last, row = last, row, earlier
     return int(last[length])
