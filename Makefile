@@ -44,7 +44,7 @@ attack: $(READY)          ## try to break every promise of docs/safety.md (MINUT
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[deep,dev,docs]'
+	    --constraint constraints.txt --editable '.[deep,serve,dev,docs]'
 	touch $@
 
 clean:                    ## remove what the other targets made

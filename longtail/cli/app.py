@@ -16,6 +16,7 @@ from longtail.cli.info import info
 from longtail.cli.labels import labels
 from longtail.cli.models import models
 from longtail.cli.predict import predict
+from longtail.cli.serve import serve
 from longtail.cli.terminal import echo, mend_streams
 from longtail.cli.train import train
 from longtail.cli.update import update
@@ -51,6 +52,7 @@ app.command()(predict)
 app.command()(compare)
 app.command()(explain)
 app.command()(update)
+app.command()(serve)
 app.command()(info)
 app.command()(verify)
 app.add_typer(vocab_app)

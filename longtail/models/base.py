@@ -19,6 +19,7 @@ from longtail.labels.state import LabelState
 from longtail.labels.vocabulary import Vocabulary
 from longtail.models.card import FEW, Card
 from longtail.models.cost import MOST_SECONDS, Facts, find_facts, format_seconds
+from longtail.models.leaving_out import weigh_cells
 from longtail.models.registry import names_of_models
 from longtail.progress import SILENT, Progress, shown
 from longtail.runtime import memory
@@ -290,8 +291,16 @@ class Model(ABC):
         self.fit_rows(X, Y, progress)
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
-        """Return how much each cell of the one row X weighs, in general or for one label."""
-        raise NotImplementedError
+        """Return how much each cell of the one row X weighs, in general or for one label.
+
+        Unless overridden, that is what the label, or the best ones, lose without it.
+        """
+        best = min(DEFAULT_K, len(self.label_names_))
+        asked = self.predict_documents(X, best).labels[0] if label is None else np.array([label])
+        labels = asked[asked >= 0].astype(np.int32)
+        return weigh_cells(
+            X, lambda rows: self.score_documents(rows, np.tile(labels, (rows.shape[0], 1)))
+        )
 
     def explain_parts(self, X: sp.csr_matrix) -> Mapping[str, NDArray[np.float32]]:
         """Return what such weights are made of, for each cell; nothing, unless overridden."""

@@ -40,7 +40,7 @@ from longtail.models.fusion.candidates import (
 )
 from longtail.models.fusion.explain import (
     count_votes,
-    leave_out_cells,
+    leave_out_features,
     leave_out_words,
     log_odds_of,
     weigh_terms,
@@ -516,7 +516,7 @@ class Fusion(Model):
         if text is not None and self.features_ is not None:
             variants = leave_out_words(text, self.features_)
         else:
-            variants = leave_out_cells(X)
+            variants = leave_out_features(X)
         if not variants.names:
             return []
 

@@ -409,12 +409,24 @@ class Linear(Model):
             all_Y = sp.vstack([Y, kept.widen(Y.shape[1]).Y]).tocsr()
             kept = kept.renew(X, Y, self.kept, before.n_documents, self.seed)
         now = counts + count_documents(Y)
+        # A label that was known by name alone lies anywhere: its documents must learn the way.
+        is_revived = (counts == 0) & (now > 0) & (np.arange(len(now)) < len(self.label_names_))
+        refine_all = train or bool(is_revived.any())
         trees = []
         for number, tree in enumerate(self.trees_):
             which = f" tree {number + 1}/{len(self.trees_)}" if len(self.trees_) > 1 else ""
             seed = self._tree_seed(number)
             new = Update(
-                all_X, all_Y, counts, now, train, self.beam, self._power, self.C, settings, seed
+                all_X,
+                all_Y,
+                counts,
+                now,
+                refine_all,
+                self.beam,
+                self._power,
+                self.C,
+                settings,
+                seed,
             )
             trees.append(round_weights(update_tree(tree, new, progress, which)))
         self.trees_, self.kept_ = trees, kept

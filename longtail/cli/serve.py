@@ -1,0 +1,98 @@
+"""`longtail serve`: model folders as an HTTP interface and a page."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longtail.cli.terminal import echo
+from longtail.errors import MissingExtraError, ParameterError
+from longtail.visible import visible
+
+MILLISECONDS = "ms"
+
+
+class Spoken(logging.Handler):
+    """Shows what the server logs, as commands show notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one line, or more for a bug."""
+        word = "Note" if record.levelno < logging.ERROR else "Error"
+        echo(f"{word}: {record.getMessage()}", err=True)
+
+
+def serve(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of saved models.")
+    ],
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 opens it to all.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", help="0 takes any that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="Tokens, one a line; clients need one of them."
+        ),
+    ] = None,
+    feedback: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.db", help="Keep here what people accept, reject and add."),
+    ] = None,
+    max_batch: Annotated[
+        int, typer.Option("--max-batch", metavar="N", help="Documents labelled together, at most.")
+    ] = 64,
+    max_wait: Annotated[
+        str,
+        typer.Option("--max-wait", metavar="TIME", help="How long batches wait to fill up."),
+    ] = "0ms",
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
+    ] = None,
+) -> None:
+    """Serve saved models: an HTTP interface, Annif's as well, and a page to label documents.
+
+    A model is called by the name of its folder. A folder that is replaced, by train or update, is
+    loaded and answers from then on; no request fails meanwhile. Only this machine reaches the
+    server, unless --host says otherwise.
+    """
+    seconds = _parse_wait(max_wait)
+    try:
+        from longtail.serve.batching import Limits
+        from longtail.serve.server import serve as run
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"serving needs the package {error.name}, which is not installed; "
+            "install it with: pip install 'longtail[serve]' (in a checkout: pip install '.[serve]')"
+        ) from error
+    from longtail.runtime.parallel import set_threads
+
+    set_threads(threads)
+    log = logging.getLogger("longtail.serve")
+    log.addHandler(Spoken())
+    log.setLevel(logging.INFO)
+    run(
+        folders,
+        host=host,
+        port=port,
+        limits=Limits(max_batch=max_batch, max_wait=seconds),
+        token_file=token_file,
+        feedback=feedback,
+        say=lambda line: echo(line, err=True),
+    )
+    echo("Stopped: every request that had come was answered.", err=True)
+
+
+def _parse_wait(text: str) -> float:
+    """Return the seconds of 5ms."""
+    number = text.strip().removesuffix(MILLISECONDS)
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1000 or not text.strip().endswith(MILLISECONDS):
+        raise ParameterError(
+            f"--max-wait must be a time from 0ms to 1000ms. Got {visible(repr(text))} instead."
+        )
+    return value / 1000

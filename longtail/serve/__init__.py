@@ -1,0 +1,1 @@
+"""Serving: model folders as an HTTP interface, a page for people, and what they correct."""

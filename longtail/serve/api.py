@@ -1,0 +1,274 @@
+"""Our own interface, under `/v1/models`."""
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Query, Request
+
+from longtail.errors import DataError, ParameterError
+from longtail.evaluation.calibration import AUTOMATIC
+from longtail.models.card import FEW
+from longtail.serve.batching import Work
+from longtail.serve.feedback import Correction
+from longtail.serve.hosting import Asked, Hosted, Version
+from longtail.serve.problems import ConflictError, GoneError, Json, NotFoundError, say_unknown
+from longtail.serve.schemas import (
+    ExplainRequest,
+    Explanation,
+    FeedbackRequest,
+    LabelDetails,
+    Labels,
+    ModelDetails,
+    Models,
+    Prediction,
+    PredictRequest,
+    Problem,
+    Stored,
+)
+from longtail.serve.state import State, state_of
+
+Result = TypeVar("Result")
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem, "description": what, "content": {"application/problem+json": {}}}
+    for code, what in {
+        401: "no token, or a wrong one",
+        404: "no such model or label",
+        413: "the body is too large",
+        422: "something in the request is wrong",
+        503: "too many documents wait; try again after Retry-After",
+    }.items()
+}
+
+router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEMS)
+
+
+# -- models ---------------------------------------------------------------------------------------
+
+
+@router.get("", response_model=Models)
+async def list_models(request: Request) -> Json:
+    """List the models and which version of each answers."""
+    return Json({"models": [_summarize(each) for each in state_of(request).hosted.values()]})
+
+
+@router.get("/{model}", response_model=ModelDetails)
+async def show_model(request: Request, model: str) -> Json:
+    """Show a model's card, with what was measured on held-out documents, and its limits."""
+    state = state_of(request)
+    hosted = find_hosted(state, model)
+    fitted = hosted.current.model
+    calibration = fitted.calibration_
+    found = {} if calibration is None else {n: calibration.find_threshold(n) for n in AUTOMATIC}
+    return Json(
+        {
+            **_summarize(hosted),
+            "card": None if fitted.card_ is None else json.loads(fitted.card_.to_json()),
+            "thresholds": found,
+            "limits": {
+                "documents": state.limits.max_documents,
+                "bytes": state.limits.max_bytes,
+                "rare": FEW,
+            },
+        }
+    )
+
+
+def _summarize(hosted: Hosted) -> dict[str, Any]:
+    version = hosted.current
+    model = version.model
+    return {
+        "name": hosted.name,
+        "type": model.name,
+        "version": version.name,
+        "loaded": version.loaded,
+        "labels": len(model.label_names_),
+        "documents": model.trained_on,
+        "calibrated": model.calibration_ is not None,
+        "explains": model.can_explain,
+        "problem": hosted.problem,
+    }
+
+
+def find_hosted(state: State, name: str) -> Hosted:
+    """Return the model of this name."""
+    if name not in state.hosted:
+        raise say_unknown("model", name, list(state.hosted))
+    return state.hosted[name]
+
+
+# -- predictions ----------------------------------------------------------------------------------
+
+
+@router.post("/{model}/predict", response_model=Prediction)
+async def predict(request: Request, model: str, body: PredictRequest) -> Json:
+    """Return the best labels of each document, exactly those that `longtail predict` gives."""
+    state = state_of(request)
+    hosted = find_hosted(state, model)
+    version = hosted.current
+    asked = Asked(body.k, body.threshold)
+    found = await label(request, hosted, version, _documents_of(body, version), asked)
+    return Json(
+        {
+            "model": hosted.name,
+            "version": version.name,
+            "documents": [{"labels": labels} for labels in found],
+        }
+    )
+
+
+async def label(
+    request: Request, hosted: Hosted, version: Version, documents: list[Any], asked: Asked
+) -> list[list[dict[str, Any]]]:
+    """Return the labels of each document, in a batch with those of other requests."""
+    state = state_of(request)
+    if len(documents) > state.limits.max_documents:
+        raise ParameterError(
+            f"{len(documents):,} documents in one request; "
+            f"this server takes {state.limits.max_documents:,} at most"
+        )
+    version.check(asked)
+    if not documents:
+        return []
+
+    def work(batch: list[Any]) -> list[list[dict[str, Any]]]:
+        return version.predict(batch, asked)
+
+    return await submit(request, hosted, (version, asked), documents, work)
+
+
+async def submit(
+    request: Request, hosted: Hosted, key: object, documents: list[Any], work: Work
+) -> list[Any]:
+    """Let the model's thread work on documents, for as long as the client waits for it."""
+    batcher = state_of(request).batchers[hosted.name]
+    return await _while_connected(request, batcher.submit(key, documents, work))
+
+
+def _documents_of(body: PredictRequest, version: Version) -> list[Any]:
+    """Return the texts or rows of a request."""
+    given = {"text": body.text, "texts": body.texts, "rows": body.rows}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        what = " and ".join(named) or "none"
+        raise ParameterError(f"give one of text, texts and rows. Got {what} instead.")
+    wanted = version.model.trained_on
+    if (body.rows is None) != (wanted == "texts"):
+        raise DataError(f"the model was trained on {wanted}; send '{wanted}'")
+    if body.rows is not None:
+        return [version.make_row(row.indices, row.values) for row in body.rows]
+    return [body.text] if body.texts is None else list(body.texts)
+
+
+async def _while_connected(request: Request, work: Awaitable[Result]) -> Result:
+    """Return what the work returns; give it up when the client goes away."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_wait_for_leaving(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise GoneError("the client went away")
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _wait_for_leaving(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+# -- explanations and labels ----------------------------------------------------------------------
+
+
+@router.post("/{model}/explain", response_model=Explanation)
+async def explain(request: Request, model: str, body: ExplainRequest) -> Json:
+    """Return the words that speak for and against a label, with their places in the text."""
+    hosted = find_hosted(state_of(request), model)
+    version = hosted.current
+    version.model.check_explains()
+
+    def work(texts: list[Any]) -> list[dict[str, Any]]:
+        return [version.model.explain(text, body.label).to_dict() for text in texts]
+
+    (found,) = await submit(request, hosted, object(), [body.text], work)
+    return Json({"model": hosted.name, "version": version.name, **found})
+
+
+@router.get("/{model}/labels", response_model=Labels)
+async def find_labels(
+    request: Request,
+    model: str,
+    q: Annotated[str, Query(max_length=1000, description="the beginning of a name or of words")],
+    n: Annotated[int, Query(ge=1, le=100, description="how many labels at most")] = 10,
+) -> Json:
+    """Find labels by what a person types; one slip a word is forgiven, two in a long one."""
+    version = find_hosted(state_of(request), model).current
+    found = await asyncio.to_thread(lambda: version.labels.find(q, n))
+    labels = [describe_label(version, number) for number in found]
+    return Json({"version": version.name, "labels": labels})
+
+
+@router.get("/{model}/labels/{number}", response_model=LabelDetails)
+async def show_label(request: Request, model: str, number: int) -> Json:
+    """Show a label by its number: its name and how many training documents have it."""
+    version = find_hosted(state_of(request), model).current
+    n_labels = len(version.model.label_names_)
+    if not 0 <= number < n_labels:
+        raise NotFoundError(f"there is no label {number}; the model has 0 to {n_labels - 1}")
+    return Json(describe_label(version, number))
+
+
+def describe_label(version: Version, number: int) -> dict[str, Any]:
+    """Return a label's name and frequency."""
+    counts = version.model.training_counts_
+    n = int(counts.label_counts[number])
+    return {
+        "id": number,
+        "label": version.model.label_names_[number],
+        "documents": n,
+        "share": round(n / max(1, counts.n_documents), 6),
+    }
+
+
+# -- feedback -------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/{model}/feedback",
+    response_model=Stored,
+    status_code=201,
+    responses={409: {**PROBLEMS[404], "description": "this server keeps no feedback"}},
+)
+async def add_feedback(request: Request, model: str, body: FeedbackRequest) -> Json:
+    """Store which labels a person accepted, rejected and added; it is on disk when this returns."""
+    state = state_of(request)
+    hosted = find_hosted(state, model)
+    said = [*body.accepted, *body.rejected, *body.added]
+    if len(set(said)) < len(said):
+        twice = next(each for each in said if said.count(each) > 1)
+        raise ParameterError(f"'{twice}' is named twice among accepted, rejected and added")
+    correction = Correction(
+        model=hosted.name,
+        version=body.version or hosted.current.name,
+        text=body.text,
+        shown=[each.model_dump() for each in body.shown],
+        accepted=body.accepted,
+        rejected=body.rejected,
+        added=body.added,
+        by=body.by,
+        document=body.document,
+    )
+    (number,) = await store(state, [correction])
+    return Json({"id": number}, status_code=201)
+
+
+async def store(state: State, corrections: list[Correction]) -> list[int]:
+    """Store corrections, if the server was started for that."""
+    feedback = state.feedback
+    if feedback is None:
+        raise ConflictError("this server keeps no feedback; start it with --feedback FILE.db")
+    return await asyncio.to_thread(feedback.add, corrections)

@@ -1,0 +1,137 @@
+"""The application: all routes behind the guard, and what runs beside them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from importlib.resources import files
+
+from fastapi import FastAPI, Request, Response
+
+from longtail.serve import annif, api
+from longtail.serve.batching import Batcher, Limits
+from longtail.serve.feedback import FeedbackStore
+from longtail.serve.guard import Guard
+from longtail.serve.hosting import Hosted
+from longtail.serve.metrics import Metrics
+from longtail.serve.problems import Json, NotFoundError, add_problems
+from longtail.serve.state import State, state_of
+from longtail.version import __version__
+from longtail.visible import visible
+
+LOOK_SECONDS = 1.0  # from one look at the model folders to the next
+PAGE = {"index.html": "text/html", "page.js": "text/javascript", "style.css": "text/css"}
+
+_log = logging.getLogger("longtail.serve")
+
+
+def make_app(
+    hosted: Mapping[str, Hosted],
+    limits: Limits,
+    *,
+    tokens: list[str],
+    local: bool,
+    feedback: FeedbackStore | None,
+) -> Guard:
+    """Return the application that serves these models.
+
+    Args:
+        hosted: the models by name.
+        limits: how much clients may ask for.
+        tokens: of which a client has to send one; none, if the list is empty.
+        local: whether it answers only to the names of this machine.
+        feedback: where feedback goes; None if it is not kept.
+    """
+    metrics = Metrics()
+    app = FastAPI(
+        title="longtail",
+        version=__version__,
+        description="Gives each document the right few out of many labels.",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        lifespan=_live,
+    )
+    app.state.longtail = State(hosted, limits, metrics, feedback, {})
+    add_problems(app)
+    app.include_router(api.router)
+    app.include_router(annif.router)
+    _add_health(app)
+    _add_page(app)
+    return Guard(app, limits, tokens, local, metrics.count_request)
+
+
+@asynccontextmanager
+async def _live(app: FastAPI) -> AsyncIterator[None]:
+    """Run the queues of all models, and look at their folders, while the server is up."""
+    state: State = app.state.longtail
+    async with AsyncExitStack() as stack:
+        for name, hosted in state.hosted.items():
+            batcher = Batcher(state.limits, partial(state.metrics.count_batch, name))
+            state.batchers[name] = batcher
+            stack.callback(batcher.close)
+            state.metrics.watch_queue(name, partial(getattr, batcher, "n_waiting"))
+            state.metrics.set_version(name, hosted.current.name)
+            await stack.enter_async_context(_beside(batcher.run()))
+            await stack.enter_async_context(_beside(_watch(state, hosted)))
+        yield
+
+
+@asynccontextmanager
+async def _beside(work: object) -> AsyncIterator[None]:
+    """Run something as long as the server is up."""
+    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _watch(state: State, hosted: Hosted) -> None:
+    """Load what takes the place of a model folder; prepare the search for labels."""
+    await asyncio.to_thread(getattr, hosted.current, "labels")
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        before, problem = hosted.current.name, hosted.problem
+        if await asyncio.to_thread(hosted.refresh):
+            state.metrics.set_version(hosted.name, hosted.current.name, before)
+            _log.info("%s: version %s answers now", visible(hosted.name), hosted.current.name)
+            await asyncio.to_thread(getattr, hosted.current, "labels")
+        elif hosted.problem not in (None, problem):
+            _log.warning("%s; version %s goes on answering", visible(str(hosted.problem)), before)
+
+
+def _add_health(app: FastAPI) -> None:
+    @app.get("/health/live", tags=["health"])
+    async def is_alive() -> Json:
+        """Say that the process answers."""
+        return Json({"status": "ok"})
+
+    @app.get("/health/ready", tags=["health"])
+    async def is_ready(request: Request) -> Json:
+        """Say that all models are loaded; the server does not listen before they are."""
+        versions = {name: each.current.name for name, each in state_of(request).hosted.items()}
+        return Json({"status": "ok", "models": versions})
+
+    @app.get("/metrics", tags=["health"])
+    async def show_metrics(request: Request) -> Response:
+        """Show counters, for Prometheus."""
+        metrics = state_of(request).metrics
+        return Response(metrics.write(), media_type=metrics.content_type)
+
+
+def _add_page(app: FastAPI) -> None:
+    held = {name: (files("longtail.serve") / "page" / name).read_bytes() for name in PAGE}
+
+    @app.get("/", include_in_schema=False)
+    async def show_page() -> Response:
+        return Response(held["index.html"], media_type=PAGE["index.html"])
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def show_part(name: str) -> Response:
+        if name not in held:
+            raise NotFoundError(f"there is no page '{name}'")
+        return Response(held[name], media_type=PAGE[name])

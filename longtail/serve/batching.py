@@ -1,0 +1,139 @@
+"""Batching: documents of several clients are answered together, as one call of the model.
+
+Nobody waits for company: a document that comes while the model is idle is answered at once, and
+what comes meanwhile makes the next batch. Only documents that ask for the same (same version of
+the model, same k, same threshold) share a batch, so each gets what it would get alone.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from longtail.errors import LongtailError, ParameterError
+
+Work = Callable[[list[Any]], Sequence[Any]]  # a result for each document
+
+
+class BusyError(LongtailError):
+    """More documents wait than the server takes; to be tried again later."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much the server takes from clients.
+
+    Attributes:
+        max_batch: documents that are answered together.
+        max_wait: seconds to wait for a batch to fill up.
+        max_queue: documents that may wait; more are refused.
+        max_documents: in one request.
+        max_bytes: of a request's body.
+        patience: seconds that a client may take to send its request, or to take the answer.
+    """
+
+    max_batch: int = 64
+    max_wait: float = 0.0
+    max_queue: int = 4096
+    max_documents: int = 1000
+    max_bytes: int = 16 << 20
+    patience: float = 15.0
+
+    def __post_init__(self) -> None:
+        """Check what users choose."""
+        if self.max_batch < 1:
+            raise ParameterError(f"--max-batch must be at least 1. Got {self.max_batch} instead.")
+
+
+@dataclass(eq=False)
+class Job:
+    """The documents of one request, which are answered together or not at all."""
+
+    key: Hashable
+    documents: list[Any]
+    work: Work
+    done: asyncio.Future[list[Any]]
+
+
+class Batcher:
+    """A bounded queue of jobs, and one thread that works on them."""
+
+    def __init__(self, limits: Limits, on_batch: Callable[[int], None]) -> None:
+        """Begin with an empty queue; `on_batch` is told the size of each batch."""
+        self.limits = limits
+        self._on_batch = on_batch
+        self._jobs: deque[Job] = deque()
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="longtail-predict")
+        self.n_waiting = 0  # documents
+
+    async def submit(self, key: Hashable, documents: list[Any], work: Work) -> list[Any]:
+        """Return a result for each document; jobs of equal keys may share one call of `work`."""
+        if self.n_waiting + len(documents) > self.limits.max_queue:
+            raise BusyError(
+                f"{self.n_waiting:,} documents are waiting, and {self.limits.max_queue:,} may; "
+                "try again in a second"
+            )
+        job = Job(key, documents, work, asyncio.get_running_loop().create_future())
+        self._jobs.append(job)
+        self.n_waiting += len(documents)
+        self._arrived.set()
+        try:
+            return await job.done
+        finally:
+            if job.done.cancelled() and job in self._jobs:  # its client went away
+                self._jobs.remove(job)
+                self.n_waiting -= len(documents)
+
+    async def run(self) -> None:
+        """Answer batch after batch, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            if self.limits.max_wait and self.n_waiting < self.limits.max_batch:
+                await asyncio.sleep(self.limits.max_wait)
+            if batch := self._take():
+                await self._answer(batch)
+            else:
+                self._arrived.clear()
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._thread.shutdown(wait=False)
+
+    def _take(self) -> list[Job]:
+        """Remove the oldest job from the queue, and others that can be answered with it."""
+        batch: list[Job] = []
+        left: deque[Job] = deque()
+        n = 0
+        for job in self._jobs:
+            fits = not batch or (
+                job.key == batch[0].key and n + len(job.documents) <= self.limits.max_batch
+            )
+            (batch if fits else left).append(job)
+            n += len(job.documents) if fits else 0
+        self._jobs = left
+        self.n_waiting -= n
+        return batch
+
+    async def _answer(self, batch: list[Job]) -> None:
+        """Work on all documents of a batch; if that fails, on each job alone."""
+        documents = [document for job in batch for document in job.documents]
+        self._on_batch(len(documents))
+        loop = asyncio.get_running_loop()
+        try:
+            results = await loop.run_in_executor(self._thread, batch[0].work, documents)
+        except Exception as error:
+            if len(batch) > 1:
+                for job in batch:
+                    await self._answer([job])
+            elif not batch[0].done.done():
+                batch[0].done.set_exception(error)
+            return
+        start = 0
+        for job in batch:
+            end = start + len(job.documents)
+            if not job.done.done():
+                job.done.set_result(list(results[start:end]))
+            start = end

@@ -1,0 +1,153 @@
+"""Hosting: the model folders that are served, each in the version that lies there now.
+
+A folder that is replaced is loaded beside the version that answers, and then takes its place. A
+request keeps the version that it began with. A folder that cannot be loaded changes nothing: the
+version that answers goes on, and `problem` says what is wrong with the new one.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.errors import LongtailError, ModelFileError, ParameterError
+from longtail.models import load_model
+from longtail.models.base import Model, find_threshold
+from longtail.models.card import now
+from longtail.runtime.store import identify
+from longtail.runtime.store.manifest import MANIFEST
+from longtail.serve.label_search import LabelSearch
+from longtail.topk import NO_LABEL, TopK
+
+VERSION_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a client wants to know: how many labels, of which probability."""
+
+    k: int | None
+    threshold: float | str | None
+
+
+class Version:
+    """A model as it was loaded from its folder."""
+
+    def __init__(self, model: Model, identity: object, digest: str) -> None:
+        """Take a model from the folder that `identity` tells from others, with its digest."""
+        self.model = model
+        self.identity = identity
+        self.name = digest[:VERSION_DIGITS]
+        self.loaded = now()
+
+    @cached_property
+    def labels(self) -> LabelSearch:
+        """Finds labels by what people type."""
+        return LabelSearch(self.model.label_names_, self.model.training_counts_.label_counts)
+
+    def check(self, asked: Asked) -> None:
+        """Raise ParameterError if the model cannot answer that."""
+        if asked.threshold is not None:
+            find_threshold(asked.threshold, self.model.calibration_)
+
+    def predict(self, documents: Sequence[Any], asked: Asked) -> list[list[dict[str, Any]]]:
+        """Return the labels of each document, the very ones that `Model.predict` gives."""
+        data: Any = list(documents)
+        if self.model.trained_on == "rows":
+            data = sp.vstack(data, format="csr")
+        return name_labels(self.model.predict(data, asked.k, threshold=asked.threshold))
+
+    def make_row(self, indices: Sequence[int], values: Sequence[float]) -> sp.csr_matrix:
+        """Return a document of features as a row."""
+        n = self.model.n_features_
+        if len(indices) != len(values):
+            raise ParameterError(f"a row has {len(indices)} indices, but {len(values)} values")
+        if indices and max(indices) >= n:
+            raise ParameterError(
+                f"a row has the feature {max(indices)}, but the model knows {n:,}, counted from 0"
+            )
+        cells = (np.asarray(values, np.float32), (np.zeros(len(indices), int), list(indices)))
+        return sp.csr_matrix(cells, shape=(1, n))
+
+    def warm_up(self) -> None:
+        """Label one document, so that compiled code is there when the first client comes."""
+        rows = self.model.trained_on == "rows"
+        self.predict([self.make_row([0], [1.0]) if rows else self.model.label_names_[0]], WARM_UP)
+
+
+WARM_UP = Asked(k=1, threshold=None)
+
+
+def name_labels(top: TopK) -> list[list[dict[str, Any]]]:
+    """Return each document's labels: their number, name and score."""
+    rows = zip(top.labels.tolist(), top.to_list(), strict=True)
+    return [
+        [{"id": label, **each} for label, each in zip(_given(labels), named, strict=True)]
+        for labels, named in rows
+    ]
+
+
+def _given(labels: list[int]) -> list[int]:
+    return [label for label in labels if label != NO_LABEL]
+
+
+class Hosted:
+    """A model folder, its version that answers, and what is wrong with a newer one."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the folder; raise what is wrong with it."""
+        self.path = path.absolute()
+        self.name = self.path.resolve().name
+        self.current = _load(self.path)
+        self.problem: str | None = None
+        self._seen = self.current.identity
+
+    def refresh(self) -> bool:
+        """Load what has taken the folder's place, if anything has; whether it answers now."""
+        found = identify(self.path.resolve())
+        if found == self._seen:
+            return False
+        try:
+            self.current = _load(self.path)
+        except (LongtailError, OSError) as error:
+            self._seen = found
+            self.problem = str(error)
+            return False
+        self._seen, self.problem = self.current.identity, None
+        return True
+
+
+def _load(path: Path) -> Version:
+    """Load a folder and its digest, both of one version."""
+    while True:
+        before = identify(path.resolve())
+        model = load_model(path)
+        try:
+            manifest = (path / MANIFEST).read_bytes()
+        except OSError:
+            manifest = b""  # it is being replaced
+        if manifest and identify(path.resolve()) == before:
+            version = Version(model, before, hashlib.sha256(manifest).hexdigest())
+            version.warm_up()
+            return version
+        if not path.exists():
+            raise ModelFileError(f"{path}: the folder is gone")
+
+
+def host_all(paths: Sequence[Path]) -> dict[str, Hosted]:
+    """Load all folders; each is called by its last name, which no other may have."""
+    names = Counter(path.resolve().name for path in paths)
+    (name, n), *_ = names.most_common(1)
+    if n > 1:
+        raise ParameterError(
+            f"{n} of the folders are called '{name}', which is how clients name a model; "
+            "rename all but one"
+        )
+    hosted = [Hosted(path) for path in paths]
+    return {each.name: each for each in hosted}

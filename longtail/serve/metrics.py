@@ -1,0 +1,74 @@
+"""Metrics: what the server counts, as Prometheus reads it."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Metrics:
+    """The counters of one server."""
+
+    content_type = CONTENT_TYPE_PLAIN_0_0_4
+
+    def __init__(self) -> None:
+        """Begin with nothing counted."""
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "longtail_requests",
+            "Requests that were answered",
+            ["method", "path", "status"],
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "longtail_request_seconds",
+            "Time from a request to the end of its answer",
+            ["path"],
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._sizes = Histogram(
+            "longtail_batch_documents",
+            "Documents that were labelled together",
+            ["model"],
+            buckets=SIZES,
+            registry=self._registry,
+        )
+        self._waiting = Gauge(
+            "longtail_queue_documents",
+            "Documents that wait",
+            ["model"],
+            registry=self._registry,
+        )
+        self._versions = Gauge(
+            "longtail_model_info",
+            "1 for the version of each model that answers",
+            ["model", "version"],
+            registry=self._registry,
+        )
+
+    def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
+        """Count an answer; `path` is that of the route, so that there are few."""
+        self._requests.labels(method, path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def watch_queue(self, model: str, n_waiting: Callable[[], int]) -> None:
+        """Ask for the number of waiting documents whenever somebody wants to know."""
+        self._waiting.labels(model).set_function(n_waiting)
+
+    def count_batch(self, model: str, size: int) -> None:
+        """Count a batch."""
+        self._sizes.labels(model).observe(size)
+
+    def set_version(self, model: str, version: str, before: str | None = None) -> None:
+        """Note which version of a model answers from now on."""
+        if before is not None:
+            self._versions.remove(model, before)
+        self._versions.labels(model, version).set(1)
+
+    def write(self) -> bytes:
+        """Return all of it."""
+        return generate_latest(self._registry)

@@ -1,0 +1,353 @@
+"""The server, as clients see it: every test talks HTTP to a real socket."""
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import httpx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from command_line import planted_rows
+from served import served, train_planted
+
+import longtail
+from longtail.serve.batching import Limits
+from longtail.serve.hosting import Version, name_labels
+
+TEXT = "hops and malt, then yeast"
+PREDICT = "/v1/models/planted/predict"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return train_planted(tmp_path_factory.mktemp("models") / "planted")
+
+
+@pytest.fixture(scope="module")
+def running(folder):
+    with served(folder) as found:
+        yield found
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Let predictions wait until they may go on; returns what lets them."""
+    go_on = threading.Event()
+    usual = Version.predict
+
+    def predict(self, documents, asked):
+        assert go_on.wait(20)
+        return usual(self, documents, asked)
+
+    monkeypatch.setattr(Version, "predict", predict)
+    monkeypatch.setattr(Version, "warm_up", lambda self: None)
+    yield go_on
+    go_on.set()
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def test_answers_are_those_of_predict_whatever_comes_at_once(running, folder):
+    model = longtail.load_model(folder)
+    texts = [text for text, _ in planted_rows(60, 7)] + ["", "unknown words"]
+    asked = [{"k": 1}, {"k": 3}, {"threshold": 0.5}, {"threshold": "auto", "k": 2}, {}]
+    requests = [(text, asked[i % len(asked)]) for i, text in enumerate(texts * 4)]
+
+    def ask(request):
+        text, options = request
+        return running.client.post(PREDICT, json={"text": text, **options})
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(ask, requests))
+    for (text, options), answer in zip(requests, answers, strict=True):
+        top = model.predict([text], options.get("k"), threshold=options.get("threshold"))
+        assert answer.status_code == 200
+        assert answer.json()["documents"] == [{"labels": name_labels(top)[0]}]
+
+
+def test_several_texts_are_answered_in_order(running, folder):
+    texts = [text for text, _ in planted_rows(200, 8)]
+    answer = running.client.post(PREDICT, json={"texts": texts, "k": 2}).json()
+    top = longtail.load_model(folder).predict(texts, 2)
+    assert [each["labels"] for each in answer["documents"]] == name_labels(top)
+    assert running.client.post(PREDICT, json={"texts": []}).json()["documents"] == []
+
+
+def test_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix(rng.random((80, 6)) * (rng.random((80, 6)) < 0.4), dtype=np.float32)
+    Y = sp.csr_matrix((X.toarray() > 0.5).astype(np.float32))
+    longtail.Linear().fit(X, Y).save(tmp_path / "rows")
+    row = X[3]
+    with served(tmp_path / "rows") as running:
+        url = "/v1/models/rows/predict"
+        sent = {"indices": row.indices.tolist(), "values": row.data.tolist()}
+        answer = running.client.post(url, json={"rows": [sent, sent], "k": 2})
+        top = longtail.load_model(tmp_path / "rows").predict(row, 2)
+        assert [each["labels"] for each in answer.json()["documents"]] == name_labels(top) * 2
+        far = {"rows": [{"indices": [6], "values": [1.0]}]}
+        assert "knows 6, counted from 0" in running.client.post(url, json=far).json()["detail"]
+        assert "send 'rows'" in running.client.post(url, json={"text": "x"}).json()["detail"]
+
+
+def test_models_labels_and_explanations(running):
+    (summary,) = running.client.get("/v1/models").json()["models"]
+    details = running.client.get("/v1/models/planted").json()
+    assert summary["version"] == details["version"]
+    assert details["labels"] == 4
+    assert 0 <= details["thresholds"]["auto"] <= 1
+    found = running.client.get("/v1/models/planted/labels", params={"q": "saling"}).json()
+    (label,) = found["labels"]
+    assert label["label"] == "sailing"
+    assert running.client.get(f"/v1/models/planted/labels/{label['id']}").json() == label
+    body = {"text": TEXT, "label": "beer"}
+    terms = running.client.post("/v1/models/planted/explain", json=body).json()["terms"]
+    start, end = next(each["spans"][0] for each in terms if each["term"] == "hops")
+    assert TEXT[start:end] == "hops"
+
+
+def test_the_examples_of_the_description_work(running):
+    described = running.client.get("/v1/openapi.json").json()
+    schema = described["components"]["schemas"]["PredictRequest"]
+    for example in schema["examples"]:
+        assert running.client.post(PREDICT, json=example).status_code == 200
+
+
+def test_metrics(running):
+    running.client.post(PREDICT, json={"text": TEXT})
+    text = running.client.get("/metrics").text
+    assert 'longtail_requests_total{method="POST",path="/v1/models/{model}/predict"' in text
+    assert 'longtail_queue_documents{model="planted"} 0.0' in text
+    assert f'version="{running.client.get("/health/ready").json()["models"]["planted"]}"' in text
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({"text": 7}, "text: Input should be a valid string. Got 7 instead."),
+        ({"txt": "x"}, "there is no field 'txt'"),
+        ({}, "give one of text, texts and rows. Got none instead."),
+        ({"text": "x", "texts": []}, "give one of text, texts and rows. Got text and texts"),
+        ({"text": "x", "k": 0}, "k: Input should be greater than or equal to 1. Got 0 instead."),
+        ({"rows": []}, "the model was trained on texts; send 'texts'"),
+        ({"texts": ["x"] * 1001}, "1,001 documents in one request; this server takes 1,000"),
+    ],
+)
+def test_wrong_requests_get_a_sentence(running, body, detail):
+    answer = running.client.post(PREDICT, json=body)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["detail"].startswith(detail)
+
+
+def test_what_is_not_there(running):
+    get, post = running.client.get, running.client.post
+    assert "did you mean 'planted'" in get("/v1/models/plantd").json()["detail"]
+    assert get("/v1/models/planted/labels/4").status_code == 404
+    assert get("/nowhere").json()["status"] == 404
+    kind = {"Content-Type": "application/json"}
+    bad = post(PREDICT, content=b"{bad", headers=kind)
+    assert bad.json()["detail"] == "the body is not JSON"
+    assert "Content-Type: application/json" in post(PREDICT, content=b"{}").json()["detail"]
+    unknown = post("/v1/models/planted/explain", json={"text": TEXT, "label": "bear"})
+    assert "did you mean 'beer'" in unknown.json()["detail"]
+
+
+def test_a_label_is_answered_as_it_is_whatever_it_holds(tmp_path):
+    names = ["<script>alert(1)</script>", "nul\0 and\nline", "\u202eright to left", "x" * 10_000]
+    texts = ["malt hops", "rook pawn", "wind mast", "oven flour"] * 5
+    model = longtail.Linear().fit(texts, [[name] for name in names] * 5)
+    model.save(tmp_path / "odd")
+    with served(tmp_path / "odd") as running:
+        answer = running.client.post("/v1/models/odd/predict", json={"texts": texts[:4], "k": 1})
+        assert [each["labels"][0]["label"] for each in answer.json()["documents"]] == names
+
+
+def test_a_body_that_is_too_large(folder):
+    with served(folder, limits=Limits(max_bytes=1000)) as running:
+        large = json.dumps({"text": "x" * 2000}).encode()
+        told = running.client.post(PREDICT, content=large)
+        untold = running.client.post(PREDICT, content=iter([large[:900], large[900:]]))
+        assert told.status_code == untold.status_code == 413
+        assert "larger than 1,000 bytes" in told.json()["detail"]
+
+
+def test_tokens(folder, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text("first-token-of-many\nother-token-of-many\n")
+    with served(folder, token_file=file) as running:
+        for path in ("/v1/models", "/metrics", "/v1/projects", "/v1/openapi.json", "/v1/"):
+            assert running.client.get(path).status_code == 401
+            for token, status in (("other-token-of-many", 200), ("other-token-of-man", 401)):
+                headers = {"Authorization": f"Bearer {token}"}
+                assert running.client.get(path, headers=headers).status_code == status
+        assert running.client.get("/health/live").status_code == 200
+        assert running.client.get("/").status_code == 200
+
+
+def test_other_names_of_the_machine_are_refused_and_policies_sent(running, folder):
+    assert running.client.get("/", headers={"Host": "elsewhere.org"}).status_code == 421
+    answer = running.client.get("/")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    assert "access-control-allow-origin" not in answer.headers
+    with served(folder, host="0.0.0.0") as public:
+        assert public.client.get("/", headers={"Host": "elsewhere.org"}).status_code == 200
+
+
+# -- load -----------------------------------------------------------------------------------------
+
+
+def test_a_full_queue_is_said_at_once(folder, slow):
+    with (
+        served(folder, limits=Limits(max_queue=2, max_batch=1)) as running,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        held = [pool.submit(running.client.post, PREDICT, json={"text": TEXT})]
+        wait_until(lambda: 'batch_documents_count{model="planted"} 1.0' in metrics(running))
+        held += [pool.submit(running.client.post, PREDICT, json={"text": TEXT}) for _ in "ab"]
+        wait_until(lambda: running.state.batchers["planted"].n_waiting == 2)
+        began = time.perf_counter()
+        refused = running.client.post(PREDICT, json={"text": TEXT})
+        assert time.perf_counter() - began < 1
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "1"
+        slow.set()
+        assert [each.result().status_code for each in held] == [200, 200, 200]
+
+
+def test_a_client_that_leaves_frees_its_place(folder, slow):
+    with served(folder, limits=Limits(max_batch=1)) as running:
+        body = {"text": TEXT}
+        with ThreadPoolExecutor(1) as pool:
+            held = pool.submit(running.client.post, PREDICT, json=body)
+            batcher = running.state.batchers["planted"]
+            wait_until(lambda: 'batch_documents_count{model="planted"} 1.0' in metrics(running))
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(running.url + PREDICT, json=body, timeout=0.3)
+            wait_until(lambda: batcher.n_waiting == 0)
+            slow.set()
+            assert held.result().status_code == 200
+
+
+def test_shutdown_finishes_what_has_begun(folder, slow):
+    with ThreadPoolExecutor(1) as pool, served(folder) as running:
+        held = pool.submit(httpx.post, running.url + PREDICT, json={"text": TEXT}, timeout=30)
+        wait_until(lambda: 'batch_documents_count{model="planted"} 1.0' in metrics(running))
+        running.server.should_exit = True
+        time.sleep(0.3)
+        slow.set()
+        assert held.result().status_code == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST / HTTP/1.1\r\nHost: lo", b"GET /\x00 HTTP"])
+def test_clients_that_do_not_go_on_are_cut_off(folder, monkeypatch, sent):
+    monkeypatch.setattr("longtail.serve.guard.ImpatientProtocol.patience", 0.3)
+    with served(folder) as running, socket.create_connection(("127.0.0.1", running.port)) as link:
+        link.settimeout(10)
+        link.sendall(sent)
+        try:
+            while link.recv(1000):
+                pass
+        except ConnectionResetError:
+            pass
+        assert running.client.get("/health/live").status_code == 200
+
+
+def test_a_slow_body_is_given_up(folder):
+    head = b"POST /v1/models/planted/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n"
+    kind = b"Content-Type: application/json\r\n\r\n{"
+    with (
+        served(folder, limits=Limits(patience=0.3)) as running,
+        socket.create_connection(("127.0.0.1", running.port)) as link,
+    ):
+        link.settimeout(10)
+        link.sendall(head + kind)
+        assert link.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+# -- replaced models ------------------------------------------------------------------------------
+
+
+def test_a_replaced_folder_answers_without_a_failed_request(tmp_path, monkeypatch):
+    monkeypatch.setattr("longtail.serve.app.LOOK_SECONDS", 0.02)
+    folder = train_planted(tmp_path / "planted")
+    expected, stop = {}, threading.Event()
+
+    def note():
+        with served(folder) as once:  # what each version answers when nothing else goes on
+            answer = once.client.post(PREDICT, json={"text": TEXT}).json()
+        expected[answer["version"]] = answer["documents"]
+
+    note()
+    with served(folder) as running:
+
+        def ask():
+            answers = []
+            while not stop.is_set():
+                answers.append(running.client.post(PREDICT, json={"text": TEXT}))
+            return answers
+
+        with ThreadPoolExecutor(4) as pool:
+            asking = [pool.submit(ask) for _ in range(4)]
+            for seed in (1, 2, 3):
+                train_planted(folder, seed, overwrite=True)
+                note()
+                wait_until(partial(_answers, running, list(expected)[-1]))
+            stop.set()
+        answers = [answer for each in asking for answer in each.result()]
+    assert len(expected) == 4
+    assert {answer.status_code for answer in answers} == {200}
+    for answer in answers:
+        assert answer.json()["documents"] == expected[answer.json()["version"]]
+
+
+def test_a_damaged_folder_is_refused_and_the_old_one_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("longtail.serve.app.LOOK_SECONDS", 0.02)
+    folder = train_planted(tmp_path / "planted")
+    with served(folder) as running:
+        before = running.client.get("/v1/models").json()["models"][0]
+        damaged = train_planted(tmp_path / "damaged", 1)
+        with (damaged / "config.json").open("a") as file:
+            file.write(" ")
+        folder.rename(tmp_path / "away")
+        damaged.rename(folder)
+        summary = wait_until(lambda: _with_problem(running))
+        assert "config.json" in summary["problem"]
+        assert summary["version"] == before["version"]
+        assert running.client.post(PREDICT, json={"text": TEXT}).status_code == 200
+        train_planted(tmp_path / "third", 2).rename(tmp_path / "new")
+        folder.rename(tmp_path / "old")
+        (tmp_path / "new").rename(folder)
+        wait_until(lambda: _with_problem(running) is None)
+        assert running.client.get("/v1/models").json()["models"][0]["version"] != before["version"]
+
+
+def _answers(running, version):
+    return running.client.get("/v1/models").json()["models"][0]["version"] == version
+
+
+def _with_problem(running):
+    (summary,) = running.client.get("/v1/models").json()["models"]
+    return summary if summary["problem"] and "gone" not in summary["problem"] else None
+
+
+def metrics(running):
+    return running.client.get("/metrics").text
+
+
+def wait_until(condition, seconds=20):
+    """Wait for a condition; return what it returns."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
