@@ -12,6 +12,7 @@ is the mean over all documents, in percent; those without labels score 0 and cou
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -88,9 +89,9 @@ def _as_matrix(labels: NDArray[np.int32], n_labels: int) -> sp.csr_matrix:
     return _mark(sp.csr_matrix((ones, (rows, labels[rows, columns])), (len(labels), n_labels)))
 
 
-def _mark(matrix: sp.spmatrix) -> sp.csr_matrix:
+def _mark(matrix: Any) -> sp.csr_matrix:
     """Return a matrix with 1 in place of all that is not 0."""
-    marked = sp.csr_matrix(matrix)
+    marked: sp.csr_matrix = sp.csr_matrix(matrix)
     marked.sum_duplicates()
     marked.data[:] = 1
     return marked
