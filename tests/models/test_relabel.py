@@ -175,3 +175,12 @@ def test_labels_are_found_by_other_names_and_uris():
     rename_label(model, "http://x/cat", "Katze")
     assert "Katze" in model.predict(["the cat"], 1).names[0]
     assert model.read_labels(as_dataset(["a"], [["kissa"]])).label_names == ["Katze"]
+
+
+def test_a_fusion_keeps_uris_once():
+    data = replace(animals(), label_uris={"cat": "http://x/cat"})
+    model = Fusion(members="linear,lexical").fit(data)
+    assert model.predict(["the cat"], 5).to_list()[0][0]["uri"] == "http://x/cat"
+    assert [name for name in model.to_files().texts if "concepts" in name] == [
+        f"concepts.{part}" for part in ("uris", "languages", "names")
+    ]
