@@ -13,6 +13,7 @@ from longtail.cli.evaluate import evaluate
 from longtail.cli.exits import INTERRUPTED, Commands, quit_now
 from longtail.cli.explain import explain
 from longtail.cli.info import info
+from longtail.cli.labels import labels
 from longtail.cli.models import models
 from longtail.cli.predict import predict
 from longtail.cli.serve import serve
@@ -55,6 +56,7 @@ app.command()(serve)
 app.command()(info)
 app.command()(verify)
 app.add_typer(vocab_app)
+app.command()(labels)
 
 
 @app.callback(invoke_without_command=True)
