@@ -4,7 +4,8 @@
 
 const MOST = 50; // labels that are asked for; the sliders choose among them
 const PAUSE = 300; // milliseconds without typing after which labels are asked for
-const RARE = 5; // training documents; the model's limits may say otherwise
+const RARE = 5; // training documents
+const WEAK = 0.08; // share of the heaviest word's weight, below which a word is not marked
 
 const byId = (id) => /** @type {any} */ (document.getElementById(id));
 const [model, text, labelList, search, found] = ["model", "text", "labels", "search", "found"].map(byId);
@@ -192,7 +193,8 @@ function mark(answer) {
   for (let i = 0, j = 0; i < letters.length; i = j) {
     while (j < letters.length && weights[j] === weights[i]) j++;
     const piece = letters.slice(i, j).join("");
-    const level = Math.ceil((3 * Math.abs(weights[i])) / most);
+    const share = Math.abs(weights[i]) / most;
+    const level = share < WEAK ? 0 : Math.ceil(3 * share);
     pieces.push(level ? make("mark", `${weights[i] > 0 ? "for" : "against"}-${level}`, piece) : piece);
   }
   byId("marked").replaceChildren(...pieces);
