@@ -14,8 +14,9 @@ import numpy as np
 
 from bench.index_latency import make_up
 from bench.table import markdown
+from longtail.runtime.quantized import QuantizedRows
 from longtail.search.index import Index, build_index
-from longtail.search.pca import PCAIndex, find_directions
+from longtail.search.pca import PCAIndex, find_directions, project_all
 
 K = 10
 HEADINGS = ["index", "device", "build s", "queries/s", "equal answers"]
@@ -54,7 +55,8 @@ def build(kind: str, vectors: np.ndarray, examples: np.ndarray, device: str) -> 
     """Return an index of a kind, built on a device and left there."""
     if kind == "PCA":
         basis = find_directions(vectors, examples, vectors.shape[1] // 4, device)
-        return PCAIndex(vectors, basis, 500, recall=1.0, recall_at=K, device=device)
+        rows, projected = QuantizedRows.of(vectors), QuantizedRows.of(project_all(vectors, basis))
+        return PCAIndex(rows, basis, projected, 500, recall=1.0, recall_at=K, device=device)
     method = "exact" if kind == "exact" else "approximate"
     return build_index(vectors, method=method, queries=examples, device=device)  # type: ignore[arg-type]
 

@@ -19,6 +19,10 @@ from longtail.data import Dataset, ReadOptions, Splits, as_dataset, read_splits
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
 from longtail.evaluation.metrics import KS, TrainingCounts, evaluate, find_unknown
+from longtail.labels.adopting import adopt
+from longtail.labels.state import LabelState
+from longtail.labels.vocabulary import Vocabulary
+from longtail.labels.vocabulary_files import read_vocabulary
 from longtail.models.base import Model
 from longtail.models.card import Card
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
@@ -68,6 +72,8 @@ def train(
     max_latency: str | None = None,
     device: str | None = None,
     seed: int | None = None,
+    vocab: str | Path | Vocabulary | None = None,
+    language: str | None = None,
     valid: float = 0.1,
     calibration: CalibrationMethod = "isotonic",
     out: str | Path | None = None,
@@ -91,6 +97,9 @@ def train(
         max_latency: how long such a model may take for one document, such as 5ms.
         device: where to train: auto, cpu or cuda.
         seed: fixes everything that is random.
+        vocab: a vocabulary of the labels, or its file: it replaces deprecated labels, gives names
+            to models that look for names, and travels with the model.
+        language: name labels in this language of the vocabulary; as the data do unless given.
         valid: share of the documents held out for measuring; 0 for none.
         calibration: how the held-out documents make probabilities of scores.
         out: the folder to save the model in; its checkpoints go beside it, into OUT.run.
@@ -114,12 +123,17 @@ def train(
     }
     budget_began = time.monotonic()
     maker = ModelMaker.check(model, {**(settings or {}), **_given(options)})
+    vocabulary = _find_vocabulary(vocab, language)
     run = RunFolder(out, resume, parse_time(checkpoint_every, "time between checkpoints"))
     with shown(progress) as progress, run.opened(overwrite=overwrite, progress=progress):
         is_path = isinstance(data, str | Path)
         dataset, test = _read(data, labels, text, reading)
         if is_path and dataset.read_as:
             progress.say(f"Note: {dataset.read_as}")
+        if vocabulary is not None:
+            dataset, notes = adopt(dataset, vocabulary, language)
+            for note in notes:
+                progress.say(f"Note: {note}.")
         began = time.perf_counter()
         report, learned = None, None
         if _can_validate(maker.make(), dataset, valid, progress):
@@ -130,6 +144,8 @@ def train(
         if fitted.held_out_ is not None:
             report, learned = measure_held_out(fitted, dataset, calibration, progress)
         fitted.calibration_ = learned
+        if vocabulary is not None:
+            fitted.label_state_ = LabelState.of(vocabulary, dataset)
         seconds = time.perf_counter() - began
         fitted.card_ = _complete_card(
             fitted, dataset, report, seconds, command, str(data) if is_path else None
@@ -145,6 +161,20 @@ def _read(data: Any, labels: Any, text: str | Sequence[str] | None, reading: Rea
     if not isinstance(labels, str | None):
         raise DataError("the labels of a file stand in it; name their column", path=data)
     return read_splits(data, ReadOptions(text, labels).over(reading))
+
+
+def _find_vocabulary(
+    vocab: str | Path | Vocabulary | None, language: str | None
+) -> Vocabulary | None:
+    """Return the vocabulary, after a look at whether it has names in the language."""
+    if vocab is None:
+        if language is not None:
+            raise ParameterError("a language is that of a vocabulary's names; give it with --vocab")
+        return None
+    found = vocab if isinstance(vocab, Vocabulary) else read_vocabulary(vocab)
+    if language is not None:
+        found.find_language(language)
+    return found
 
 
 def _complete_card(
@@ -356,6 +386,7 @@ def evaluate_model(
 ) -> tuple[Report, TopK]:
     """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
     model.check_documents(test)
+    test = model.read_labels(test, progress)
     if unknown := find_unknown(test, model.label_names_):
         progress.say(f"Note: {unknown}.")
     began = time.perf_counter()

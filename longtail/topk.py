@@ -27,11 +27,13 @@ class TopK:
         labels: (n, k) label ids, best first; `NO_LABEL` fills rows that have fewer than k.
         scores: (n, k) scores between 0 and 1, falling along each row; 0 where there is no label.
         label_names: the name of each label, by id; a model's predictions have them.
+        label_uris: the URI of each label, None for those without; None if no label has one.
     """
 
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
     label_names: Sequence[str] | None = None
+    label_uris: Sequence[str | None] | None = None
 
     @classmethod
     def concatenate(cls, tops: Sequence["TopK"]) -> "TopK":
@@ -42,6 +44,7 @@ class TopK:
             np.concatenate([top.labels for top in tops]),
             np.concatenate([top.scores for top in tops]),
             tops[0].label_names,
+            tops[0].label_uris,
         )
 
     def __len__(self) -> int:
@@ -95,11 +98,27 @@ class TopK:
             [known[label] for label in row if label != NO_LABEL] for row in self.labels.tolist()
         ]
 
-    def to_list(self) -> list[list[dict[str, Any]]]:
-        """Return the labels of each document by name: [{"label": …, "score": …}, …]."""
+    @property
+    def uris(self) -> list[list[str | None]]:
+        """The URIs of each document's labels, best first; None for labels without one."""
+        known = self.label_uris
         return [
-            [{"label": name, "score": score} for name, score in zip(names, scores, strict=True)]
-            for names, scores in zip(self.names, self.score_lists(), strict=True)
+            [None if known is None else known[label] for label in row if label != NO_LABEL]
+            for row in self.labels.tolist()
+        ]
+
+    def to_list(self) -> list[list[dict[str, Any]]]:
+        """Return the labels of each document by name: [{"label": …, "score": …, "uri": …}, …].
+
+        Labels without a URI have no "uri".
+        """
+        rows = zip(self.names, self.score_lists(), self.uris, strict=True)
+        return [
+            [
+                {"label": name, "score": score} | ({} if uri is None else {"uri": uri})
+                for name, score, uri in zip(*row, strict=True)
+            ]
+            for row in rows
         ]
 
     def score_lists(self) -> list[list[float]]:
@@ -117,6 +136,8 @@ class TopK:
             ids: what to call the documents; 0, 1, 2, … unless given.
             long: a row for each label instead: the document's id, the label's rank (from 1), the
                 label and its score. A document without labels then has no row.
+
+        Where labels have URIs, they are in the column `uris`, or `uri`.
         """
         import pyarrow as pa
 
@@ -127,15 +148,18 @@ class TopK:
         if not long:
             scores = pa.array(self.score_lists(), pa.list_(pa.float64()))
             labels = pa.array(names, pa.list_(pa.string()))
-            return pa.table({"id": known, "labels": labels, "scores": scores})
+            uris = {} if self.label_uris is None else {"uris": pa.array(self.uris)}
+            return pa.table({"id": known, "labels": labels, "scores": scores, **uris})
         lengths = [len(row) for row in names]
         ranks = [rank for n in lengths for rank in range(1, n + 1)]
+        uris = {} if self.label_uris is None else {"uri": [u for row in self.uris for u in row]}
         return pa.table(
             {
                 "id": known.take(pa.array(np.repeat(np.arange(len(self)), lengths))),
                 "rank": pa.array(ranks, pa.int32()),
                 "label": pa.array([name for row in names for name in row], pa.string()),
                 "score": pa.array([s for row in self.score_lists() for s in row], pa.float64()),
+                **uris,
             }
         )
 

@@ -21,6 +21,7 @@ from longtail.cli.terminal import echo, mend_streams
 from longtail.cli.train import train
 from longtail.cli.update import update
 from longtail.cli.verify import verify
+from longtail.cli.vocab import app as vocab_app
 from longtail.version import __version__
 from longtail.visible import visible
 
@@ -55,6 +56,7 @@ app.command()(serve)
 app.add_typer(feedback_app)
 app.command()(info)
 app.command()(verify)
+app.add_typer(vocab_app)
 
 
 @app.callback(invoke_without_command=True)

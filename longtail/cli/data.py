@@ -32,20 +32,27 @@ DATA = typer.Argument(
 @reads
 def info(
     data: Annotated[Path, DATA],
+    vocab: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Say which labels this vocabulary lacks or replaces."),
+    ] = None,
     json: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the counts as JSON; - for stdout.")
     ] = None,
     *,
     reading: ReadOptions,
 ) -> None:
-    """Show counts, frequency bands and problems."""
+    """Show counts, frequency bands and problems, also with the labels of a vocabulary."""
     from longtail.cli.show import description_blocks, show
     from longtail.data import read_splits
     from longtail.data.describe import describe
+    from longtail.labels.adopting import compare_labels
 
     check_json(json)
     splits = read_splits(data, reading)
     description = describe(splits)
+    if vocab is not None:
+        description.problems.extend(compare_labels(splits.train, vocab))
     write_json(description.as_dict(), json)
     if json != "-":
         say_reading(splits.train.read_as)

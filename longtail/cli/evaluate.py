@@ -92,7 +92,7 @@ def evaluate(
         raise DataError("none of the documents carries a label to compare with", path=data)
     with show_progress() as progress:
         report, top = evaluate_model(fitted, test, propensity, least, progress, cuts)
-    test = test.align(fitted.label_names_)
+    test = fitted.read_labels(test).align(fitted.label_names_)
     write_reliability(reliability, top, test.Y, f"{fitted.name} on {len(test):,} documents")
     write_json(report, json)
     if json == "-":

@@ -47,6 +47,10 @@ def predict(
             help="Only labels of this probability or more: 0.5, auto (best F1), auto-document.",
         ),
     ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(metavar="L", help="Name labels in this language of the model's vocabulary."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -76,7 +80,8 @@ def predict(
 
     The name of --out says what to write: documents with `labels` and `scores`, and their ids where
     they have any. On stdout that is a table in a terminal, and one JSON object a line elsewhere:
-    {"labels": [{"label": "beer", "score": 0.93}, …]}. Reads and writes in batches, so that it
+    {"labels": [{"label": "beer", "score": 0.93}, …]}, with the labels' URIs where the model knows
+    them. Reads and writes in batches, so that it
     works in pipes and on files of any size. With --threshold, documents get as many labels as are
     probable enough, which may be none; -k is then no limit unless given.
     """
@@ -93,19 +98,20 @@ def predict(
     fitted = load_model(model)
     choose_device(fitted, device)
     least = None if threshold is None else choose_threshold(fitted, threshold)
+    names = fitted.label_names_ if language is None else fitted.names_in(language)
     kept = "what was written so far stands." if out is None else f"{out} was not written."
     watched = out is None and is_terminal(sys.stdout)
     with (
         if_interrupted(kept),
         nullcontext(SILENT) if watched else show_progress() as progress,
-        _open(out, ending, fitted.label_names_, long=long, watched=watched) as results,
+        _open(out, ending, names, fitted.label_uris, long=long, watched=watched) as results,
     ):
         said, n = "", 0
         progress.stage("labelling", 0)
         for batch in read_batches(source, replace(reading, keep=keep)):
             if batch.read_as != said:
                 say_reading(said := batch.read_as)
-            results.write(batch, fitted.predict(batch, k, threshold=least))
+            results.write(batch, fitted.predict(batch, k, threshold=least, language=language))
             n += len(batch)
             progress.advance(len(batch))
             progress.note(f"{n:,} documents")
@@ -113,7 +119,13 @@ def predict(
 
 @contextmanager
 def _open(
-    out: Path | None, ending: str, label_names: "Sequence[str]", *, long: bool, watched: bool
+    out: Path | None,
+    ending: str,
+    label_names: "Sequence[str]",
+    label_uris: "Sequence[str | None] | None",
+    *,
+    long: bool,
+    watched: bool,
 ) -> "Iterator[Results]":
     """Open what takes the results: a file, a table in a terminal, or JSON lines on stdout."""
     from longtail.data.results import open_results, write_json_lines
@@ -121,7 +133,7 @@ def _open(
     if out is not None:
         with (
             unfinished_file(out) as place,
-            open_results(place, ending, label_names, long=long) as to,
+            open_results(place, ending, label_names, label_uris, long=long) as to,
         ):
             yield to
     elif watched:

@@ -39,6 +39,16 @@ def train(
             autocompletion=complete_model,
         ),
     ] = None,
+    vocab: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A vocabulary of the labels, of `longtail vocab load` or SKOS."
+        ),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(metavar="L", help="Name labels in this language of --vocab, such as en."),
+    ] = None,
     valid: Annotated[
         float | None,
         typer.Option(
@@ -141,6 +151,8 @@ def train(
                 out=out,
                 overwrite=overwrite,
                 resume=resume,
+                vocab=vocab,
+                language=language,
                 command=join(["longtail", *sys.argv[1:]]),
                 progress=progress,
                 **given,

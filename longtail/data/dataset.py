@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from longtail.data.labels import LabelRows, NumberedNames, Numbering
 from longtail.errors import DataError
+from longtail.topk import NO_LABEL
 from longtail.visible import visible
 
 SHOWN = 5  # documents, and labels of each
@@ -34,6 +35,7 @@ class Dataset:
         columns: all columns of the source by name, one value for each document, where they were
             asked for (`keep`), or None.
         label_uris: from the names of labels to their URIs, as far as the source gives them.
+        other_names: from the names of labels to further names, where a vocabulary gives any.
         read_as: one line on how the source was read: which columns, what separates labels; empty
             where nothing was guessed or chosen.
     """
@@ -47,6 +49,7 @@ class Dataset:
     ids: Sequence[str] | None = None
     columns: Mapping[str, Sequence[Any]] | None = None
     label_uris: Mapping[str, str] | None = None
+    other_names: Mapping[str, Sequence[str]] | None = None
     read_as: str = ""
 
     def __post_init__(self) -> None:
@@ -138,6 +141,27 @@ class Dataset:
         exclude = None if self.exclude is None else _renumber(self.exclude, new_id, len(names))
         return replace(
             self, Y=_renumber(self.Y, new_id, len(names)), label_names=names, exclude=exclude
+        )
+
+    def rename(self, names: Sequence[str | None]) -> "Dataset":
+        """Return the same documents with other names for their labels, in their order.
+
+        Labels that get the same name become one; those that get None are taken away.
+        """
+        ids = {name: i for i, name in enumerate(dict.fromkeys(filter(None, names)))}
+        new_id = np.array([NO_LABEL if name is None else ids[name] for name in names], np.int32)
+        exclude = None if self.exclude is None else _merge(self.exclude, new_id, len(ids))
+        uris = {
+            new: self.label_uris[old]
+            for old, new in zip(self.label_names, names, strict=True)
+            if self.label_uris and new is not None and old in self.label_uris
+        }
+        return replace(
+            self,
+            Y=_merge(self.Y, new_id, len(ids)),
+            label_names=list(ids),
+            exclude=exclude,
+            label_uris=uris or None,
         )
 
     def _widen(self, label_names: Sequence[str]) -> "Dataset":
@@ -238,6 +262,19 @@ def _renumber(matrix: sp.csr_matrix, new_id: NDArray[np.int32], n_columns: int) 
     )
     moved.sort_indices()
     return moved
+
+
+def _merge(matrix: sp.csr_matrix, new_id: NDArray[np.int32], n_columns: int) -> sp.csr_matrix:
+    """Return the matrix with other columns, of which several may be one; -1 leaves one out."""
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    columns = new_id[matrix.indices] if matrix.nnz else matrix.indices
+    kept = columns >= 0
+    ones = np.ones(int(kept.sum()), np.float32)
+    shape = (matrix.shape[0], n_columns)
+    merged = sp.csr_matrix((ones, (rows[kept], columns[kept])), shape=shape)
+    merged.sum_duplicates()
+    merged.data[:] = 1
+    return merged
 
 
 def build_label_matrix(

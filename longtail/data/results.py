@@ -1,10 +1,10 @@
 """Predictions in files: JSON lines, CSV, TSV, Parquet, .xlsx, as the name of the file says.
 
 A document is a row with its `labels` and their `scores`; with `long`, each label is a row, with its
-`rank`, `label` and `score`. The document's id goes along where there is one; so do all columns of
-the input where these were kept. A column of the input that bears the name of one of ours becomes
-`input_NAME`. Cells of CSV, TSV and .xlsx hold labels side by side, with a separator that no label
-contains, or else as a JSON array.
+`rank`, `label` and `score`. Where labels have URIs, these go along as `uris` or `uri`. The
+document's id goes along where there is one; so do all columns of the input where these were kept. A
+column of the input that bears the name of one of ours becomes `input_NAME`. Cells of CSV, TSV and
+.xlsx hold labels side by side, with a separator that no label contains, or else as a JSON array.
 
 Batches are written as they come, and nothing of them is kept.
 """
@@ -22,6 +22,7 @@ from longtail.visible import as_json, visible
 
 WIDE = ("labels", "scores")
 LONG = ("rank", "label", "score")
+WIDE_URIS, LONG_URI = "uris", "uri"  # beside them, where labels have URIs
 SEPARATORS = (";", "|", ",", "\t")
 ROWS = 8192  # of a row group in Parquet
 SHEET_ROWS = 1 << 20  # that a sheet can hold, its header among them
@@ -53,10 +54,15 @@ def choose_results(path: Path) -> str:
 
 @contextmanager
 def open_results(
-    path: Path, ending: str, label_names: Sequence[str], *, long: bool
+    path: Path,
+    ending: str,
+    label_names: Sequence[str],
+    label_uris: Sequence[str | None] | None = None,
+    *,
+    long: bool,
 ) -> Iterator[Results]:
     """Open the file `path` for predictions; `ending` is one of `WRITERS`."""
-    with WRITERS[ending](path, _Layout(label_names, long)) as results:
+    with WRITERS[ending](path, _Layout(label_names, long, label_uris)) as results:
         yield results
 
 
@@ -66,16 +72,22 @@ def open_results(
 class _Layout:
     """Makes rows of predictions; counts documents, for those that have no id."""
 
-    def __init__(self, label_names: Sequence[str], long: bool) -> None:
-        self.label_names, self.long = label_names, long
+    def __init__(
+        self,
+        label_names: Sequence[str],
+        long: bool,
+        label_uris: Sequence[str | None] | None = None,
+    ) -> None:
+        self.label_names, self.long, self.label_uris = label_names, long, label_uris
+        uris = [] if label_uris is None else [LONG_URI if long else WIDE_URIS]
+        self.own = [*(LONG if long else WIDE), *uris]
         self.n_documents = 0
         self._names: list[str] | None = None
 
-    def rows(self, batch: Dataset, top: TopK) -> Iterator[tuple[Row, list[str], list[float]]]:
-        """Yield what identifies each document, and its labels and scores."""
-        own = LONG if self.long else WIDE
+    def rows(self, batch: Dataset, top: TopK) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
+        """Yield what identifies each document, and its labels with scores and URIs."""
         kept = {
-            f"input_{name}" if name in own else name: values
+            f"input_{name}" if name in self.own else name: values
             for name, values in (batch.columns or {}).items()
         }
         if batch.ids is not None and "id" not in kept:
@@ -85,19 +97,24 @@ class _Layout:
             kept = {"document": range(first, first + len(top))}
         self.n_documents += len(top)
         columns = list(kept.values())
-        rows = zip(top.names, top.score_lists(), strict=True)
-        for i, (labels, scores) in enumerate(rows):
-            yield dict(zip(kept, (values[i] for values in columns), strict=True)), labels, scores
+        for i, found in enumerate(top.to_list()):
+            yield dict(zip(kept, (values[i] for values in columns), strict=True)), found
 
     def table(self, batch: Dataset, top: TopK) -> Iterator[Row]:
         """Yield the rows of a table, whose columns are those of the first batch."""
-        for known, labels, scores in self.rows(batch, top):
+        for known, found in self.rows(batch, top):
             self._check_columns(known)
-            if not self.long:
-                yield known | {"labels": labels, "scores": scores}
+            if self.long:
+                for rank, each in enumerate(found, 1):
+                    row = known | {"rank": rank, **each}
+                    yield row if LONG_URI not in self.own else {**row, LONG_URI: each.get("uri")}
                 continue
-            for rank, (label, score) in enumerate(zip(labels, scores, strict=True), 1):
-                yield known | {"rank": rank, "label": label, "score": score}
+            row = known | {
+                f"{name}s": [each[name] for each in found] for name in ("label", "score")
+            }
+            if WIDE_URIS in self.own:
+                row[WIDE_URIS] = [each.get("uri") or "" for each in found]
+            yield row
 
     def _check_columns(self, known: Row) -> None:
         if self._names is None:
@@ -112,11 +129,11 @@ class _Layout:
     @property
     def header(self) -> list[str]:
         """The names of all columns, once there was a row."""
-        return [*(self._names or ()), *(LONG if self.long else WIDE)]
+        return [*(self._names or ()), *self.own]
 
     def find_separator(self) -> str | None:
         """Return what can stand between labels, as none of them contains it."""
-        text = "\n".join(self.label_names)
+        text = "\n".join([*self.label_names, *filter(None, self.label_uris or ())])
         return next((each for each in SEPARATORS if each not in text), None)
 
 
@@ -125,13 +142,14 @@ class _Cells:
 
     def __init__(self, layout: _Layout) -> None:
         self._separator = layout.find_separator()
+        self._lists = () if layout.long else layout.own
 
     def make(self, row: Row, header: Sequence[str]) -> list[Any]:
         """Return the cells of a row: texts and numbers."""
         return [self._cell(row.get(name), name) for name in header]
 
     def _cell(self, value: Any, name: str) -> Any:
-        if isinstance(value, list) and name in WIDE and self._separator is not None:
+        if isinstance(value, list) and name in self._lists and self._separator is not None:
             return self._separator.join(map(str, value))
         if value is None:
             return ""
@@ -150,9 +168,7 @@ class JsonLines:
 
     def write(self, batch: Dataset, top: TopK) -> None:
         """Write the batch and pass it on at once: a reader may wait for it."""
-        for known, labels, scores in self._layout.rows(batch, top):
-            pairs = zip(labels, scores, strict=True)
-            found = [{"label": label, "score": score} for label, score in pairs]
+        for known, found in self._layout.rows(batch, top):
             if not self._layout.long:
                 self._file.write(as_json(known | {"labels": found}) + "\n")
                 continue
@@ -229,6 +245,8 @@ def _find_schema(rows: Sequence[Row], layout: _Layout) -> Any:
         "rank": pa.int32(),
         "label": pa.string(),
         "score": pa.float64(),
+        "uris": pa.list_(pa.string()),
+        "uri": pa.string(),
     }
 
     def find_type(name: str) -> Any:
@@ -237,7 +255,9 @@ def _find_schema(rows: Sequence[Row], layout: _Layout) -> Any:
             return pa.bool_() if types == {bool} else pa.int64()
         return pa.float64() if types and types <= {int, float} else pa.string()
 
-    return pa.schema([(name, own.get(name) or find_type(name)) for name in layout.header])
+    return pa.schema(
+        [(name, own[name] if name in layout.own else find_type(name)) for name in layout.header]
+    )
 
 
 def _make_column(rows: Sequence[Row], field: Any) -> Any:

@@ -15,8 +15,11 @@ from longtail.errors import DataError, ModelFileError, NotFittedError, Parameter
 from longtail.evaluation.calibration import AUTOMATIC, Calibration, Method, choose_depth
 from longtail.evaluation.explanation import Explanation, Neighbour, explain_terms
 from longtail.evaluation.metrics import TrainingCounts
+from longtail.labels.state import LabelState
+from longtail.labels.vocabulary import Vocabulary
 from longtail.models.card import FEW, Card
 from longtail.models.cost import MOST_SECONDS, Facts, find_facts, format_seconds
+from longtail.models.leaving_out import weigh_cells
 from longtail.models.registry import names_of_models
 from longtail.progress import SILENT, Progress, shown
 from longtail.runtime import memory
@@ -58,6 +61,8 @@ RANKED = 1 << 24  # labels that are ranked at once where a model can only score 
 LONG = 60.0  # seconds of training
 SHOWN = 3  # labels that are named
 DEFAULT_K = 5  # labels for each document, if neither their number nor a threshold is given
+SPARE = 32  # labels more to rank at first, where some were merged or dropped
+NO_STATE = LabelState()
 
 
 class HeldOut(NamedTuple):
@@ -115,6 +120,7 @@ class Model(ABC):
     features_: Tfidf | None = learned(default=None)  # texts to rows; None if it needs none
     n_features_: int = learned(default=0)  # columns of the rows; 0 if it reads no rows
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
+    label_state_: LabelState = learned(default=NO_STATE)  # what labels mean, and became
     card_: Card | None = learned(default=None)  # where it comes from
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
     added_: NDArray[np.int64] = learned()  # those of the last update's documents it could use
@@ -285,8 +291,16 @@ class Model(ABC):
         self.fit_rows(X, Y, progress)
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
-        """Return how much each cell of the one row X weighs, in general or for one label."""
-        raise NotImplementedError
+        """Return how much each cell of the one row X weighs, in general or for one label.
+
+        Unless overridden, that is what the label, or the best ones, lose without it.
+        """
+        best = min(DEFAULT_K, len(self.label_names_))
+        asked = self.predict_documents(X, best).labels[0] if label is None else np.array([label])
+        labels = asked[asked >= 0].astype(np.int32)
+        return weigh_cells(
+            X, lambda rows: self.score_documents(rows, np.tile(labels, (rows.shape[0], 1)))
+        )
 
     def explain_parts(self, X: sp.csr_matrix) -> Mapping[str, NDArray[np.float32]]:
         """Return what such weights are made of, for each cell; nothing, unless overridden."""
@@ -467,6 +481,9 @@ class Model(ABC):
         self.label_names_ = list(dataset.label_names)
         self.training_counts_ = TrainingCounts.of(dataset)
         self.calibration_ = None  # that of an earlier training says nothing about this one
+        self.label_state_ = NO_STATE
+        if dataset.label_uris:
+            self.label_state_ = LabelState.of(Vocabulary.of_uris(dataset.label_uris), dataset)
         self.card_ = Card.begin(self.name, dataset)
         return self
 
@@ -481,7 +498,7 @@ class Model(ABC):
             method: "isotonic" or "logistic".
         """
         self._check_fitted()
-        dataset = as_dataset(data, labels)
+        dataset = self.read_labels(as_dataset(data, labels))
         self._check_labels(dataset)
         Y = dataset.align(self.label_names_).Y
         top = self.predict(dataset, choose_depth(Y), calibrated=False)
@@ -524,7 +541,7 @@ class Model(ABC):
             raise ParameterError(
                 f"{self.name} has nothing to train further; leave out train (--train)"
             )
-        dataset = as_dataset(data, labels)
+        dataset = self.read_labels(as_dataset(data, labels), progress)
         X = self._rows_of(dataset)
         if dataset.Y.nnz == 0:
             raise DataError(
@@ -545,6 +562,7 @@ class Model(ABC):
             _say_left_out(dataset, taken, self.label_names_, shows)
             self.update_documents(aligned, X[useful], train, shows)
         self.label_names_ = list(aligned.label_names)
+        self.label_state_ = self.label_state_.widen(len(self.label_names_))
         old, new = self.training_counts_, TrainingCounts.of(aligned)
         self.training_counts_ = TrainingCounts(
             old.n_documents + dataset.n_documents,
@@ -571,6 +589,7 @@ class Model(ABC):
         *,
         text: str | Sequence[str] | None = None,
         threshold: float | str | None = None,
+        language: str | None = None,
         calibrated: bool = True,
         progress: Progress | bool = SILENT,
     ) -> TopK:
@@ -586,6 +605,7 @@ class Model(ABC):
             threshold: the least probability of a label, from 0 to 1, so that a document may get
                 none; "auto" is what gave the best F1 on the documents of the calibration,
                 "auto-document" the best mean F1 of single documents.
+            language: name labels in this language of the model's vocabulary, such as "fi".
             calibrated: whether to return probabilities if the model has been calibrated.
             progress: is shown how many documents are labelled; True shows it on stderr.
         """
@@ -594,18 +614,50 @@ class Model(ABC):
             raise ParameterError(f"k must be at least 1. Got {k} instead.")
         if text is not None:
             data = as_documents(data, text=text)
+        names = self.label_names_ if language is None else self.names_in(language)
         calibration = self.calibration_ if calibrated else None
         least = None if threshold is None else find_threshold(threshold, calibration)
         if k is None:
             k = DEFAULT_K if least is None or calibration is None else calibration.depth
+        predict = self._predict_own if self.label_state_.targets is None else self._predict_edited
+        with shown(progress) as shows:
+            top = predict(data, k, calibration, shows)
+        named = replace(top, label_names=names, label_uris=self.label_uris)
+        return named if least is None else named.above(least)
+
+    def _predict_own(
+        self, data: Documents, k: int, calibration: Calibration | None, progress: Progress
+    ) -> TopK:
+        """Return the best of the labels that the model was trained with."""
         # Labels may change places, so it takes as many as at calibration to know the first.
         n_ranked = max(k, calibration.depth) if calibration and calibration.reorders else k
-        with shown(progress) as shows:
-            top = self._predict_allowed(data, n_ranked, shows)
-        if calibration is not None:
-            top = self._keep_shares(top, calibration.apply(top)).first(k)
-        named = replace(top, label_names=self.label_names_)
-        return named if least is None else named.above(least)
+        top = self._predict_allowed(data, n_ranked, progress)
+        if calibration is None:
+            return top
+        return self._keep_shares(top, calibration.apply(top)).first(k)
+
+    def _predict_edited(
+        self, data: Documents, k: int, calibration: Calibration | None, progress: Progress
+    ) -> TopK:
+        """Return the best labels as they are given now, of as many as it takes to find them."""
+        documents = self.check_documents(data)
+        exclude = _excluded(data, self.label_names_)
+
+        def score(rows: NDArray[np.int64], candidates: Ids) -> Floats:
+            some = (
+                [documents[row] for row in rows] if isinstance(documents, list) else documents[rows]
+            )
+            return self._score_own(some, candidates, calibration)
+
+        n_labels, depth = len(self.label_names_), k + SPARE
+        while True:
+            own = self._predict_own(data, depth, calibration, progress)
+            top = self.label_state_.edit(own, score)
+            top = top if exclude is None else top.without(exclude, top.k)
+            found, at_end = (top.labels >= 0).sum(axis=1), own.labels[:, -1:] < 0
+            if depth >= n_labels or ((found >= k) | at_end.any(axis=1)).all():
+                return top.first(k)
+            depth = min(4 * depth, n_labels)
 
     def _keep_shares(self, own: TopK, calibrated: TopK) -> TopK:
         """Leave the documents alone that got the most frequent labels: shares are probable."""
@@ -669,14 +721,25 @@ class Model(ABC):
         documents = self.check_documents(data)
         n = len(documents) if isinstance(documents, list) else documents.shape[0]
         labels = check_candidates(candidates, n, len(self.label_names_))
+        calibration = self.calibration_ if calibrated else None
+        if self.label_state_.targets is None:
+            return self._score_own(documents, labels, calibration)
+        return self.label_state_.score(
+            labels, lambda parts: self._score_own(documents, parts, calibration)
+        )
+
+    def _score_own(
+        self, documents: list[str] | sp.csr_matrix, labels: Ids, calibration: Calibration | None
+    ) -> Floats:
+        """Return the scores of labels that the model was trained with."""
         scores = self.score_documents(documents, labels)
         _check_finite(scores)
-        if self.calibration_ is None or not calibrated:
+        if calibration is None:
             return scores
-        k = min(self.calibration_.n_placed, len(self.label_names_))
+        k = min(calibration.n_placed, len(self.label_names_))
         own = self.predict_documents(documents, k)
-        placed = self._keep_shares(own, self.calibration_.apply(own))
-        found = self.calibration_.apply_behind(scores, placed.scores[:, -1:])
+        placed = self._keep_shares(own, calibration.apply(own))
+        found = calibration.apply_behind(scores, placed.scores[:, -1:])
         found = np.where(self._are_usual(own), scores, found)
         return np.where(labels >= 0, look_up_scores(placed, labels, found), np.float32(0))
 
@@ -781,6 +844,31 @@ class Model(ABC):
                 f"this {type(self).__name__} has not been trained yet; call fit first"
             )
 
+    # -- its labels -----------------------------------------------------------------------------
+
+    @property
+    def label_uris(self) -> Sequence[str | None] | None:
+        """The URI of each label, None for those without; None if no label has one."""
+        return self.label_state_.uris
+
+    def names_in(self, language: str) -> list[str]:
+        """Return what labels are called in a language of the vocabulary."""
+        self._check_fitted()
+        return self.label_state_.names_in(language, self.label_names_)
+
+    def read_labels(self, dataset: Dataset, progress: Progress | bool = SILENT) -> Dataset:
+        """Return documents whose labels have the names that the model has for them.
+
+        By its vocabulary, URIs and other names become the model's own; labels that were merged
+        become what they were merged into, and those that were dropped are passed over.
+        """
+        self._check_fitted()
+        found, notes = self.label_state_.read(dataset, self.label_names_)
+        with shown(progress) as shows:
+            for note in notes:
+                shows.say(f"Note: {note}.")
+        return found
+
     # -- where it comes from ------------------------------------------------------------------
 
     def make_card(self) -> Card:
@@ -876,6 +964,7 @@ class Model(ABC):
             self.features_.to_files(files)
         if self.calibration_ is not None:
             self.calibration_.add_to_files(files)
+        self.label_state_.add_to_files(files)
         self.add_to_files(files)
         return files
 
@@ -900,6 +989,7 @@ class Model(ABC):
             model.features_ = Tfidf.from_files(files) if "features" in files.config else None
             model.tfidf = model.features_
             model.calibration_ = Calibration.from_files(files)
+            model.label_state_ = LabelState.from_files(files)
             model.restore(files)
             model.card_ = None if files.card is None else Card.from_json(files.card)
         except ModelFileError as error:  # of a part, which does not know the folder
@@ -931,7 +1021,7 @@ class Model(ABC):
             shared |= Tfidf.describe()
         if "calibration" in files.config:
             shared |= Calibration.describe()
-        return shared
+        return shared | LabelState.describe(files)
 
 
 def check_candidates(candidates: Any, n_documents: int, n_labels: int) -> Ids:

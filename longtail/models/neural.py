@@ -172,6 +172,8 @@ def require_torch(model_name: str) -> None:
 class NeuralRows(Neural):
     """A neural model that reads feature rows."""
 
+    can_explain: ClassVar[bool] = True
+
     idf: bool = setting(
         True,
         "weight the features of rows by how rare they are; texts have such weights already",

@@ -8,9 +8,10 @@ temporary files. What lies beside a package that cannot be written, as in a cont
 
 import os
 import stat
+import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -79,14 +80,16 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
+        self._stamp = _find_stamp(function)
+        self._cache_file = self._open(self._cache_path)
         beside = Path(function.__code__.co_filename).parent / "__pycache__"
-        self._shipped: Any = None
-        if beside != Path(self._cache_path):
-            self._shipped = IndexDataCacheFile(  # type: ignore[no-untyped-call]
-                cache_path=str(beside),
-                filename_base=self._impl.filename_base,
-                source_stamp=self._impl.locator.get_source_stamp(),
-            )
+        self._shipped: Any = None if beside == Path(self._cache_path) else self._open(str(beside))
+
+    def _open(self, folder: str) -> Any:
+        """Return the function's files in a folder; those of other sources do not count."""
+        return IndexDataCacheFile(  # type: ignore[no-untyped-call]
+            cache_path=folder, filename_base=self._impl.filename_base, source_stamp=self._stamp
+        )
 
     def load_overload(self, *args: Any) -> Any:
         """Return the compiled function, None if it has to be compiled."""
@@ -112,6 +115,29 @@ class _Cache(FunctionCache):
             super().save_overload(*args)  # type: ignore[no-untyped-call]
         except Exception as error:
             _warn(error)
+
+
+def _find_stamp(function: Any) -> tuple[tuple[float, int], ...]:
+    """Return what changes with the sources of a function and of all that it may call.
+
+    Compiled code holds what it calls; numba looks at the function's own file alone.
+    """
+    found: set[str] = set()
+    _collect_sources(function.__module__, function.__globals__, found)
+    stats = [Path(file).stat() for file in sorted(found)]
+    return tuple((each.st_mtime, each.st_size) for each in stats)
+
+
+def _collect_sources(module: str, names: Mapping[str, Any], found: set[str]) -> None:
+    """Add the file of a module, and those of modules of its package that its names are from."""
+    file = names.get("__file__")
+    if file is None or file in found:
+        return
+    found.add(file)
+    package = module.partition(".")[0] + "."
+    for other in {getattr(value, "__module__", None) or "" for value in names.values()}:
+        if other.startswith(package) and other in sys.modules:
+            _collect_sources(other, vars(sys.modules[other]), found)
 
 
 def _name_private_folder() -> Path:

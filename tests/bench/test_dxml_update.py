@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("gensim")
 
-from bench import dxml_hierarchy, dxml_update
+from bench import dxml_hierarchy, update_study
 from longtail import load
 from longtail.labels.hierarchy import read_hierarchy
 
@@ -29,7 +29,7 @@ def data(tmp_path):
 
 def test_hidden_labels_are_found_after_the_update_only(data, capsys):
     settings = [part for pair in SMALL for part in ("--set", pair)]
-    dxml_update.main([str(data), "--hidden", "0.3", "--seeds", "2", *settings])
+    update_study.main([str(data), "--hidden", "0.3", "--seeds", "2", *settings])
     lines = capsys.readouterr().out.splitlines()
     table = {line.split("|")[2].strip(): line.split("|")[3] for line in lines if "| texts" in line}
     assert list(table) == ["training without them", "update", "update --train", "training on all"]
@@ -38,7 +38,7 @@ def test_hidden_labels_are_found_after_the_update_only(data, capsys):
 
 
 def test_documents_with_hidden_labels_are_kept_apart(data):
-    first, more, hidden = dxml_update.hide_labels(load(data).train, 0.3, seed=0)
+    first, more, hidden = update_study.hide_labels(load(data).train, 0.3, seed=0)
     assert len(first) + len(more) == 300
     assert len(hidden) == 5
     names = [{first.label_names[i] for i in first.Y[row].indices} for row in range(len(first))]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from longtail.errors import DataError, MissingExtraError
-from longtail.labels.hierarchy import find_cycle, link_labels, read_hierarchy
+from longtail.labels.cycles import find_cycle
+from longtail.labels.hierarchy import link_labels, read_hierarchy
 
 LABELS = ["beer", "wine", "drinks", "bread"]
 

@@ -554,7 +554,7 @@ def test_word_vectors_from_a_file_are_kept_if_not_trained(texts, tmp_path):
     settings = {**SMALL, "word_dim": None, "vectors": str(tmp_path / "vectors.txt"), "epochs": 1}
     model = AttentionXML(**settings, train_vectors=False).fit(texts)
     words = model.trees_[0].levels[0].words.numpy()
-    assert words[model.tokens_.words_.index("word2")].tolist() == [4, 5, 6]
+    assert words[model.tokens_.words_.index("word2")].tolist() == pytest.approx([4, 5, 6], rel=0.01)
     trained = AttentionXML(**settings).fit(texts).trees_[0].levels[0].words.numpy()
     assert not np.array_equal(trained[model.tokens_.words_.index("word2")], [4, 5, 6])
 
@@ -711,8 +711,8 @@ def test_files_that_do_not_fit_together(texts, tmp_path):
         (
             ("tree0.leaves", lambda a: np.zeros_like(a)),
             ("tree0.level1.children", lambda a: a[::-1].copy()),
-            ("tree0.level0.net.words", lambda a: a[1:]),
-            ("tree0.level1.net.labels", lambda a: a[:-1]),
+            ("tree0.level0.net.words.codes", lambda a: a[1:]),
+            ("tree0.level1.net.labels.codes", lambda a: a[:-1]),
         )
     ):
         files = read_folder(tmp_path / "model")

@@ -19,7 +19,10 @@ def trained(tmp_path_factory):
     """Return the folder of a model that the command line trained on a file."""
     folder = tmp_path_factory.mktemp("card")
     data = write_texts(folder / "train.jsonl", 200, seed=0)
-    succeed("train", data, "--out", folder / "model", "--model", "linear")
+    arguments = ["train", str(data), "--out", str(folder / "model"), "--model", "linear"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["longtail", *arguments])
+        succeed(*arguments)
     return folder / "model"
 
 
@@ -27,7 +30,7 @@ def test_a_card_says_all_about_training(trained):
     card = json.loads((trained / "card.json").read_text())
     assert card["model"] == "linear"
     assert card["trained"][:2] == "20"
-    assert card["command"].startswith("longtail ")
+    assert card["command"].startswith("longtail train ")
     assert card["data"]["source"] == str(trained.with_name("train.jsonl"))
     assert (card["data"]["documents"], card["data"]["labels"]) == (200, 4)
     assert len(card["data"]["sha256"]) == 64

@@ -33,7 +33,8 @@ def test_times_are_shown_as_people_say_them():
 def test_what_takes_long_is_said_before_training(monkeypatch):
     said = Said()
     make("linear").fit(planted_dataset(), progress=said)
-    assert said.lines == []
+    assert [line for line in said.lines if not line.startswith("Chosen: ")] == []
+    said = Said()
     monkeypatch.setattr("longtail.models.base.LONG", 0.0)
     monkeypatch.setattr("longtail.models.base.WORTH_SAYING", 0)
     make("linear").fit(planted_dataset(), progress=said)

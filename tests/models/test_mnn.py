@@ -567,8 +567,14 @@ print(model.predict(X, k=1).labels.ravel().tolist())
             lambda files: shorten(files, "voters.index.vectors.codes"),
             "which is 300 elsewhere|for voters.n",
         ),
-        (lambda files: shorten(files, "voters.labels.start"), "has 299 for voters.n, which is 300"),
-        (lambda files: files.arrays["voters.labels.columns"].__setitem__(0, 99), "below n_labels"),
+        (
+            lambda files: shorten(files, "voters.labels.lengths"),
+            "299 bytes, too few for 300 numbers",
+        ),
+        (
+            lambda files: files.arrays["voters.labels.columns"].__setitem__(0, 99),
+            "numbers below 12",
+        ),
     ],
 )
 def test_files_that_do_not_fit_together(change, message, tmp_path):

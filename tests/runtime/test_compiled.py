@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -117,8 +118,9 @@ def read_only(tmp_path):
     other = ["setpriv", "--reuid=65534", "--clear-groups"] if os.getuid() == 0 else []
     if other and not shutil.which("setpriv"):
         pytest.skip("needs setpriv, to be another user than root")
-    for parent in (tmp_path, *tmp_path.parents[:2]):  # another user has to get there
-        parent.chmod(0o755)
+    below = tmp_path.relative_to(tempfile.gettempdir()).parts
+    for n in range(len(below)):  # another user has to get there
+        Path(tempfile.gettempdir(), *below[: n + 1]).chmod(0o755)
     for name in ("ours", "others"):
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(0o777)
@@ -185,3 +187,26 @@ def test_what_lies_beside_the_package_is_used_even_if_nothing_can_be_written(scr
     assert locate(function, str(script)).get_cache_path() == str(script.parent / "__pycache__")
     monkeypatch.setattr(compiled.tempfile, "gettempdir", Path("/no such folder").stat)
     assert compiled._TemporaryLocator.from_function(function, str(script)) is None
+
+
+def test_a_change_in_what_is_called_is_compiled_too(tmp_path):
+    package = tmp_path / "planted"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    inner = (
+        "from longtail.runtime.compiled import njit\n@njit(cache=True)\ndef one():\n    return {}\n"
+    )
+    (package / "inner.py").write_text(inner.format("1"))
+    (package / "outer.py").write_text(
+        "from longtail.runtime.compiled import njit\nfrom planted.inner import one\n"
+        "@njit(cache=True)\ndef twice():\n    return 2 * one()\n"
+    )
+    (tmp_path / "main.py").write_text(
+        "import sys, numba\nnumba.config.CACHE_DIR = sys.argv[1]\n"
+        "from planted.outer import twice\nprint(twice(), sum(twice.stats.cache_hits.values()))\n"
+    )
+    cache = tmp_path / "cache"
+    assert run(tmp_path / "main.py", cache) == (["2", "0"], 0)
+    assert run(tmp_path / "main.py", cache) == (["2", "1"], 0)
+    (package / "inner.py").write_text(inner.format("21"))
+    assert run(tmp_path / "main.py", cache) == (["42", "0"], 0)

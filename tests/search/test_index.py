@@ -69,7 +69,8 @@ def test_equal_scores_are_ordered_by_the_lower_id() -> None:
     ids, scores = build_index(vectors).search(np.eye(1, 8, dtype=np.float32), 60)
     np.testing.assert_array_equal(ids[0, :50], np.arange(0, 200, 4))
     np.testing.assert_array_equal(ids[0, 50:], [1, 2, 3, 5, 6, 7, 9, 10, 11, 13])
-    np.testing.assert_array_equal(scores[0], [1] * 50 + [0] * 10)
+    np.testing.assert_allclose(scores[0], [1] * 50 + [0] * 10, rtol=1e-6)
+    assert len(set(scores[0].tolist())) == 2
 
 
 @pytest.mark.usefixtures("threads")
@@ -85,7 +86,7 @@ def test_cosine_ignores_lengths_and_leaves_zeros() -> None:
     vectors = np.array([[2, 0], [0, 0], [3, 3], [0, 0.1]], np.float32)
     ids, scores = build_index(vectors, metric="cosine").search(np.array([[5, 0]]), 4)
     np.testing.assert_array_equal(ids, [[0, 2, 1, 3]])
-    np.testing.assert_allclose(scores, [[1, 0.5**0.5, 0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(scores, [[1, 0.5**0.5, 0, 0]], rtol=1e-5)
     ids, _ = build_index(vectors, metric="inner").search(np.array([[5, 0]]), 4)
     np.testing.assert_array_equal(ids, [[2, 0, 1, 3]])
 

@@ -4,6 +4,7 @@ import scipy.sparse as sp
 
 from longtail.errors import DataError, ParameterError
 from longtail.runtime.parallel import set_threads
+from longtail.runtime.rows import round_values
 from longtail.runtime.store import Files
 from longtail.search.index import build_index
 from longtail.search.sparse import SparseIndex
@@ -91,7 +92,7 @@ def some_voters(sparse: bool) -> Voters:
     rng = np.random.default_rng(0)
     rows = rng.random((50, 6)).astype(np.float32)
     Y = sp.csr_matrix((rng.random((50, 9)) < 0.2).astype(np.float32))
-    index = SparseIndex(sp.csr_matrix(rows)) if sparse else build_index(rows)
+    index = SparseIndex(round_values(sp.csr_matrix(rows))) if sparse else build_index(rows)
     return Voters(index, Y, 4, 0.3)
 
 
@@ -108,8 +109,8 @@ def test_voters_come_back_from_files(sparse: bool) -> None:
     )
     np.testing.assert_array_equal(top.labels, back.labels)
     np.testing.assert_array_equal(top.scores, back.scores)
-    with pytest.raises(ValueError, match=r"voters\.labels\.columns must hold .* below n_labels"):
-        Voters.describe(files, "dim").check(files, {"n_labels": 3})
+    with pytest.raises(ValueError, match=r"voters\.labels\.columns must hold .* below 3"):
+        Voters.from_files(files, 3)
 
 
 def test_labels_without_votes_follow_by_frequency_or_stay_out() -> None:

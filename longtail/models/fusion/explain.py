@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from longtail.evaluation.explanation import Span, Term, Vote
 from longtail.models.fusion.candidates import Candidates, Said, describe_candidates
 from longtail.models.fusion.stacking import Stacker
+from longtail.models.leaving_out import LogOdds, find_shares, leave_out_cells
 from longtail.text.tfidf import Tfidf
 
 MOST_WORDS = 300  # of a document that are taken out in turn
-
-LogOdds = NDArray[np.float64]
 
 
 class Variants(NamedTuple):
@@ -54,26 +53,16 @@ def _cut_out(text: str, spans: Sequence[Span]) -> str:
     return text
 
 
-def leave_out_cells(row: sp.csr_matrix) -> Variants:
+def leave_out_features(row: sp.csr_matrix) -> Variants:
     """Return the row without each of its features, the largest first where they are many."""
-    order = np.argsort(-np.abs(row.data), kind="stable")[:MOST_WORDS]
-    variants = []
-    for cell in order.tolist():
-        other = row.copy()
-        other.data[cell] = 0
-        other.eliminate_zeros()
-        variants.append(other)
+    order, documents = leave_out_cells(row)
     names = [f"feature {row.indices[cell]}" for cell in order.tolist()]
-    documents = sp.csr_matrix(sp.vstack(variants)) if variants else row[:0]
     return Variants(names, [()] * len(names), documents)
 
 
 def weigh_terms(variants: Variants, before: LogOdds, after: LogOdds) -> list[Term]:
     """Return the words by what the labels' log-odds (n_labels) lose without each of them."""
-    # A label that is improbable anyway should not decide what the document is about.
-    chances = -np.logaddexp(0, -before)  # as logarithms, which no label is too improbable for
-    shares = np.exp(chances - chances.max())
-    losses = (before - after) @ (shares / shares.sum())
+    losses = (before - after) @ find_shares(before)
     total = float(np.abs(losses).sum()) or 1.0
     found = zip(variants.names, variants.spans, losses.tolist(), strict=True)
     terms = [Term(name, loss / total, spans) for name, spans, loss in found if loss]

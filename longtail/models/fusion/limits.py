@@ -79,7 +79,7 @@ class Limits(NamedTuple):
             too_much.append(weight.milliseconds / self.milliseconds)
         return max(too_much)
 
-    def refuse(self, weight: Weight | Cost, what: str) -> None:
+    def refuse(self, weight: Weight | Cost, what: str, advice: str = "allow at least that") -> None:
         """Raise ParameterError if `what` costs too much, which is the least that is possible."""
         for name, limit, least in (
             ("max_size", self.n_bytes, weight.n_bytes),
@@ -92,7 +92,7 @@ class Limits(NamedTuple):
                 )
                 raise ParameterError(
                     f"{name} {most} cannot be met: {what} {'has' if is_size else 'takes'} {shown}"
-                    f"{'' if is_size else ' for one document'}; allow at least that"
+                    f"{'' if is_size else ' for one document'}; {advice}"
                 )
 
 
@@ -115,6 +115,11 @@ def say_bytes(n_bytes: float) -> str:
         if n_bytes >= factor:
             return f"{n_bytes / factor:.1f} {unit}"
     return f"{n_bytes / 1e3:.1f} kB"
+
+
+def say_weight(weight: Weight) -> str:
+    """Return 12.3 MB, 0.5 ms a document."""
+    return f"{say_bytes(weight.n_bytes)}, {weight.milliseconds:.2g} ms a document"
 
 
 def add_up(shared: Weight, members: Sequence[Weight]) -> Weight:
@@ -199,10 +204,12 @@ class MemberReport(NamedTuple):
             "seconds": number(0, 1e12),
         }
 
+    @property
+    def weight(self) -> Weight:
+        """What it costs."""
+        return Weight(self.n_bytes, self.milliseconds)
+
     def line(self) -> str:
         """Say it in one line."""
         gain = "" if self.gain is None else f"gains {self.gain:.2f}, "
-        return (
-            f"{gain}{say_bytes(self.n_bytes)}, {self.milliseconds:.2g} ms a document, trained in "
-            f"{self.seconds:.0f} s"
-        )
+        return f"{gain}{say_weight(self.weight)}, trained in {self.seconds:.0f} s"

@@ -40,7 +40,7 @@ from longtail.models.fusion.candidates import (
 )
 from longtail.models.fusion.explain import (
     count_votes,
-    leave_out_cells,
+    leave_out_features,
     leave_out_words,
     log_odds_of,
     weigh_terms,
@@ -51,7 +51,9 @@ from longtail.models.fusion.limits import (
     Limits,
     MemberReport,
     Weight,
+    add_up,
     choose_members,
+    say_weight,
     time_documents,
 )
 from longtail.models.fusion.plan import (
@@ -220,7 +222,8 @@ class Fusion(Model):
         """Raise ParameterError if words and label names alone are more than is allowed."""
         if self._limits.any:
             shared = self._weigh_shared(features, dataset)
-            self._limits.refuse(shared, "what all models share, words and label names,")
+            what = "what all models share, words and label names,"
+            self._limits.refuse(shared, what, "allow more than that")
 
     def _weigh_shared(self, features: Tfidf | None, dataset: Dataset) -> Weight:
         """Return what words and labels cost."""
@@ -391,6 +394,11 @@ class Fusion(Model):
         trainer.progress.say("Members (gain: percent of precision on held-out documents):")
         for line in self.describe_training():
             trainer.progress.say(f"  {line}")
+        if self._limits.any:
+            shared = self._weigh_shared(self.features_, dataset)
+            whole = add_up(shared, [report.weight for report in self.report_.values()])
+            is_over = "" if self._limits.allow(whole) else ", which is more than was asked for"
+            trainer.progress.say(f"  together: about {say_weight(whole)}{is_over}")
 
     def describe_training(self) -> list[str]:
         """Return what each member gains, weighs and takes, for the card."""
@@ -508,7 +516,7 @@ class Fusion(Model):
         if text is not None and self.features_ is not None:
             variants = leave_out_words(text, self.features_)
         else:
-            variants = leave_out_cells(X)
+            variants = leave_out_features(X)
         if not variants.names:
             return []
 

@@ -205,7 +205,7 @@ class Plan(NamedTuple):
         lines += [f"  {name:{width}}  left out: {why}" for name, why in self.left_out.items()]
         if self.left_out and not self.scheme.folds and facts.n_documents >= LEAST_HELD_OUT:
             (only,) = self.members
-            return [*lines, f"  the budget is too short for more than {only.name}, the quickest"]
+            return [*lines, f"  the budget is too short for more than {only.name}"]
         lines.append(f"  {self.scheme.describe(facts.n_documents)}")
         return lines if find_spec("torch") else [*lines, f"  {WITHOUT_TORCH}"]
 
@@ -415,14 +415,16 @@ def _fill(
             continue
         members.append(member)
         lanes[lane] -= scheme.trainings * member.seconds
-    if members:
-        return Plan(members, left_out, scheme, budget)
-    # Too short for anything: the quickest alone.
-    forms = [find_form(name, facts, 0.0, measure)[1] for name in usable]
-    small = [form for form in forms if limits.allow(form.cost)]
-    if not small:
-        least = min(forms, key=lambda form: limits.excess(form.cost))
-        limits.refuse(least.cost, f"{least.name}, the least of the members,")
-    only = min(small, key=lambda form: form.seconds)
-    left_out.pop(only.name)
-    return Plan([only], left_out, NOTHING_HELD_OUT, budget)
+    planned, slow = {member.name for member in members}, []
+    for name in usable:
+        if name in planned:
+            return Plan(members, left_out, scheme, budget)
+        slow.append(find_form(name, facts, 0.0, measure)[1])
+        if limits.allow(slow[-1].cost):
+            break
+    # There is no time for the first that may be: that one alone, as others are worth little.
+    only = min(slow, key=lambda form: limits.excess(form.cost))
+    limits.refuse(only.cost, f"{only.name}, the least of the members,")
+    reasons = {**left_out, **dict.fromkeys(planned, "there is no time for it")}
+    reasons.pop(only.name, None)
+    return Plan([only], reasons, NOTHING_HELD_OUT, budget)

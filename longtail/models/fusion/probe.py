@@ -152,17 +152,25 @@ class Prober:
 
     def _find(self, name: str, preset: str | None) -> Cost:
         model = self._make(name, preset)
-        on_gpu = lane_of(name, self.facts.device) == "cuda"
+        guess = self._guess(model, preset)
+        if not self._has_time(name, guess):
+            return guess
+        return self._measure(model) or self._guess(model, preset)
+
+    def _guess(self, model: Model, preset: str | None) -> Cost:
+        """Return what the formula says, as slow as the processor is at present."""
+        on_gpu = lane_of(model.name, self.facts.device) == "cuda"
         slowness = 1.0 if on_gpu else max(1.0, self._slowness)
         seconds = slowness * type(model).estimate_cost(self.facts, preset)
-        guess = Cost.guess(seconds, model.choose_epochs(self.facts.n_documents))
+        return Cost.guess(seconds, model.choose_epochs(self.facts.n_documents))
+
+    def _has_time(self, name: str, guess: Cost) -> bool:
+        """Whether there is time to measure a member, and hope to train it."""
         if self.budget is None or self.seconds >= SHARE * self.budget:
-            return guess
+            return False
         if name not in self._loaded and self.loading >= LOADING * self.budget:
-            return guess
-        if HOPE * seconds > self.began + self.budget - time.monotonic():
-            return guess
-        return self._measure(model) or guess
+            return False
+        return HOPE * guess.seconds() <= self.began + self.budget - time.monotonic()
 
     @property
     def _slowness(self) -> float:

@@ -97,9 +97,9 @@ class Lexical(Model):
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Count how often names are found and right, then learn what makes them right."""
-        others = []
+        others = list_other_names(dataset)
         if self.other_names is not None:
-            others = read_other_names(self.other_names, dataset.label_names)
+            others += read_other_names(self.other_names, dataset.label_names)
         texts = dataset.texts or []
         self.say_memory(lambda model: _needs_of(texts, dataset.n_labels, 0), (), progress)
         progress.stage("looking for names", 3)
@@ -233,6 +233,16 @@ class Lexical(Model):
         self.counts_ = Counts(**counted, labels=self.training_counts_.label_counts)
         self.names_ = weigh_names(spelling, self.counts_.held, self.training_counts_.n_documents)
         self.weights_ = files.arrays["weights"]
+
+
+def list_other_names(dataset: Dataset) -> list[tuple[int, str]]:
+    """Return the labels and further names that a vocabulary gives them."""
+    known = dataset.other_names or {}
+    return [
+        (label, other)
+        for label, name in enumerate(dataset.label_names)
+        for other in known.get(name, ())
+    ]
 
 
 class Fold(NamedTuple):

@@ -26,7 +26,7 @@ from longtail.text.words import WordReader, check_texts
 LONGEST_NAME = 30  # words; no more of a name are looked for
 LEAST_COVERAGE = 0.5  # of a name, by the rarity of its words, to be looked at
 
-_QUALIFIER = re.compile(r"\s*[(\[][^()\[\]]*[)\]]")  # as in "bass (fish)"
+_QUALIFIER = re.compile(r"[(\[][^()\[\]]*[)\]]")  # as in "bass (fish)"
 _LEVELS = re.compile(r"::|--| > ")  # as in "implemented-in::python"
 _PLURAL = re.compile(r"(?<=\w{3})(?:(?<=x)es|(?<=ss|ch|sh)es|(?<![sui])s)$")
 _ENDING = re.compile(

@@ -46,9 +46,10 @@ from longtail.models.linear.choices import (
     choose_passes,
     choose_prune,
 )
+from longtail.models.linear.memory import KEPT, Kept
 from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
 from longtail.models.linear.solver import Settings
-from longtail.models.linear.training import BLOCK, train_tree
+from longtail.models.linear.training import BLOCK, count_documents, train_tree
 from longtail.models.linear.update import Update, update_tree
 from longtail.progress import SILENT, Progress
 from longtail.runtime.memory import Needs, Stage
@@ -133,12 +134,19 @@ class Linear(Model):
         at_least(0),
     )
     beam: int = setting(10, "how many nodes of a level a document follows", at_least(1))
+    kept: int = setting(
+        2000,
+        "how many training documents to keep as rows, so that updates lose little of what was "
+        "learned; 0 keeps none",
+        at_least(0),
+    )
     power: int = setting(
         3, "how sharply a probability falls with the margin (squared hinge only)", between(1, 100)
     )
 
     trees_: Sequence[TreeWeights] = learned()
     prune_: float = learned()  # below which weights were left out
+    kept_: Kept | None = learned(default=None)  # documents for updates
     _paths: tuple[Sequence[TreeWeights] | None, Sequence[Paths]] = learned(default=(None, ()))
 
     @classmethod
@@ -174,6 +182,7 @@ class Linear(Model):
             if self.stop_at is not None and time.monotonic() + took > self.stop_at:
                 break  # the others would come too late
         self.trees_, self.prune_ = [round_weights(tree) for tree in trained], prune
+        self.kept_ = Kept.draw(X, Y, self.kept, self.seed) if self.kept else None
         if len(trained) < len(trees):
             self.trees = len(trained)
         for line in self.describe_training():
@@ -391,21 +400,44 @@ class Linear(Model):
     ) -> None:
         """Give new labels a leaf and refine their siblings; with `train` the inner nodes, too."""
         X = scale_to_unit(X) if self.normalize else X
-        counts = self.training_counts_.padded(Y.shape[1])
+        before = self.training_counts_
+        counts = before.padded(Y.shape[1])
         settings = self._settings(self.prune_, len(self.trees_))
+        all_X, all_Y, kept = X, Y, self.kept_
+        if kept is not None:
+            all_X = sp.vstack([X, kept.X]).tocsr()
+            all_Y = sp.vstack([Y, kept.widen(Y.shape[1]).Y]).tocsr()
+            kept = kept.renew(X, Y, self.kept, before.n_documents, self.seed)
+        now = counts + count_documents(Y)
+        # A label that was known by name alone lies anywhere: its documents must learn the way.
+        is_revived = (counts == 0) & (now > 0) & (np.arange(len(now)) < len(self.label_names_))
+        refine_all = train or bool(is_revived.any())
         trees = []
         for number, tree in enumerate(self.trees_):
             which = f" tree {number + 1}/{len(self.trees_)}" if len(self.trees_) > 1 else ""
             seed = self._tree_seed(number)
-            new = Update(X, Y, counts, train, self.beam, self._power, self.C, settings, seed)
+            new = Update(
+                all_X,
+                all_Y,
+                counts,
+                now,
+                refine_all,
+                self.beam,
+                self._power,
+                self.C,
+                settings,
+                seed,
+            )
             trees.append(round_weights(update_tree(tree, new, progress, which)))
-        self.trees_ = trees
+        self.trees_, self.kept_ = trees, kept
 
     # -- saving -----------------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
         """Add the arrays of every tree."""
         files.config["prune"] = self.prune_
+        if self.kept_ is not None:
+            self.kept_.add_to_files(files)
         for number, tree in enumerate(self.trees_):
             add_tree(files, f"tree.{number}", tree)
 
@@ -413,12 +445,15 @@ class Linear(Model):
         """Return the schema of the arrays of every tree."""
         trees = [describe_tree(f"tree.{number}") for number in range(self._find_trees(files))]
         prune = Value(float, between(0, LARGEST_WEIGHT), optional=True)
-        return Schema.join([Schema(config={"prune": prune}), *trees])
+        kept = [Kept.describe()] if KEPT in files.config else []
+        return Schema.join([Schema(config={"prune": prune}), *kept, *trees])
 
     def restore(self, files: Files) -> None:
         """Take the arrays of every tree back; models of 0.1 do not say what was pruned."""
         usual = MOST_PRUNED if self.prune is None else self.prune
         self.prune_ = files.config.get("prune", usual)
+        if KEPT in files.config:
+            self.kept_ = Kept.from_files(files, self.n_features_, len(self.label_names_))
         self.trees_ = [
             take_tree(files, f"tree.{number}", self.n_features_)
             for number in range(self._find_trees(files))

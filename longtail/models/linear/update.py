@@ -1,10 +1,10 @@
 """More documents for a trained tree: new labels get leaves, the classifiers they touch are refined.
 
-No training document is kept, so what the old ones said is in the weights alone. Refined classifiers
-begin with theirs and move no further than the new documents ask for (see solver.py). A new label
-goes below the parent whose labels the tree gives to its documents. Its classifier also has to tell
-them from documents of its siblings: each is stood for by its own positive weights, which are the
-words of its documents. They cannot stand for all that was seen before; so its constant is lowered.
+Few training documents are kept (memory.py); what the others said is in the weights alone. Refined
+classifiers begin with theirs and move no further than the documents ask for (see solver.py). A new
+label goes below the parent whose labels the tree gives to its documents. Its classifier also has to
+tell them from documents of its siblings: each is stood for by its own positive weights, the words
+of its documents. They cannot stand for all that was seen before; so its constant is lowered.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import Rows, scale_to_unit, view_rows
 
 LEAST_SHARE = 1e-3  # of new documents, by which C is scaled
-CAUTION = 0.15  # of a new label, for each e-fold of old documents that it could not see
+CAUTION = 0.1  # of a new label, for each e-fold of old documents that it could not see
 ASKED = 10  # labels of a document by which its new labels find their parent
 
 
@@ -39,9 +39,10 @@ class Update(NamedTuple):
     """What is new, and how to train on it.
 
     Attributes:
-        X: the new documents' features.
+        X: the features of the new documents, and of old ones that were kept.
         Y: their labels; the columns of new labels stand behind those of the others.
-        label_counts: how many documents carried each label before; 0 for a new one.
+        before: how many documents carried each label before; 0 for a new one.
+        now: how many do so now.
         refine_all: whether classifiers of all levels are refined, or those of labels alone.
         beam: how many nodes of a level a document follows.
         power: how margins become probabilities.
@@ -52,7 +53,8 @@ class Update(NamedTuple):
 
     X: sp.csr_matrix
     Y: sp.csr_matrix
-    label_counts: NDArray[np.int64]
+    before: NDArray[np.int64]
+    now: NDArray[np.int64]
     refine_all: bool
     beam: int
     power: int
@@ -120,14 +122,20 @@ def _find_parents(old: TreeWeights, new: Update) -> NDArray[np.int64]:
     return np.asarray(total.argmax(axis=1), np.int64).ravel()
 
 
-def _count_all(tree: LabelTree, new: Update) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return for each level how many pairs its nodes had before, and have now."""
-    before = new.label_counts[tree.leaves]
-    now = before + count_documents(new.Y)[tree.leaves]
-    levels = [(before, now)]
+class _Counts(NamedTuple):
+    """How many pairs each node of a level had before and has now, and how many are at hand."""
+
+    before: NDArray[np.int64]
+    now: NDArray[np.int64]
+    seen: NDArray[np.int64]
+
+
+def _count_all(tree: LabelTree, new: Update) -> list[_Counts]:
+    """Return the counts of each level."""
+    seen = count_documents(new.Y)
+    levels = [_Counts(*(each[tree.leaves] for each in (new.before, new.now, seen)))]
     for starts in reversed(tree.children):
-        before, now = (np.add.reduceat(each, starts[:-1]) for each in levels[0])
-        levels.insert(0, (before, now))
+        levels.insert(0, _Counts(*(np.add.reduceat(each, starts[:-1]) for each in levels[0])))
     return levels
 
 
@@ -203,11 +211,9 @@ def _take_block(
     return own, start, children, weights
 
 
-def _hold(
-    C: NDArray[np.float32], before: NDArray[np.int64], now: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Return C by the share of new documents: what more documents have taught moves less."""
-    share = (now - before) / np.maximum(now, 1)
+def _hold(C: NDArray[np.float32], counts: _Counts) -> NDArray[np.float32]:
+    """Return C by the share of new documents: what more old ones have taught moves less."""
+    share = (counts.now - counts.before) / np.maximum(counts.now, 1)
     return (C * np.maximum(share, LEAST_SHARE)).astype(np.float32)
 
 
@@ -218,13 +224,13 @@ class _Trainer:
         self,
         new: Update,
         belongs: list[sp.csr_matrix],
-        counts: list[tuple[NDArray[np.int64], NDArray[np.int64]]],
+        counts: list[_Counts],
         blocks: _Blocks,
     ) -> None:
         self.new, self.belongs, self.blocks, self.counts = new, belongs, blocks, counts
         self.rows, self.levels = view_rows(new.X), [view_rows(matrix) for matrix in belongs]
-        self.is_born = [(before == 0) & (now > 0) for before, now in counts]
-        self.C = [_hold(choose_C(new.C, now), before, now) for before, now in counts]
+        self.is_born = [(each.before == 0) & (each.now > 0) for each in counts]
+        self.C = [_hold(choose_C(new.C, each.now), each) for each in counts]
         self.scratch = Scratch(new.X.shape[1])
         self.row_length = float(np.sqrt(new.X.multiply(new.X).sum() / max(1, new.X.shape[0])))
 
@@ -245,8 +251,8 @@ class _Trainer:
         seed = self.new.seed + number
         settings, scratch = self.new.settings, self.scratch.columns
         done = train_node(rows, labels, documents, task.first, begin, C, settings, seed, scratch)
-        before, now = (each[task.node] for each in self.counts[task.level])
-        done.bias[born] -= CAUTION * np.log(now / (now - before))
+        counts = self.counts[task.level]
+        done.bias[born] -= CAUTION * np.log(counts.now[task.node] / counts.seen[task.node])
         return done
 
     def _with_stand_ins(self, task: Task, documents: NDArray[np.int32]) -> tuple[Rows, Rows]:

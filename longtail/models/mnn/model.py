@@ -18,12 +18,14 @@ can be added to f_x. The negatives of (11) are drawn among the documents with an
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.errors import ParameterError
 from longtail.models.cost import DeviceType, Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import (
@@ -80,6 +82,8 @@ class MNN(NeuralRows):
     summary: ClassVar[str] = "documents and label sets as vectors; labels of the nearest documents"
     choose_when: ClassVar[str] = "documents carry many labels, similar ones similar sets"
     has_embeddings: ClassVar[bool] = True
+    can_update: ClassVar[bool] = True
+    trains_on: ClassVar[bool] = False
     member_order: ClassVar[int | None] = 5
     member_reason: ClassVar[str] = "finds documents with similar label sets"
     milliseconds: ClassVar[float] = 0.8
@@ -341,6 +345,28 @@ class MNN(NeuralRows):
         places = place_of[candidates]
         cosines = self.index_.score(cast("NDArray[np.float32]", X), places)
         return np.where(places >= 0, _as_scores(cosines), np.float32(0))
+
+    # -- updating -------------------------------------------------------------------------------
+
+    def check_updatable(self) -> None:
+        """Raise ParameterError if no documents vote, so that further ones would change nothing."""
+        super().check_updatable()
+        if self.is_fitted and self.voters_ is None:
+            raise ParameterError(
+                "this mnn model ranks by vectors of labels, to which documents add nothing; train "
+                "one with rank=neighbours to update it"
+            )
+
+    def update_rows(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Let new documents vote, each where its features place it."""
+        voters = cast(Voters, self.voters_)
+        places = embed_rows(self.embedder_, view_rows(X), self.normalize)
+        self.index_ = cast(Index, voters.index).extend(places)
+        self.voters_ = replace(voters, index=self.index_, Y=voters.join_labels(Y))
+
+    # -- saving ---------------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
         """Add f_x, the vectors that are searched, and the labels of the neighbours."""

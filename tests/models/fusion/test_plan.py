@@ -190,12 +190,15 @@ def test_a_gpu_takes_the_large_form():
     assert forms_of(plan_for(SMALL._replace(device="cuda"), ROWS, 3600))["glas"] == (None, None)
 
 
-def test_a_budget_too_short_for_anything_takes_the_quickest():
+def test_a_budget_too_short_for_the_first_takes_it_alone():
     plan = plan_for(LARGE, ALL, 1)
     assert forms_of(plan) == {"linear": ("fast", None)}
     assert plan.scheme == NOTHING_HELD_OUT
-    expected = "  the budget is too short for more than linear, the quickest"
-    assert plan.lines(LARGE)[-1] == expected
+    assert plan.lines(LARGE)[-1] == "  the budget is too short for more than linear"
+    costs = {("knn", None): Cost(0.1), **{key: COSTS[key] for key in COSTS if key[0] == "linear"}}
+    plan = make_plan(LARGE, ["linear", "knn"], None, 1, lambda *key: costs[key])
+    assert forms_of(plan) == {"linear": ("fast", None)}
+    assert plan.left_out == {"knn": "there is no time for it"}
 
 
 def test_named_members_are_taken_whatever_they_cost():

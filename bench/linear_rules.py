@@ -1,0 +1,131 @@
+"""How `linear` chooses C, tested by leaving data sets out.
+
+    python -m bench.linear_rules DATA/bibtex DATA/delicious DATA/stackexchange DATA/yso \
+        --documents 55000 --also bundled
+
+A rule is a constant C, or one that rises for labels with few documents. Each is trained on four
+fifths of the training split and measured on the rest. In rotation one set is left out, the rule
+that is best on the others is chosen, and measured on the one left out and on the sets of --also.
+What counts is the mean of P@1, 3, 5 and PSP@1, 3, 5, in points above C = 0.5.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from bench.table import markdown
+from bench.trials import PRECISION, TAIL, read_part
+from longtail import evaluate
+from longtail.data.dataset import Dataset
+from longtail.models import Linear
+from longtail.models.linear import choices
+from longtail.text.tfidf import Tfidf
+
+Measured = dict[str, dict[str, dict[str, float]]]  # of a data set, by a rule
+
+
+class Rule(NamedTuple):
+    """C = `least` for labels of `common` documents or more, rising with (common / n)^power."""
+
+    least: float
+    common: int = 1
+    power: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """How tables call it."""
+        if not self.power:
+            return f"C = {self.least:g}"
+        return f"C = {self.least:g}·max(1, {self.common}/n)^{self.power:g}"
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Let training choose C by this rule."""
+        with patch.multiple(choices, LEAST_C=self.least, COMMON=self.common, C_POWER=self.power):
+            yield
+
+
+USUAL = Rule(0.5)
+RULES = [
+    *(Rule(C) for C in (0.25, 0.5, 1.0, 2.0)),
+    *(Rule(0.5, common, power) for common in (50, 200) for power in (0.2, 0.35, 0.5)),
+    Rule(0.5, 1000, 0.35),
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure every rule on every set, then print the rotation."""
+    parser = argparse.ArgumentParser(prog="python -m bench.linear_rules", description=__doc__)
+    parser.add_argument("data", nargs="+", help="folders of data sets, or bundled")
+    parser.add_argument("--also", nargs="*", default=[], help="sets that nothing is chosen on")
+    parser.add_argument("--documents", type=int, help="train on at most so many")
+    args = parser.parse_args(arguments)
+    names = {data: Path(data).name for data in [*args.data, *args.also]}
+    found: Measured = {}
+    for data, name in names.items():
+        found[name] = measure_rules(*read_rows(data, args.documents))
+        print(markdown(["rule", *PRECISION, *TAIL], describe(name, found[name])), flush=True)
+    also = [names[data] for data in args.also]
+    print(rotate(found, [names[data] for data in args.data], also))
+
+
+def read_rows(data: str, n_documents: int | None) -> tuple[Dataset, Dataset]:
+    """Return the documents to train on and those to measure on, as rows."""
+    train, held = read_part(data, "valid", n_documents)
+    if train.X is not None:
+        return train, held
+    features = Tfidf()
+    X = features.fit_transform(train.texts or [])
+    return (
+        Dataset(X=X, Y=train.Y, label_names=train.label_names),
+        Dataset(X=features.transform(held.texts or []), Y=held.Y, label_names=held.label_names),
+    )
+
+
+def measure_rules(train: Dataset, held: Dataset) -> dict[str, dict[str, float]]:
+    """Return the metrics of each rule, with one tree."""
+    found = {}
+    for rule in RULES:
+        with rule.used():
+            model = Linear.preset("fast").fit(train)
+        metrics = evaluate(model.predict(held), held, train=train)
+        found[rule.name] = {name: metrics[name] for name in (*PRECISION, *TAIL)}
+    return found
+
+
+def describe(name: str, measured: dict[str, dict[str, float]]) -> list[list[str]]:
+    """Return the rows of the table of a data set."""
+    return [
+        [f"{name}: {rule}", *(f"{value:.1f}" for value in metrics.values())]
+        for rule, metrics in measured.items()
+    ]
+
+
+def gain(measured: dict[str, dict[str, float]], rule: str) -> float:
+    """Return by how much a rule is better than C = 0.5, in the mean of all metrics."""
+    ours, usual = measured[rule], measured[USUAL.name]
+    return sum(ours[name] - usual[name] for name in ours) / len(ours)
+
+
+def rotate(found: Measured, sets: Sequence[str], also: Sequence[str]) -> str:
+    """Return a table: the rule chosen without a set, and what it gains there."""
+    rows = []
+    for left_out in sets:
+        others = [name for name in sets if name != left_out]
+        chosen = max(
+            (rule.name for rule in RULES),
+            key=lambda rule: sum(gain(found[name], rule) for name in others),
+        )
+        for tested in (left_out, *also):
+            best = max(found[tested], key=lambda rule: gain(found[tested], rule))
+            gains = [gain(found[tested], rule) for rule in (chosen, Rule(1.0).name, best)]
+            rows.append([left_out, chosen, tested, *(f"{each:+.2f}" for each in gains), best])
+    heading = ["left out", "chosen on the others", "tested on"]
+    return markdown([*heading, "gain", "of C = 1", "of the best", "which is"], rows)
+
+
+if __name__ == "__main__":
+    main()

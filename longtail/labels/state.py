@@ -1,0 +1,285 @@
+"""What became of a model's labels: what they mean, and which were merged or dropped.
+
+A model keeps the labels that it was trained with, by number. People rename, merge and drop them
+afterwards: a table says as which label each is given now. The label that others were merged into
+has their scores in all, 1 at most; a label that was dropped has none. Documents that are read for
+the model go through the same table, so that old names in data still mean what they became.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.dataset import Dataset
+from longtail.errors import ParameterError
+from longtail.labels.vocabulary import NO_CONCEPT, Vocabulary
+from longtail.runtime.schema import Array, Content, Schema, Sizes
+from longtail.runtime.store import Files
+from longtail.topk import NO_LABEL, TopK
+
+DROPPED = -1
+CONCEPTS, TARGETS = "label_concepts", "label_targets"
+SHOWN = 3  # labels that are named
+
+Ids = NDArray[np.int32]
+Floats = NDArray[np.float32]
+Score = Callable[[NDArray[np.int64], Ids], Floats]  # of some rows, of candidates
+
+
+@dataclass(frozen=True, eq=False)
+class LabelState:
+    """What is known of labels beside their names.
+
+    Attributes:
+        vocabulary: the concepts that labels stand for, if anybody gave any.
+        concepts: (n_labels,) the concept of each label, or NO_CONCEPT.
+        targets: (n_labels,) as which label each is given, or DROPPED; None while nothing changed.
+    """
+
+    vocabulary: Vocabulary | None = None
+    concepts: Ids | None = None
+    targets: Ids | None = None
+    _named: dict[str, list[str]] = field(default_factory=dict, init=False)  # by language
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, dataset: Dataset) -> "LabelState":
+        """Return the state of a model that was trained on this data set just now."""
+        found = vocabulary.match(dataset.label_names, dataset.label_uris)
+        return cls(vocabulary, np.maximum(found.concepts, NO_CONCEPT))
+
+    # -- names ------------------------------------------------------------------------------
+
+    def names_in(self, language: str, label_names: Sequence[str]) -> list[str]:
+        """Return what labels are called in a language; those without such a name keep theirs."""
+        if self.vocabulary is None or self.concepts is None:
+            raise ParameterError(
+                f"the model has no vocabulary, so that it knows no names in '{language}'; train it "
+                "with --vocab"
+            )
+        if language not in self._named:
+            found = self.vocabulary.preferred(language)
+            names = [
+                label if concept < 0 else found[concept] or label
+                for label, concept in zip(label_names, self.concepts.tolist(), strict=True)
+            ]
+            self._named[language] = tell_apart(names, self.uris or [None] * len(names))
+        return self._named[language]
+
+    @cached_property
+    def uris(self) -> list[str | None] | None:
+        """The URI of each label, None where it has none; None if no label has one."""
+        if self.vocabulary is None or self.concepts is None or (self.concepts < 0).all():
+            return None
+        known = self.vocabulary.uris
+        return [None if concept < 0 else known[concept] for concept in self.concepts.tolist()]
+
+    # -- documents --------------------------------------------------------------------------
+
+    def read(self, dataset: Dataset, label_names: Sequence[str]) -> tuple[Dataset, list[str]]:
+        """Return documents with the names that the model has for their labels, and what to say."""
+        if self.vocabulary is None and self.targets is None:
+            return dataset, []
+        number = {name: i for i, name in enumerate(label_names)}
+        places = np.array([number.get(name, NO_LABEL) for name in dataset.label_names], np.int32)
+        if self.vocabulary is not None and self.concepts is not None:
+            matched = self.vocabulary.match(dataset.label_names, dataset.label_uris).concepts
+            by_concept = np.full(len(self.vocabulary), NO_LABEL, np.int32)
+            known = np.flatnonzero(self.concepts >= 0)
+            by_concept[self.concepts[known]] = known
+            found = np.where(matched >= 0, by_concept[matched], NO_LABEL)
+            places = np.where(places == NO_LABEL, found, places).astype(np.int32)
+        dropped: list[str] = []
+        names: list[str | None] = []
+        carried = np.bincount(dataset.Y.indices, minlength=dataset.n_labels) > 0
+        for own, place, is_carried in zip(
+            dataset.label_names, places.tolist(), carried.tolist(), strict=True
+        ):
+            if place == NO_LABEL:
+                names.append(own)
+                continue
+            target = place if self.targets is None else int(self.targets[place])
+            names.append(None if target == DROPPED else label_names[target])
+            if target == DROPPED and is_carried:
+                dropped.append(own)
+        notes = (
+            []
+            if not dropped
+            else [
+                f"{list_labels(dropped)} of the documents passed over, "
+                "as the model's labels of these names were dropped"
+            ]
+        )
+        return dataset.rename(names), notes
+
+    # -- predictions ------------------------------------------------------------------------
+
+    @cached_property
+    def _sources(self) -> tuple[NDArray[np.int64], Ids]:
+        """Where the labels that became each label begin (n_labels + 1,), and these in a row."""
+        targets = np.zeros(0, np.int32) if self.targets is None else self.targets
+        order = np.argsort(targets, kind="stable").astype(np.int32)
+        start = np.searchsorted(targets[order], np.arange(len(targets) + 1))
+        return start, order
+
+    def expand(self, labels: Ids) -> tuple[Ids, NDArray[np.int64]]:
+        """Return all that became the labels (n, c), and the place in the row that each is part of.
+
+        Both are (n, m), filled up with -1 and 0. What is no label any more has no parts.
+        """
+        start, order = self._sources
+        safe = np.maximum(labels, 0)
+        n_parts = np.where(labels >= 0, np.diff(start)[safe], 0)
+        rows = n_parts.sum(axis=1)
+        width = int(rows.max(initial=0))
+        parts = np.full((len(labels), width), NO_LABEL, np.int32)
+        places = np.zeros((len(labels), width), np.int64)
+        flat = n_parts.ravel()
+        first = np.repeat(np.cumsum(flat) - flat, flat)
+        step = np.arange(flat.sum()) - first
+        row = np.repeat(np.arange(len(labels)), rows)
+        column = np.arange(len(row)) - np.repeat(np.cumsum(rows) - rows, rows)
+        parts[row, column] = order[np.repeat(start[safe].ravel(), flat) + step]
+        places[row, column] = np.repeat(np.tile(np.arange(labels.shape[1]), len(labels)), flat)
+        return parts, places
+
+    def score(self, labels: Ids, score: Callable[[Ids], Floats]) -> Floats:
+        """Return the scores (n, c) of labels: those of all that became them, 1 at most."""
+        parts, places = self.expand(labels)
+        sums = np.zeros(labels.shape, np.float32)
+        if parts.size:
+            found = np.where(parts == NO_LABEL, 0, score(parts)).astype(np.float32)
+            np.add.at(sums, (np.arange(len(labels))[:, None], places), found)
+        return np.minimum(sums, np.float32(1))
+
+    def edit(self, own: TopK, score: Score) -> TopK:
+        """Return the labels of a model's own list as they are given now, best first."""
+        if self.targets is None:
+            return own
+        labels = np.where(own.labels >= 0, self.targets[own.labels], NO_LABEL).astype(np.int32)
+        labels = np.where(_stand_first(labels), labels, NO_LABEL).astype(np.int32)
+        scores = np.where(labels >= 0, own.scores, 0).astype(np.float32)
+        start, _ = self._sources
+        merged = (labels >= 0) & (np.diff(start)[np.maximum(labels, 0)] > 1)
+        rows = np.flatnonzero(merged.any(axis=1))
+        if len(rows):
+            asked = np.where(merged[rows], labels[rows], NO_LABEL).astype(np.int32)
+            sums = self.score(asked, lambda parts: score(rows, parts))
+            scores[rows] = np.where(asked >= 0, sums, scores[rows])
+        order = np.argsort(np.where(labels >= 0, -scores, 1), axis=1, kind="stable")
+        return replace(
+            own,
+            labels=np.take_along_axis(labels, order, 1),
+            scores=np.take_along_axis(scores, order, 1),
+        )
+
+    # -- changes ----------------------------------------------------------------------------
+
+    def is_live(self, label: int) -> bool:
+        """Whether a label is given under its own number."""
+        return self.targets is None or int(self.targets[label]) == label
+
+    def live(self, n_labels: int) -> NDArray[np.bool_]:
+        """(n_labels,) which labels are given under their own numbers."""
+        own = np.arange(n_labels)
+        return np.ones(n_labels, np.bool_) if self.targets is None else self.targets == own
+
+    def send(self, labels: Sequence[int], target: int, n_labels: int) -> "LabelState":
+        """Give labels, and what became them, as another from now on; DROPPED gives none."""
+        targets = np.arange(n_labels, dtype=np.int32) if self.targets is None else self.targets
+        return replace(
+            self, targets=np.where(np.isin(targets, labels), target, targets).astype(np.int32)
+        )
+
+    def bring_back(self, label: int) -> "LabelState":
+        """Give a label that was dropped again."""
+        if self.targets is None:
+            return self
+        targets = self.targets.copy()
+        targets[label] = label
+        return replace(self, targets=targets)
+
+    def widen(self, n_labels: int, concepts: Sequence[int] = ()) -> "LabelState":
+        """Return the state with labels added at the end, which stand for `concepts` if for any."""
+        state = self
+        if self.concepts is not None and len(self.concepts) < n_labels:
+            new = np.full(n_labels - len(self.concepts), NO_CONCEPT, np.int32)
+            new[: len(concepts)] = concepts
+            state = replace(state, concepts=np.concatenate([self.concepts, new]))
+        if self.targets is not None and len(self.targets) < n_labels:
+            more = np.arange(len(self.targets), n_labels, dtype=np.int32)
+            state = replace(state, targets=np.concatenate([self.targets, more]))
+        return state
+
+    # -- saving -----------------------------------------------------------------------------
+
+    def add_to_files(self, files: Files) -> None:
+        """Add what there is."""
+        if self.vocabulary is not None and self.concepts is not None:
+            self.vocabulary.add_to_files(files)
+            files.arrays[CONCEPTS] = self.concepts
+        if self.targets is not None:
+            files.arrays[TARGETS] = self.targets
+
+    @classmethod
+    def describe(cls, files: Files) -> Schema:
+        """Return the schema of what `add_to_files` adds, as far as any of it is there."""
+        found = Schema()
+        if CONCEPTS in files.arrays:
+            found |= Vocabulary.describe()
+            found |= Schema(arrays={CONCEPTS: _numbers("concepts", "n_concepts")})
+        if TARGETS in files.arrays:
+            declared = {TARGETS: _numbers("labels", "n_labels")}
+            found |= Schema(arrays=declared, rules=[_check_targets])
+        return found
+
+    @classmethod
+    def from_files(cls, files: Files) -> "LabelState":
+        """Take back what was saved."""
+        return cls(
+            Vocabulary.from_files(files), files.arrays.get(CONCEPTS), files.arrays.get(TARGETS)
+        )
+
+
+def list_labels(names: Sequence[str]) -> str:
+    """Return "3 labels ('a', 'b', 'c')", or the first of many."""
+    shown = ", ".join(f"'{name}'" for name in names[:SHOWN]) + ", …" * (len(names) > SHOWN)
+    return f"{len(names):,} label{'s' * (len(names) > 1)} ({shown})"
+
+
+def tell_apart(names: Sequence[str], uris: Sequence[str | None]) -> list[str]:
+    """Return the names, those of several labels with the labels' URIs or numbers behind them."""
+    count: dict[str, int] = {}
+    for name in names:
+        count[name] = count.get(name, 0) + 1
+    return [
+        name if count[name] == 1 else f"{name} <{uri or number}>"
+        for number, (name, uri) in enumerate(zip(names, uris, strict=True))
+    ]
+
+
+def _stand_first(labels: Ids) -> NDArray[np.bool_]:
+    """Return (n, k) which labels are no repetition of one before in their row."""
+    n, k = labels.shape
+    keys = np.arange(n, dtype=np.int64)[:, None] * (int(labels.max(initial=0)) + 2) + labels
+    first = np.zeros(n * k, np.bool_)
+    first[np.unique(keys.ravel(), return_index=True)[1]] = True
+    return first.reshape(n, k)
+
+
+def _numbers(what: str, most: str) -> Array:
+    content = Content(
+        f"numbers of {what}, or -1",
+        lambda array, sizes: bool(array.min() >= -1 and array.max() < sizes[most]),
+    )
+    return Array((np.int32,), ("n_labels",), content)
+
+
+def _check_targets(files: Files, sizes: Sizes) -> None:
+    """Raise ValueError unless what labels became is given as itself, and any is left."""
+    targets = files.arrays[TARGETS]
+    live = np.unique(targets[targets >= 0])
+    if not len(live) or (targets[live] != live).any():
+        raise ValueError(f"{TARGETS} must hold labels that are given as themselves")

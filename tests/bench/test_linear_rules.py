@@ -1,0 +1,37 @@
+"""The study of linear's rules runs on small data, and chooses on other sets than it tests on."""
+
+import json
+
+from bench import linear_rules
+from bench.linear_rules import RULES, USUAL, rotate
+from longtail.models.linear.choices import C_POWER, COMMON, LEAST_C
+
+
+def test_the_rule_in_use_is_among_those_tried():
+    assert linear_rules.Rule(LEAST_C, COMMON, C_POWER) in RULES
+
+
+def test_a_set_has_no_say_in_the_rule_that_is_tested_on_it():
+    flat = {rule.name: {"P@1": 50.0} for rule in RULES}
+    first, second = RULES[0].name, RULES[2].name
+    found = {
+        "a": {**flat, first: {"P@1": 90.0}},
+        "b": {**flat, second: {"P@1": 60.0}},
+    }
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in rotate(
+        found, ["a", "b"], []
+    ).splitlines()[2:]]  # fmt: skip
+    assert [row[:4] for row in rows] == [["a", second, "a", "+0.00"], ["b", first, "b", "+0.00"]]
+    assert USUAL.name == "C = 0.5"
+
+
+def test_every_rule_is_measured(tmp_path, capsys):
+    lines = [
+        json.dumps({"text": f"word{i % 7} thing{i % 3}", "labels": [f"l{i % 7}"]})
+        for i in range(120)
+    ]
+    (tmp_path / "small.jsonl").write_text("\n".join(lines) + "\n")
+    linear_rules.main([str(tmp_path / "small.jsonl"), "--also", str(tmp_path / "small.jsonl")])
+    printed = capsys.readouterr().out
+    assert all(rule.name in printed for rule in RULES)
+    assert "chosen on the others" in printed

@@ -1,0 +1,67 @@
+"""Labels are found by their names, with typos, quickly."""
+
+import time
+
+import numpy as np
+import pytest
+
+from longtail.labels.finding import fold, fold_names, search
+
+NAMES = ["beer", "Craft beer", "beers of Spain", "bear", "Bröt", "wine", "ale"]
+LABELS = np.array([0, 1, 2, 3, 4, 5, 0], np.int32)  # ale is another name of beer
+COUNTS = np.array([5, 9, 2, 50, 3, 1])
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("beer", [0, 2, 1, 3]),  # itself, begins so, a word, a typo away
+        ("BEE", [0, 2, 1]),
+        ("beex", [0]),
+        ("brot", [4]),
+        ("ale", [0]),
+        ("craft bere", [1]),
+        ("of", [2]),
+        ("eer", []),
+        ("be", [3, 0, 2, 1]),
+        ("", []),
+        ("xyz", []),
+    ],
+)
+def test_the_best_comes_first(typed, found):
+    assert search(fold_names(NAMES, LABELS), typed, COUNTS, 10) == found
+
+
+def test_no_more_than_asked_for():
+    assert search(fold_names(NAMES, LABELS), "beer", COUNTS, 2) == [0, 2]
+
+
+def test_folding():
+    assert fold("Ångström STRASSE ß") == "angstrom strasse ss"
+
+
+def test_a_label_with_many_names_leaves_room_for_others():
+    names = fold_names([f"x{i}" for i in range(100)], np.array([*[0] * 90, *range(1, 11)], np.int32))
+    assert search(names, "x", np.array([99, *range(10)]), 3) == [0, 10, 9]
+
+
+def test_line_breaks_in_names():
+    names = fold_names(["a\nb", "c"], np.arange(2, dtype=np.int32))
+    assert search(names, "c", np.ones(2), 5) == [1]
+
+
+def test_a_million_names_are_searched_in_twenty_milliseconds():
+    rng = np.random.default_rng(0)
+    letters = rng.choice(list("abcdefghijklmnopqrstuvwxyz "), size=(1_000_000, 16))
+    names = ["".join(row) for row in letters]
+    names[777] = "underwater basket"
+    folded = fold_names(names, np.arange(len(names), dtype=np.int32))
+    counts = np.ones(len(names))
+    search(folded, "underwater", counts, 5)  # compiles
+    seconds = []
+    for typed in ("underwater", "undrwater baskt", "abc"):
+        began = time.process_time()
+        found = search(folded, typed, counts, 5)
+        seconds.append(time.process_time() - began)
+        assert 777 in found or typed == "abc"
+    assert sorted(seconds)[1] < 0.1  # 5 ms on a quiet machine
