@@ -5,7 +5,8 @@ name: `urn:longtail:NAME`, percent-encoded. A threshold means scores, as in Anni
 learn is stored as feedback, which `longtail update` takes in.
 """
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 
 from fastapi import APIRouter, Query, Request, Response
@@ -22,6 +23,8 @@ from longtail.version import __version__
 URN = "urn:longtail:"
 LIMIT = 10  # labels, unless the client says how many
 LANGUAGE = "und"  # undetermined, by BCP 47
+
+Number = TypeVar("Number", int, float)
 
 Limit = Annotated[int, Query(ge=1, le=MOST_LABELS)]
 Least = Annotated[float, Query(ge=0, le=1)]
@@ -108,9 +111,9 @@ async def suggest(request: Request, project_id: str) -> Json:
     form = _read_form(await request.body())
     if "text" not in form:
         raise ParameterError("'text' is missing")
-    limit = _read_number(form, "limit", LIMIT, 1, MOST_LABELS)
-    least = _read_number(form, "threshold", 0.0, 0, 1)
-    asked = Asked(int(limit), language=_find_language(form.get("language")))
+    limit = _read_number(form, "limit", LIMIT, 1, MOST_LABELS, int)
+    least = _read_number(form, "threshold", 0.0, 0, 1, float)
+    asked = Asked(limit, language=_find_language(form.get("language")))
     (found,) = await _suggest(request, project_id, [form["text"]], asked, least)
     return Json({"results": found})
 
@@ -203,15 +206,23 @@ def _read_form(body: bytes) -> dict[str, str]:
 
 
 def _read_number(
-    form: dict[str, str], name: str, otherwise: float, least: float, most: float
-) -> float:
+    form: dict[str, str],
+    name: str,
+    otherwise: Number,
+    least: int,
+    most: int,
+    parse: Callable[[str], Number],
+) -> Number:
     """Return a number of a form, within its range."""
+    if name not in form:
+        return otherwise
     try:
-        value = float(form.get(name, otherwise))
+        value = parse(form[name])
+        if least <= value <= most:
+            return value
     except ValueError:
-        value = float("nan")
-    if not least <= value <= most:
-        raise ParameterError(
-            f"{name} must be a number from {least} to {most}. Got {form[name]!r:.60} instead."
-        )
-    return value
+        pass
+    what = "a whole number" if parse is int else "a number"
+    raise ParameterError(
+        f"{name} must be {what} from {least} to {most}. Got {form[name]!r:.60} instead."
+    )

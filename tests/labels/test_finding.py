@@ -41,7 +41,9 @@ def test_folding():
 
 
 def test_a_label_with_many_names_leaves_room_for_others():
-    names = fold_names([f"x{i}" for i in range(100)], np.array([*[0] * 90, *range(1, 11)], np.int32))
+    names = fold_names(
+        [f"x{i}" for i in range(100)], np.array([*[0] * 90, *range(1, 11)], np.int32)
+    )
     assert search(names, "x", np.array([99, *range(10)]), 3) == [0, 10, 9]
 
 
