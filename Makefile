@@ -2,12 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+LIGHT := .venv/light
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # A file's tests stay together, as they share what it trains.
 TWO_WORKERS := --numprocesses 2 --dist loadfile
 
 .PHONY: demo test test-all test-bounds check format docs bench attack clean
 
-demo: $(READY)            ## train and evaluate on the bundled data set, label a few texts
+demo: $(LIGHT)            ## train and evaluate on the bundled data set, label a few texts
 	$(BIN)/longtail demo
 
 test: $(READY)            ## the tests but for the slow ones, in about 5 minutes
@@ -41,10 +43,13 @@ bench: $(READY)           ## ours and the peers, same rows, one run (DATA=folder
 attack: $(READY)          ## try to break every promise of docs/safety.md (MINUTES=2)
 	$(BIN)/python -m attack --minutes $(or $(MINUTES),2) $(ARGS)
 
-$(READY): pyproject.toml constraints.txt
+$(LIGHT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[deep,serve,dev,docs]'
+	$(INSTALL) --editable .
+	touch $@
+
+$(READY): $(LIGHT)
+	$(INSTALL) --editable '.[deep,serve,dev,docs]'
 	touch $@
 
 clean:                    ## remove what the other targets made

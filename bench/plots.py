@@ -16,10 +16,7 @@ MARKERS = "osD^vPX*"
 
 def _figure(n_panels: int, columns: int, width: float) -> tuple[Any, list[Any]]:
     if find_spec("matplotlib") is None:
-        raise MissingExtraError(
-            "the figure needs matplotlib, which is not installed; "
-            "install it with: pip install 'longtail[plots]'"
-        )
+        raise MissingExtraError.of("the figure needs matplotlib", "plots")
     from matplotlib.figure import Figure
 
     rows = -(-n_panels // columns)

@@ -45,6 +45,16 @@ class MemoryPlanError(ParameterError):
 class MissingExtraError(LongtailError, ImportError):
     """An optional package is missing; the message holds the pip command that installs it."""
 
+    @classmethod
+    def of(cls, what: str, extra: str) -> "MissingExtraError":
+        """Return the error for what a package is missing for, such as "GLaS needs torch"."""
+        return cls(f"{what}, which is not installed; {install_hint(extra)}")
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install an extra; no index has the package yet, so from its source."""
+    return f"install it with: pip install '.[{extra}]', in the folder with longtail's source"
+
 
 def reraise_interrupt(error: BaseException) -> None:
     """Raise KeyboardInterrupt if one is behind `error`: compiled code makes a SystemError of it."""

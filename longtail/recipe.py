@@ -18,6 +18,7 @@ import numpy as np
 from longtail.data import Dataset, ReadOptions, Splits, as_dataset, read_splits
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
+from longtail.evaluation.hierarchical import evaluate_above, link_above
 from longtail.evaluation.metrics import KS, TrainingCounts, evaluate, find_unknown
 from longtail.labels.adopting import adopt
 from longtail.labels.state import LabelState
@@ -395,8 +396,18 @@ def evaluate_model(
     seconds = time.perf_counter() - began
     aligned = test.align(model.label_names_)
     by_id = replace(top, label_names=None)  # what is unknown has been said
-    report = report_on(by_id, aligned, model.training_counts_, propensity, threshold, k)
+    report = report_on(by_id, aligned, model.current_counts, propensity, threshold, k)
+    report |= _report_above(model, top, aligned, k)
     return {**report, "seconds": round(seconds, 3)}, top
+
+
+def _report_above(model: Model, top: TopK, test: Dataset, k: Sequence[int]) -> Report:
+    """Return the hierarchical metrics, where the model's vocabulary has a hierarchy."""
+    vocabulary, concepts = model.label_state_.vocabulary, model.label_state_.concepts
+    if vocabulary is None or concepts is None or not len(vocabulary.broader):
+        return {}
+    above = link_above(vocabulary.broader, concepts, len(vocabulary))
+    return evaluate_above(top, test.Y, above, k)
 
 
 def _fit(model: Model, dataset: Dataset, progress: Progress) -> tuple[Model, str | None]:

@@ -27,6 +27,7 @@ from longtail.errors import (
     TrainingError,
 )
 from longtail.models import get_model_class, model_names
+from longtail.models.relabel import drop_labels, merge_labels, rename_label
 from longtail.runtime.parallel import set_threads
 from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
@@ -311,6 +312,36 @@ def test_scores_of_labels_in_any_order_and_of_none(name, document_type, fitted):
     for i in range(0, 300, 37):
         one = model.score(test.take(np.array([i])), labels[i : i + 1, :3].tolist())
         assert_same_scores(name, one, scores[i : i + 1, :3])
+
+
+def test_labels_are_renamed_merged_and_dropped_without_training(name, fitted, tmp_path):
+    data, original = planted(name, n=60, seed=1), fitted[name, "any"]
+    model = copy(original)
+    names = list(original.label_names_)
+    own = original.predict(data, len(names))
+    scores = original.score(data, np.tile(np.arange(len(names)), (len(data), 1)))
+    rename_label(model, names[0], "a new name")
+    merge_labels(model, names[1:3], names[3])
+    drop_labels(model, [names[4]])
+    top = model.predict(data, len(names))
+    gone = {1, 2, 4}
+    assert gone.isdisjoint(np.unique(top.labels).tolist())
+    assert (top.labels >= 0).sum() == len(data) * (len(names) - 3) or (own.labels < 0).any()
+    kept = [label for label in range(len(names)) if label not in {*gone, 3}]
+    some = model.score(data, np.tile(np.array([*kept, 3, 1, 4]), (len(data), 1)))
+    assert (some[:, : len(kept)] == scores[:, kept]).all()
+    assert some[:, -3] == pytest.approx(np.minimum(scores[:, 1:4].sum(axis=1), 1), abs=1e-5)
+    assert (some[:, -2:] == 0).all()
+    place = np.argmax(top.labels == 3, axis=1)
+    there = (top.labels == 3).any(axis=1)
+    found = np.take_along_axis(top.scores, place[:, None], 1)[:, 0]
+    assert found[there] == pytest.approx(some[there, -3], abs=1e-5)
+    assert (np.diff(top.scores, axis=1) <= 0).all()
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.label_names_[0] == "a new name"
+    assert (again.predict(data, 5).labels == model.predict(data, 5).labels).all()
+    assert (original.predict(data, 3).labels == own.labels[:, :3]).all()  # a copy was changed
 
 
 def test_scores_do_not_depend_on_the_number_of_threads(name, fitted):

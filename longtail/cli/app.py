@@ -14,6 +14,7 @@ from longtail.cli.exits import INTERRUPTED, Commands, quit_now
 from longtail.cli.explain import explain
 from longtail.cli.feedback import app as feedback_app
 from longtail.cli.info import info
+from longtail.cli.labels import labels
 from longtail.cli.models import models
 from longtail.cli.predict import predict
 from longtail.cli.serve import serve
@@ -57,6 +58,7 @@ app.add_typer(feedback_app)
 app.command()(info)
 app.command()(verify)
 app.add_typer(vocab_app)
+app.command()(labels)
 
 
 @app.callback(invoke_without_command=True)

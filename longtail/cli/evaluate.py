@@ -60,7 +60,8 @@ def evaluate(
     well frequent and rare labels are found. Labels are compared by their names. Takes the test
     split of DATA, or all of it if there is no other. Of a model with probabilities, also shows how
     far these are from the truth (the expected calibration error) and precision, recall and F1 of
-    the labels above a threshold, `auto` unless given.
+    the labels above a threshold, `auto` unless given. Of a model whose vocabulary has a hierarchy,
+    also shows hP and hrecall, in which what is above a true label counts in part.
     """
     from longtail.cli.reliability import check_reliability, write_reliability
     from longtail.cli.show import METRICS, band_table, metric_table, probability_blocks, show
@@ -100,7 +101,7 @@ def evaluate(
     n = int(report["n_documents"])
     title = f"{fitted.name} on {n:,} documents, in percent"
     show(metric_table(report, title, cuts, METRICS))
-    show(band_table(evaluate_bands(top, test, fitted.training_counts_, cuts), cuts))
+    show(band_table(evaluate_bands(top, test, fitted.current_counts, cuts), cuts))
     show(*probability_blocks(report, calibrated=fitted.calibration_ is not None))
     show(f"{n:,} documents labelled in {report['seconds']:.2f} s")
 

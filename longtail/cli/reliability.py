@@ -28,10 +28,7 @@ def check_reliability(path: Path | None) -> None:
             f"Got '{path}' instead."
         )
     if path.suffix.lower() == ".png" and find_spec("matplotlib") is None:
-        raise MissingExtraError(
-            "a .png needs matplotlib, which is not installed; install it with: "
-            "pip install 'longtail[plots]', or write a .svg"
-        )
+        raise MissingExtraError.of("a .png, unlike a .svg, needs matplotlib", "plots")
 
 
 def write_reliability(path: Path | None, top: "TopK", Y: "sp.csr_matrix", subject: str) -> None:

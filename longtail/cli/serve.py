@@ -62,10 +62,7 @@ def serve(
         from longtail.serve.batching import Limits
         from longtail.serve.server import serve as run
     except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"serving needs the package {error.name}, which is not installed; "
-            "install it with: pip install 'longtail[serve]' (in a checkout: pip install '.[serve]')"
-        ) from error
+        raise MissingExtraError.of(f"serving needs the package {error.name}", "serve") from error
     from longtail.runtime.parallel import set_threads
 
     set_threads(threads)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from longtail.topk import TopK
 
 RANKING = ("P", "nDCG", "PSP", "PSnDCG", "recall")
-METRICS = (*RANKING, "F1-micro", "F1-macro", "F1-document", "coverage")
+METRICS = (*RANKING, "F1-micro", "F1-macro", "F1-document", "coverage", "hP", "hrecall")
 CUTS = (1, 3, 5)
 LONGEST_TEXT = 300  # characters of a document that an example shows
 
@@ -207,6 +207,16 @@ def card_blocks(card: "Card", path: Path) -> Iterable[Table | str]:
         yield f"{title}:"
         yield from (f"- {line}" for line in lines)
         yield ""
+
+
+def label_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Show labels with their documents, and their URIs where there are any."""
+    keys = [key for key in ("label", "uri") if any(key in row for row in rows)]
+    table = _table(title, *keys, "documents", right_from=len(keys))
+    for row in rows:
+        cells = [flatten(row.get(key, "")) for key in keys]
+        table.add_row(*cells, f"{row['documents']:,}")
+    return table
 
 
 def feedback_blocks(found: "Report") -> Iterable[Table | str]:

@@ -3,9 +3,9 @@
 Names are folded (case and accents do not count) into one row of bytes, which compiled code passes
 once for each search. A name is found, the best first, where it
 
-    0  is what was typed            1  begins with it
-    2  has a word that begins so (from 2 letters on)
-    3  differs by one letter (from 4 letters on) or two (from 8 on)
+    0  is what was typed    1  begins with it
+    2  has a word that begins with each word that was typed (not of a letter alone)
+    3  has words that do so but for a letter, or two in all; two that are swapped are one
 
 A mask of the letters that occur in a name rules out nearly all names before letters are compared.
 Labels that are found in the same way are ranked by their documents.
@@ -22,7 +22,8 @@ from longtail.runtime.compiled import njit
 
 EXACT, PREFIX, WORD, TYPO, NOT = range(5)
 SEVERAL = 8  # names to look at for each label that is asked for, at first
-LONGEST = 64  # bytes of a name that are compared where a letter may be wrong
+LONGEST = 64  # bytes of a word that are compared where a letter may be wrong
+MOST_WRONG = 2
 
 Bytes = NDArray[np.uint8]
 
@@ -64,8 +65,7 @@ def search(names: Names, typed: str, counts: NDArray[np.int64], limit: int) -> l
     query = np.frombuffer(fold(typed.strip()).encode("utf-8", "surrogatepass"), np.uint8)
     if not len(query):
         return []
-    n_wrong = 0 if len(query) < 4 else 1 if len(query) < 8 else 2
-    how = _compare(names.text, names.start, names.mask, query, n_wrong)
+    how = _compare(names.text, names.start, names.mask, query)
     found = np.flatnonzero(how < NOT)
     labels = names.labels[found]
     # the way that a label is found comes first, then its documents
@@ -91,37 +91,54 @@ def _mask_all(text: Bytes, start: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 @njit(nogil=True, cache=True)
 def _compare(
-    text: Bytes, start: NDArray[np.int64], mask: NDArray[np.uint64], query: Bytes, n_wrong: int
+    text: Bytes, start: NDArray[np.int64], mask: NDArray[np.uint64], query: Bytes
 ) -> Bytes:
     """Return (n,) how each name is found."""
     how = np.full(len(mask), NOT, np.uint8)
-    wanted = np.uint64(0)
-    for byte in query:
-        wanted |= np.uint64(1) << np.uint64(byte & 63)
-    rows = np.empty((2, LONGEST + 1), np.int64)
+    words, wanted, n_wrong = _find_words(query)
+    rows = np.empty((3, LONGEST + 1), np.int64)
     for i in range(len(mask)):
         lacks = _count_bits(wanted & ~mask[i])
         if lacks > n_wrong:
             continue
         first, end = start[i], start[i + 1] - 1
-        if lacks == 0:
-            place = _find_word(text, first, end, query)
-            if place == first:
-                how[i] = EXACT if end - first == len(query) else PREFIX
-                continue
-            if place > first:
-                how[i] = WORD
-                continue
-        length = end - first
-        if (
-            n_wrong
-            and abs(length - len(query)) <= n_wrong
-            and length <= LONGEST
-            and _count_bits(mask[i] & ~wanted) <= n_wrong
-            and _differ(text, first, length, query, rows) <= n_wrong
-        ):
-            how[i] = TYPO
+        if lacks == 0 and _begins(text, first, end, query, 0, len(query)):
+            how[i] = EXACT if end - first == len(query) else PREFIX
+            continue
+        if len(query) == 1 or not len(words):
+            continue
+        total = 0
+        for word in words:
+            total += _find_word(text, first, end, query, word[0], word[1], rows)
+            if total > n_wrong:
+                break
+        if total <= n_wrong:
+            how[i] = TYPO if total else WORD
     return how
+
+
+@njit(nogil=True, cache=True)
+def _find_words(query: Bytes) -> tuple[NDArray[np.int64], np.uint64, int]:
+    """Return where words begin and end, a mask of their letters, and how many may be wrong."""
+    words = np.empty((len(query), 2), np.int64)
+    n, wanted, n_wrong = 0, np.uint64(0), 0
+    for at in range(len(query)):
+        if not _is_letter(query[at]):
+            continue
+        wanted |= np.uint64(1) << np.uint64(query[at] & 63)
+        if at == 0 or not _is_letter(query[at - 1]):
+            words[n, 0] = at
+            n += 1
+        words[n - 1, 1] = at + 1
+    for word in words[:n]:
+        n_wrong += _allow(word[1] - word[0])
+    return words[:n], wanted, min(n_wrong, MOST_WRONG)
+
+
+@njit(nogil=True, cache=True)
+def _allow(length: int) -> int:
+    """Return how many letters of a word may be wrong."""
+    return 0 if length < 4 or length > LONGEST else 1 if length < 8 else 2
 
 
 @njit(nogil=True, cache=True)
@@ -134,20 +151,37 @@ def _count_bits(mask: np.uint64) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _find_word(text: Bytes, first: int, end: int, query: Bytes) -> int:
-    """Return where a word begins with the query, or -1; of one letter, only the name itself."""
-    last = end - len(query) if len(query) > 1 else min(first, end - 1)
-    for at in range(first, last + 1):
-        if at > first and _is_letter(text[at - 1]):
+def _find_word(
+    text: Bytes, first: int, end: int, query: Bytes, a: int, b: int, rows: NDArray[np.int64]
+) -> int:
+    """Return how many letters of query[a:b] are wrong in the word of a name that is nearest."""
+    allowed = _allow(b - a)
+    least, at = MOST_WRONG + 1, first
+    while at < end:
+        if not _is_letter(text[at]):
+            at += 1
             continue
-        same = True
-        for j in range(len(query)):
-            if text[at + j] != query[j]:
-                same = False
-                break
-        if same:
-            return at
-    return -1
+        if _begins(text, at, end, query, a, b):
+            return 0
+        word = at
+        while at < end and _is_letter(text[at]):
+            at += 1
+        if allowed and abs(at - word - (b - a)) <= allowed and at - word <= LONGEST:
+            n_wrong = _differ(text, word, at - word, query, a, b, rows)
+            if n_wrong <= allowed:
+                least = min(least, n_wrong)
+    return least
+
+
+@njit(nogil=True, cache=True)
+def _begins(text: Bytes, at: int, end: int, query: Bytes, a: int, b: int) -> bool:
+    """Whether text[at:end] begins with query[a:b]."""
+    if end - at < b - a:
+        return False
+    for j in range(b - a):  # noqa: SIM110 - compiled, without a generator
+        if text[at + j] != query[a + j]:
+            return False
+    return True
 
 
 @njit(nogil=True, cache=True)
@@ -156,15 +190,26 @@ def _is_letter(byte: int) -> bool:
 
 
 @njit(nogil=True, cache=True)
-def _differ(text: Bytes, first: int, length: int, query: Bytes, rows: NDArray[np.int64]) -> int:
-    """Return how many bytes must be put in, taken out or changed to make one of the other."""
-    last, row = rows[0], rows[1]
+def _differ(
+    text: Bytes,
+    first: int,
+    length: int,
+    query: Bytes,
+    a: int,
+    b: int,
+    rows: NDArray[np.int64],
+) -> int:
+    """Return how many bytes to put in, take out, change or swap to make one of the other."""
+    earlier, last, row = rows[0], rows[1], rows[2]
     for j in range(length + 1):
         last[j] = j
-    for i in range(len(query)):
-        row[0] = i + 1
+    for i in range(a, b):
+        row[0] = i - a + 1
         for j in range(length):
-            change = last[j] + (text[first + j] != query[i])
-            row[j + 1] = min(change, last[j + 1] + 1, row[j] + 1)
-        last, row = row, last
+            byte = text[first + j]
+            least = min(last[j] + (byte != query[i]), last[j + 1] + 1, row[j] + 1)
+            if i > a and j and byte == query[i - 1] and text[first + j - 1] == query[i]:
+                least = min(least, earlier[j - 1] + 1)
+            row[j + 1] = least
+        earlier, last, row = last, row, earlier
     return int(last[length])

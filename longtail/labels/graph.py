@@ -300,10 +300,7 @@ def learn_vectors(
     try:
         from gensim.models import Word2Vec
     except ImportError as error:
-        raise MissingExtraError(
-            "Label vectors from walks need gensim, which is not installed; "
-            "install it with: pip install 'longtail[deep]'"
-        ) from error
+        raise MissingExtraError.of("Label vectors from walks need gensim", "deep") from error
     visits = walks.count()
     progress.stage("label vectors", len(walks))
     walks.progress = progress

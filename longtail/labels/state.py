@@ -186,6 +186,14 @@ class LabelState:
         own = np.arange(n_labels)
         return np.ones(n_labels, np.bool_) if self.targets is None else self.targets == own
 
+    def count(self, label_counts: NDArray[np.int64], n_documents: int) -> NDArray[np.int64]:
+        """(n_labels,) how many training documents carry what became each label, at most."""
+        if self.targets is None:
+            return label_counts
+        kept = self.targets >= 0
+        found = np.bincount(self.targets[kept], label_counts[kept], minlength=len(self.targets))
+        return np.minimum(found, n_documents).astype(np.int64)
+
     def send(self, labels: Sequence[int], target: int, n_labels: int) -> "LabelState":
         """Give labels, and what became them, as another from now on; DROPPED gives none."""
         targets = np.arange(n_labels, dtype=np.int32) if self.targets is None else self.targets

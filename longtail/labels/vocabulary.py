@@ -25,7 +25,9 @@ from longtail.runtime.store import Files
 PREFERRED, ALTERNATIVE, NOTATION = range(3)
 NO_CONCEPT = -1
 AMBIGUOUS = -2  # several concepts bear the name
-PREFIX = "vocabulary."
+PREFIX = "concepts."  # of arrays and texts in a model folder
+BY_CODE = 3  # the tables of URIs, their last parts and notations
+_BRACKETS = {">": "<", "]": "["}
 
 Ids = NDArray[np.int32]
 
@@ -222,9 +224,15 @@ class Vocabulary:
         return found
 
     def find(self, label: str) -> int:
-        """Return the concept that a label means, NO_CONCEPT or AMBIGUOUS."""
-        word = label.rpartition("<")[2][:-1] if label.endswith(">") and "<" in label else label
-        return next((table[word] for table in self._numbers if word in table), NO_CONCEPT)
+        """Return the concept that a label means, NO_CONCEPT or AMBIGUOUS.
+
+        Labels of one name may be told apart by what stands behind: `bass <URI>`, `bass [code]`.
+        """
+        found = next((table[label] for table in self._numbers if label in table), NO_CONCEPT)
+        if found >= 0 or label[-1:] not in _BRACKETS:
+            return found
+        code = label.rpartition(_BRACKETS[label[-1]])[2][:-1]
+        return next((table[code] for table in self._numbers[:BY_CODE] if code in table), found)
 
     def match(self, labels: Sequence[str], uris: Mapping[str, str] | None = None) -> Matched:
         """Return the concepts that labels mean now; `uris` are those that the data give."""
@@ -287,7 +295,7 @@ class Vocabulary:
     # -- saving -----------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
-        """Add it under "vocabulary"."""
+        """Add it under "concepts"."""
         for name in ("uris", "languages", "names"):
             files.texts[PREFIX + name] = getattr(self, name)
         for name in ARRAYS:

@@ -323,10 +323,7 @@ def _parse_graph(path: Path, rdf_format: str) -> Any:
     try:
         from rdflib import Graph
     except ImportError as error:
-        raise MissingExtraError(
-            "Reading a SKOS vocabulary needs rdflib, which is not installed; "
-            "install it with: pip install 'longtail[skos]'"
-        ) from error
+        raise MissingExtraError.of("Reading a SKOS vocabulary needs rdflib", "skos") from error
     graph = Graph()
     with Source(path) as source:
         content = source.seekable().read()

@@ -503,7 +503,7 @@ class Model(ABC):
         Y = dataset.align(self.label_names_).Y
         top = self.predict(dataset, choose_depth(Y), calibrated=False)
         self.calibration_ = Calibration.fit(top, Y, method, counts=self.training_counts_)
-        self._note_event(f"calibrated on {len(dataset):,} documents")
+        self.note_event(f"calibrated on {len(dataset):,} documents")
         return self
 
     def _check_labels(self, dataset: Dataset) -> None:
@@ -568,7 +568,7 @@ class Model(ABC):
             old.n_documents + dataset.n_documents,
             old.padded(len(new.label_counts)) + new.label_counts,
         )
-        self._note_event(f"{len(useful):,} documents added")
+        self.note_event(f"{len(useful):,} documents added")
         return self
 
     @property
@@ -856,6 +856,33 @@ class Model(ABC):
         self._check_fitted()
         return self.label_state_.names_in(language, self.label_names_)
 
+    @property
+    def finds_names(self) -> bool:
+        """Whether it finds labels by their names, also those without documents: `add_names`."""
+        return False
+
+    def add_names(self, names: Sequence[tuple[int, str]]) -> None:
+        """Find labels by further names as well; the last of `label_names_` may be new."""
+        raise NotImplementedError
+
+    def say_unseen(self) -> str:
+        """Say how well labels without documents are found, where it finds names."""
+        raise NotImplementedError
+
+    def set_label_names(self, names: Sequence[str]) -> None:
+        """Give labels other names; further ones at the end are labels without documents."""
+        self.label_names_ = list(names)
+        self.label_state_ = self.label_state_.widen(len(names))
+        counts = self.training_counts_
+        self.training_counts_ = TrainingCounts(counts.n_documents, counts.padded(len(names)))
+
+    @property
+    def current_counts(self) -> TrainingCounts:
+        """The training documents of labels as they are given now, at most; see `label_state_`."""
+        counts = self.training_counts_
+        found = self.label_state_.count(counts.label_counts, counts.n_documents)
+        return TrainingCounts(counts.n_documents, found)
+
     def read_labels(self, dataset: Dataset, progress: Progress | bool = SILENT) -> Dataset:
         """Return documents whose labels have the names that the model has for them.
 
@@ -886,7 +913,8 @@ class Model(ABC):
         """Return what else the card should say about training; nothing, unless overridden."""
         return ()
 
-    def _note_event(self, event: str) -> None:
+    def note_event(self, event: str) -> None:
+        """Write into the card what happened to the model."""
         if self.card_ is not None:
             self.card_ = self.card_.add_to_history(event)
 

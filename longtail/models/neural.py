@@ -162,10 +162,7 @@ class Neural(Model):
 def require_torch(model_name: str) -> None:
     """Raise MissingExtraError if there is no torch to train `model_name` with."""
     if find_spec("torch") is None:
-        raise MissingExtraError(
-            f"{model_name} needs torch, which is not installed; "
-            "install it with: pip install 'longtail[deep]'"
-        )
+        raise MissingExtraError.of(f"{model_name} needs torch", "deep")
 
 
 @configurable

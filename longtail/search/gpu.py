@@ -145,9 +145,8 @@ def require_device(device: str) -> Any:
     try:
         import torch
     except ImportError as error:
-        raise MissingExtraError(
-            f"Searching on the device '{device}' needs torch, which is not installed; "
-            "install it with: pip install 'longtail[deep]'"
+        raise MissingExtraError.of(
+            f"Searching on the device '{device}' needs torch", "deep"
         ) from error
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ParameterError(f"There is no GPU to search on. Got the device {device!r}; use 'cpu'.")

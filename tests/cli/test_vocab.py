@@ -97,3 +97,27 @@ def test_languages_need_a_vocabulary(trained, tmp_path):
     assert "give it with --vocab" in error
     options = ["--language", "sv", "--vocab", trained / "food.csv", "--model", "linear"]
     assert "there are: en, fi" in fail("train", data, *options, "--out", tmp_path / "m")
+
+
+def test_evaluate_counts_what_is_above_a_true_label(tmp_path):
+    vocabulary = tmp_path / "food.vocab"
+    concepts = [
+        {
+            "uri": "http://ex.org/beer",
+            "preferred": {"en": "beer"},
+            "broader": ["http://ex.org/food"],
+        },
+        {"uri": "http://ex.org/food", "preferred": {"en": "bread"}},
+    ]
+    head = {"longtail_vocabulary": 1, "concepts": 2}
+    vocabulary.write_text("".join(json.dumps(each) + "\n" for each in (head, *concepts)))
+    data = write_texts(tmp_path / "train.jsonl", 200, seed=0)
+    out, report = tmp_path / "model", tmp_path / "report.json"
+    options = ["--model", "linear", "--valid", "0", "--vocab", vocabulary, "--out", out]
+    succeed("train", data, *options)
+    test = tmp_path / "test.jsonl"
+    test.write_text('{"text": "flour oven crust", "labels": ["beer"]}\n')
+    shown = succeed("evaluate", out, test, "-k", "1", "--json", report).stdout
+    found = json.loads(report.read_text())
+    assert (found["P@1"], found["hP@1"], found["hrecall@1"]) == (0, 50, 50)
+    assert ["hP", "50.00"] in [line.split() for line in shown.splitlines()]

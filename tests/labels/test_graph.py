@@ -204,5 +204,6 @@ def test_without_gensim_the_command_is_named(Y, monkeypatch):
         embed_labels(build_graph(sp.csr_matrix(Y)), 4, **SETTINGS)
     assert str(caught.value) == (
         "Label vectors from walks need gensim, which is not installed; "
-        "install it with: pip install 'longtail[deep]'"
+        "install it with: pip install '.[deep]'"
+        ", in the folder with longtail's source"
     )

@@ -196,5 +196,6 @@ def test_without_rdflib_the_command_is_named(tmp_path, monkeypatch):
         read_hierarchy(write(tmp_path, TURTLE, "food.ttl"))
     assert str(caught.value) == (
         "Reading a SKOS vocabulary needs rdflib, which is not installed; "
-        "install it with: pip install 'longtail[skos]'"
+        "install it with: pip install '.[skos]'"
+        ", in the folder with longtail's source"
     )

@@ -118,7 +118,9 @@ def test_the_uris_of_the_data_come_first(food):
 def test_a_name_of_two_concepts_is_not_guessed():
     same = {"en": "bass"}
     found = Vocabulary.build([Concept("a", same), Concept("b", same)])
-    assert found.match(["bass", "a"]).concepts.tolist() == [AMBIGUOUS, 0]
+    labels = ["bass", "a", "bass [a]", "bass <b>", "bass [c]", "tuna [sea]"]
+    meant = [AMBIGUOUS, 0, 0, 1, NO_CONCEPT, NO_CONCEPT]
+    assert found.match(labels).concepts.tolist() == meant
     assert "1 preferred names in the language 'en' belong to several" in found.find_problems()[0]
     old = Vocabulary.build([Concept("a", same, deprecated=True), Concept("b", same)])
     assert old.match(["bass"]).concepts.tolist() == [1]
@@ -183,6 +185,6 @@ def test_it_travels_in_a_model_folder(food):
     food.add_to_files(files)
     Vocabulary.describe().check(files, {})
     assert list(Vocabulary.from_files(files).concepts()) == list(food.concepts())
-    files.arrays["vocabulary.replaced_by"] = np.array([0, 1, 2, 4], np.int32)
+    files.arrays["concepts.replaced_by"] = np.array([0, 1, 2, 4], np.int32)
     with pytest.raises(ValueError, match="numbers of concepts, or -1"):
         Vocabulary.describe().check(files, {})

@@ -540,9 +540,7 @@ def test_parameters_out_of_range(name, value, range_text):
 
 def test_training_without_torch_names_the_command(monkeypatch):
     monkeypatch.setattr(neural, "find_spec", lambda name: None)
-    with pytest.raises(
-        MissingExtraError, match=r"DXML needs torch, .* pip install 'longtail\[deep\]'"
-    ):
+    with pytest.raises(MissingExtraError, match=r"DXML needs torch, .* pip install '.\[deep\]'"):
         DXML().fit(planted_dataset())
 
 

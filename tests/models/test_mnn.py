@@ -501,7 +501,8 @@ def test_training_without_torch_names_the_command(monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         MNN().fit(planted_dataset())
     assert str(caught.value) == (
-        "MNN needs torch, which is not installed; install it with: pip install 'longtail[deep]'"
+        "MNN needs torch, which is not installed; install it with: pip install '.[deep]'"
+        ", in the folder with longtail's source"
     )
 
 

@@ -54,7 +54,8 @@ def test_training_without_torch_names_the_command(monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         GLaS().fit(planted_dataset())
     assert str(caught.value) == (
-        "GLaS needs torch, which is not installed; install it with: pip install 'longtail[deep]'"
+        "GLaS needs torch, which is not installed; install it with: pip install '.[deep]'"
+        ", in the folder with longtail's source"
     )
 
 

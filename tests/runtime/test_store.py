@@ -517,7 +517,7 @@ def test_a_newer_version(model: Path) -> None:
     edit_manifest(model, format_version=7, longtail_version="9.1", files="in another way")
     assert refused(model) == (
         f"{model}: was written by longtail 9.1 in model format 7; this is longtail {__version__}, "
-        "which reads formats up to 4; upgrade with: pip install --upgrade longtail"
+        "which reads formats up to 4; install a newer longtail"
     )
 
 

@@ -371,7 +371,8 @@ def test_missing_torch_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch)
         build_index(clustered(9, 4), device="cuda")
     assert str(caught.value) == (
         "Searching on the device 'cuda' needs torch, which is not installed; "
-        "install it with: pip install 'longtail[deep]'"
+        "install it with: pip install '.[deep]'"
+        ", in the folder with longtail's source"
     )
 
 

@@ -577,6 +577,35 @@ class Fusion(Model):
     def _can_update(member: Model) -> bool:
         return member.can_update and member.trained_on == "rows"
 
+    @property
+    def finds_names(self) -> bool:
+        """Whether one of the members does."""
+        return any(member.finds_names for member in self.members_.values())
+
+    def add_names(self, names: Sequence[tuple[int, str]]) -> None:
+        """Let the members that look for names look for these, and one of them propose labels."""
+        able = [name for name, member in self.members_.items() if member.finds_names]
+        members = dict(self.members_)
+        for name in able:
+            members[name] = copy(members[name])
+            members[name].set_label_names(self.label_names_)
+            members[name].add_names(names)
+        self.members_ = members
+        if not any(name in self.proposers_ for name in able):
+            self.proposers_ = {**self.proposers_, able[0]: USUAL_PROPOSED}
+
+    def say_unseen(self) -> str:
+        """Say what the member that looks for names says."""
+        return next(each.say_unseen() for each in self.members_.values() if each.finds_names)
+
+    def set_label_names(self, names: Sequence[str]) -> None:
+        """Give labels other names, here and in the members; they do not get those at the end."""
+        super().set_label_names(names)
+        self.members_ = {name: copy(member) for name, member in self.members_.items()}
+        for member in self.members_.values():
+            member.set_label_names(self.label_names_[: len(member.label_names_)])
+        self._count_shares()
+
     def _count_shares(self) -> None:
         """Take the labels' shares of the training documents from their counts."""
         counts = self.training_counts_

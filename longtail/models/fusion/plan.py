@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.errors import DataError, ParameterError, suggest
+from longtail.errors import DataError, ParameterError, install_hint, suggest
 from longtail.models.cost import Cost, DeviceType, Facts, format_seconds
 from longtail.models.fusion.limits import NO_LIMITS, Limits
 from longtail.models.registry import BUILT_IN, find_models, get_model_class
@@ -41,9 +41,7 @@ FEW, MANY = 20_000, 100_000  # documents
 FOLDS = 3
 HELD_OUT, SHARE = 10_000, 0.02  # of many documents, at most; more teach nothing new
 LEAST_HELD_OUT = 20  # with fewer there is nothing to learn stacking from
-WITHOUT_TORCH = (
-    "without torch only a few members can be trained; install it with: pip install 'longtail[deep]'"
-)
+WITHOUT_TORCH = f"without torch only a few members can be trained; {install_hint('deep')}"
 CORE = 4  # members, the first in their order, are worth more than folds are
 REDUCED = 0.6  # what a cheaper form of them is worth
 

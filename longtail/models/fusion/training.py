@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple, TypeVar
@@ -395,7 +396,7 @@ def documents_for(
     """Return some documents, or all, as the model reads them: as rows, wherever it can."""
     some = dataset if kept is None else dataset.take(kept)
     if "rows" not in model.reads:
-        return some
+        return replace(some, label_uris=None)  # the fusion keeps them, for all of its members
     return Dataset(some.Y, some.label_names, X=X if kept is None else X[kept])
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from longtail.data import Dataset
 from longtail.evaluation.explanation import Explanation, Term
+from longtail.evaluation.metrics import find_hits
 from longtail.models.base import Floats, Ids, Model
 from longtail.models.cost import Facts
 from longtail.models.lexical.matching import (
@@ -38,8 +39,10 @@ from longtail.models.lexical.names import (
     Names,
     Reader,
     Spelling,
+    join_spellings,
     read_other_names,
     spell,
+    spell_forms,
     stem,
     weigh_names,
 )
@@ -47,7 +50,17 @@ from longtail.progress import Progress
 from longtail.runtime import memory
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import cut, in_threads
-from longtail.runtime.schema import Schema, Sizes, Texts, counts, floats, indices, starts
+from longtail.runtime.schema import (
+    Schema,
+    Sizes,
+    Texts,
+    counts,
+    floats,
+    indices,
+    number,
+    starts,
+    whole,
+)
 from longtail.runtime.settings import at_least, configurable, learned, setting
 from longtail.runtime.store import Files
 from longtail.text.words import WordReader, word_pattern
@@ -59,7 +72,24 @@ SAMPLED, SAMPLED_LENGTH = 1000, 2000  # texts, and characters of each, to estima
 BYTES_A_WORD, BYTES_A_LABEL, BYTES_A_MATCH = 14, 900, 10 * N_INPUTS
 BATCH = 1024  # documents that a thread takes at a time
 EXPLAINED = 5  # labels whose words are shown if none is asked for
+HIDDEN, MOST_HIDDEN = 0.05, 500  # labels hidden to see how well labels without documents are found
+ASKED = 2_000  # documents that carry them
+FIRST = 5  # labels among which they should be
 COUNTED = ("held", "word_right", "found", "right")  # those of Counts that only this model has
+
+
+class Unseen(NamedTuple):
+    """How well labels that training was not shown were found by their names.
+
+    Attributes:
+        n_labels: how many labels were hidden.
+        n_pairs: how many times the documents that were asked about carry one of them.
+        share: how many of these pairs had the label among the first five.
+    """
+
+    n_labels: int
+    n_pairs: int
+    share: float
 
 
 @configurable
@@ -87,6 +117,7 @@ class Lexical(Model):
     names_: Names = learned()
     counts_: Counts = learned()
     weights_: NDArray[np.float64] = learned()
+    unseen_: Unseen = learned(default=Unseen(0, 0, 0.0))
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
@@ -115,6 +146,8 @@ class Lexical(Model):
         progress.advance(1)
         self.weights_ = _learn_weights(words, names, dataset.Y, folds, total)
         self.reader_, self.names_, self.counts_ = reader, names, total
+        known = Known(names, total, len(dataset), self.weights_)
+        self.unseen_ = measure_unseen(words, known, dataset.Y, self.seed)
         progress.advance(1)
         progress.say(_sum_up(names, total))
 
@@ -144,6 +177,45 @@ class Lexical(Model):
         known = Known(self.names_, self.counts_, n_documents, self.weights_)
         cuts = pairwise(cut(n, -(-n // BATCH)))
         return in_threads(function, [(texts, a, b, known, *arguments) for a, b in cuts])
+
+    # -- labels without documents ---------------------------------------------------------------
+
+    @property
+    def finds_names(self) -> bool:
+        """Labels are found by their names, with or without documents."""
+        return True
+
+    def add_names(self, names: Sequence[tuple[int, str]]) -> None:
+        """Look for further names of labels, of which nothing is known but how they are spelled."""
+        numbers = dict(self.reader_.numbers)
+        own = Spelling(*(getattr(self.names_, part) for part in Spelling._fields))
+        more = spell_forms(names, numbers)
+        spelling, name_places, part_places = join_spellings(own, more)
+        old, n_labels = self.counts_, len(self.label_names_)
+        labels = self.training_counts_.padded(n_labels)
+
+        def widen(counted: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+            return np.pad(counted, (0, n))
+
+        self.counts_ = Counts(
+            held=widen(old.held, len(numbers) - len(old.held)),
+            word_right=widen(old.word_right, len(more.stems))[part_places],
+            found=widen(old.found, len(more.labels))[name_places],
+            right=widen(old.right, len(more.labels))[name_places],
+            labels=labels,
+        )
+        self.reader_ = Reader.of(list(numbers), self.max_length)
+        n_documents = self.training_counts_.n_documents
+        self.names_ = weigh_names(spelling, self.counts_.held, n_documents)
+
+    def say_unseen(self) -> str:
+        """Say how well labels without documents are found, as training measured it."""
+        if not self.unseen_.n_pairs:
+            return "how well that works was not measured, as training had too few such labels"
+        return (
+            f"of {self.unseen_.n_labels:,} labels that training did not show to lexical, "
+            f"{self.unseen_.share:.0%} were among the first {FIRST} of documents that carry them"
+        )
 
     # -- explaining ---------------------------------------------------------------------------
 
@@ -205,6 +277,7 @@ class Lexical(Model):
         for part in COUNTED:
             files.arrays[f"counts.{part}"] = getattr(self.counts_, part)
         files.arrays["weights"] = self.weights_
+        files.config["unseen"] = self.unseen_._asdict()
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of what `add_to_files` adds."""
@@ -213,7 +286,9 @@ class Lexical(Model):
             f"counts.{part}": counts(sizes[part], most="n_documents")._replace(empty=True)
             for part in COUNTED
         }
+        unseen = {"n_labels": whole(0), "n_pairs": whole(0), "share": number(0, 1)}
         return Schema(
+            config={"unseen": unseen},
             arrays={
                 "names.start": starts("n_names", of="n_parts", empty_parts=False),
                 "names.stems": indices("n_parts", into="n_stems"),
@@ -233,6 +308,7 @@ class Lexical(Model):
         self.counts_ = Counts(**counted, labels=self.training_counts_.label_counts)
         self.names_ = weigh_names(spelling, self.counts_.held, self.training_counts_.n_documents)
         self.weights_ = files.arrays["weights"]
+        self.unseen_ = Unseen(**files.config["unseen"])
 
 
 def list_other_names(dataset: Dataset) -> list[tuple[int, str]]:
@@ -284,6 +360,43 @@ def _learn_weights(
     kinds = [complete == whole for whole in (False, True)]
     learned = [fit_logistic(rows[k], right[k], p) for k, p in zip(kinds, PRIORS, strict=True)]
     return np.stack(learned)
+
+
+def measure_unseen(words: Pair, known: Known, Y: sp.csr_matrix, seed: int) -> Unseen:
+    """Hide some labels, as if no document had carried them, and look for them by their names.
+
+    The regressions have seen their matches, among all others; counts have not.
+    """
+    carried = np.unique(Y.indices)
+    rng = np.random.default_rng(seed)
+    n_hidden = min(MOST_HIDDEN, int(HIDDEN * len(carried)))
+    hidden = np.zeros(Y.shape[1], np.bool_)
+    hidden[rng.choice(carried, n_hidden, replace=False)] = True
+    asked = np.flatnonzero(Y @ hidden.astype(np.float32))
+    asked = np.sort(rng.choice(asked, min(ASKED, len(asked)), replace=False))
+    if not len(asked):
+        return Unseen(0, 0, 0.0)
+    names, total = known.names, known.counts
+    shown = ~hidden[names.labels]
+    counts = total._replace(
+        word_right=total.word_right * np.repeat(shown, np.diff(names.start)),
+        found=total.found * shown,
+        right=total.right * shown,
+        labels=total.labels * ~hidden,
+    )
+    starts, stems = words
+    lengths = np.diff(starts)[asked]
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    taken = np.repeat(starts[asked] - ends[:-1], lengths) + np.arange(ends[-1])
+    frequent = np.argsort(-counts.labels, kind="stable").astype(np.int32)
+    k = min(FIRST, Y.shape[1])
+    texts = (ends, stems[taken])
+    best, scores = rank_labels(texts, 0, len(asked), known._replace(counts=counts), frequent, k)
+    own = sp.csr_matrix(Y[asked] @ sp.diags_array(hidden.astype(np.float32)))
+    own.eliminate_zeros()
+    return Unseen(
+        int(hidden.sum()), own.nnz, float(find_hits(TopK(best, scores), own).sum() / own.nnz)
+    )
 
 
 def _needs_of(texts: Sequence[str], n_labels: int, n_matches: int) -> Needs:

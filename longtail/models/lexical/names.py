@@ -140,12 +140,15 @@ def spell(
     label_names: Sequence[str], others: Iterable[tuple[int, str]]
 ) -> tuple[list[str], Spelling]:
     """Return all stems, and the labels' names and other names as sequences of them."""
-    named = list(enumerate(label_names))
-    forms = sorted(
-        {(label, form) for label, name in (*named, *others) for form in find_forms(name)}
-    )
-    reader = WordReader(limit=LONGEST_NAME)
     numbers: dict[str, int] = {}
+    spelling = spell_forms([*enumerate(label_names), *others], numbers)
+    return list(numbers), spelling
+
+
+def spell_forms(named: Iterable[tuple[int, str]], numbers: dict[str, int]) -> Spelling:
+    """Return the names of labels and their shorter forms; stems that are new get numbers."""
+    forms = sorted({(label, form) for label, name in named for form in find_forms(name)})
+    reader = WordReader(limit=LONGEST_NAME)
     seen: set[tuple[int, ...]] = set()
     ends, stems, labels = [0], [], []
     for label, form in forms:
@@ -156,10 +159,33 @@ def spell(
             stems += spelled
             labels.append(label)
             ends.append(len(stems))
-    spelling = Spelling(
-        np.array(ends, np.int64), np.array(stems, np.int32), np.array(labels, np.int32)
-    )
-    return list(numbers), spelling
+    return Spelling(np.array(ends, np.int64), np.array(stems, np.int32), np.array(labels, np.int32))
+
+
+class Joined(NamedTuple):
+    """Two spellings as one, and where its names and their parts stood in both, one after another.
+
+    Attributes:
+        spelling: with the names of each label side by side again.
+        names: (n_names,) the place of each name.
+        parts: (n_parts,) the place of each part.
+    """
+
+    spelling: Spelling
+    names: NDArray[np.int64]
+    parts: NDArray[np.int64]
+
+
+def join_spellings(one: Spelling, other: Spelling) -> Joined:
+    """Put the names of `other` to those of `one`."""
+    labels = np.concatenate([one.labels, other.labels])
+    stems = np.concatenate([one.stems, other.stems])
+    start = np.concatenate([one.start, one.start[-1] + other.start[1:]])
+    names = np.argsort(labels, kind="stable")
+    lengths = np.diff(start)[names]
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    parts = np.repeat(start[names] - ends[:-1], lengths) + np.arange(len(stems))
+    return Joined(Spelling(ends, stems[parts], labels[names]), names, parts)
 
 
 def weigh_names(spelling: Spelling, held: NDArray[np.int64], n_documents: int) -> Names:

@@ -181,7 +181,7 @@ def read_manifest(folder: OpenFolder) -> Manifest:
         raise ModelFileError(
             f"{folder.path}: was written by longtail {writer} in model format {version}; this is "
             f"longtail {__version__}, which reads formats up to {FORMAT_VERSION}; "
-            "upgrade with: pip install --upgrade longtail"
+            "install a newer longtail"
         )
     if version < FORMAT_VERSION:
         raise ModelFileError(
