@@ -72,6 +72,8 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
     """Run the queues of all models, and look at their folders, while the server is up."""
     state: State = app.state.longtail
     async with AsyncExitStack() as stack:
+        if state.feedback is not None:
+            stack.callback(state.feedback.close)
         for name, hosted in state.hosted.items():
             batcher = Batcher(state.limits, partial(state.metrics.count_batch, name))
             state.batchers[name] = batcher

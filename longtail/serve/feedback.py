@@ -104,8 +104,15 @@ class FeedbackStore:
             self._connection = sqlite3.connect(
                 path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            self._prepare(create)
         except sqlite3.Error as error:
+            raise DataError(f"cannot be used for feedback: {error}", path=path) from error
+        try:
+            self._prepare(create)
+        except DataError:
+            self._connection.close()
+            raise
+        except sqlite3.Error as error:
+            self._connection.close()
             raise DataError(f"cannot be used for feedback: {error}", path=path) from error
 
     def _prepare(self, create: bool) -> None:

@@ -18,6 +18,7 @@ from longtail.serve.guard import ImpatientProtocol, describe_address, is_local, 
 from longtail.serve.hosting import host_all
 
 FINISH_SECONDS = 30  # that requests may take after the server was told to end
+MOST_PORT = 65535
 BACKLOG = 2048  # connections that wait to be taken
 
 
@@ -42,15 +43,21 @@ class QuietServer(uvicorn.Server):
 
 def open_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens there, or say why it cannot."""
+    if not 0 <= port <= MOST_PORT:  # which the system would wrap around
+        raise ParameterError(f"--port must be from 0 to {MOST_PORT}. Got {port} instead.")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise ParameterError(
             f"cannot listen on {host}, port {port}: {reason}; choose another --host or --port"
         ) from error
@@ -67,8 +74,9 @@ def make_server(
 ) -> QuietServer:
     """Load the models and return a server for them, which does not listen yet."""
     tokens = [] if token_file is None else read_tokens(token_file)
+    hosted = host_all(folders)
     store = None if feedback is None else FeedbackStore(feedback, create=True)
-    app = make_app(host_all(folders), limits, tokens=tokens, local=is_local(host), feedback=store)
+    app = make_app(hosted, limits, tokens=tokens, local=is_local(host), feedback=store)
     config = uvicorn.Config(
         app,
         http=ImpatientProtocol,
