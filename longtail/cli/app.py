@@ -12,6 +12,7 @@ from longtail.cli.demo import demo
 from longtail.cli.evaluate import evaluate
 from longtail.cli.exits import INTERRUPTED, Commands, quit_now
 from longtail.cli.explain import explain
+from longtail.cli.feedback import app as feedback_app
 from longtail.cli.info import info
 from longtail.cli.labels import labels
 from longtail.cli.models import models
@@ -53,6 +54,7 @@ app.command()(compare)
 app.command()(explain)
 app.command()(update)
 app.command()(serve)
+app.add_typer(feedback_app)
 app.command()(info)
 app.command()(verify)
 app.add_typer(vocab_app)

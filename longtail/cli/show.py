@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from longtail.models.card import Card
     from longtail.runtime.settings import Setting
     from longtail.runtime.store import Verified
+    from longtail.serve.feedback import Report
     from longtail.topk import TopK
 
 RANKING = ("P", "nDCG", "PSP", "PSnDCG", "recall")
@@ -216,6 +217,23 @@ def label_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
         cells = [flatten(row.get(key, "")) for key in keys]
         table.add_row(*cells, f"{row['documents']:,}")
     return table
+
+
+def feedback_blocks(found: "Report") -> Iterable[Table | str]:
+    """Show how many suggestions were right, month by month, and the labels most corrected."""
+    yield f"{found.n_documents:,} documents were corrected."
+    headers = ("month", "documents", "judged suggestions", "right", "precision %")
+    table = _table(None, *headers, right_from=1)
+    for month, (n, judged, right) in found.months.items():
+        precision = f"{100 * right / judged:.1f}" if judged else "–"
+        table.add_row(month, f"{n:,}", f"{judged:,}", f"{right:,}", precision)
+    yield table
+    for title, rows in {"Rejected most": found.rejected, "Added most": found.added}.items():
+        if rows:
+            table = _table(title, "label", "times", right_from=1)
+            for label, times in rows:
+                table.add_row(shorten(label), f"{times:,}")
+            yield table
 
 
 def verified_line(path: Path, found: "Verified") -> str:

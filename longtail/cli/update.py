@@ -17,6 +17,8 @@ from longtail.reading import ReadOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from longtail.data import Dataset
+
 SHOWN = 3  # new labels that are named
 
 
@@ -24,8 +26,15 @@ SHOWN = 3  # new labels that are named
 def update(
     model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
     data: Annotated[
-        Path, typer.Argument(metavar="NEWDATA", help="A file or folder; its training split.")
-    ],
+        Path | None,
+        typer.Argument(metavar="[NEWDATA]", help="A file or folder; its training split."),
+    ] = None,
+    feedback: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.db", help="Learn from what people corrected, in place of NEWDATA."
+        ),
+    ] = None,
     train: Annotated[
         bool, typer.Option("--train", help="Also go on with training, on old and new documents.")
     ] = False,
@@ -43,13 +52,15 @@ def update(
 
     The model knows them at once. With --train it also goes on with training from where it stands,
     which takes longer and fits the new documents better. DIR is replaced as a whole at the end;
-    whatever goes wrong before leaves it as it was.
+    whatever goes wrong before leaves it as it was. Feedback is taken in once, unless --out leaves
+    DIR as it is.
     """
-    from longtail.data import read_splits
     from longtail.models import load_model
     from longtail.runtime.parallel import set_threads
     from longtail.runtime.store import check_writable, locked
 
+    if (data is None) == (feedback is None):
+        raise ParameterError("name NEWDATA or --feedback FILE.db, and not both")
     if out is not None and os.path.lexists(out):
         raise ParameterError(f"{out} already exists; choose another --out")
     set_threads(threads)
@@ -58,12 +69,13 @@ def update(
         fitted = load_model(model)
         fitted.check_updatable()
         check_writable(place, overwrite=out is None)
-        documents = read_splits(data, reading).train
-        say_reading(documents.read_as)
+        documents, ids = _read(model, data, feedback, reading)
         began, before = time.perf_counter(), fitted.training_counts_
         with show_progress() as progress:
             fitted.partial_fit(documents, train=train, progress=progress)
         fitted.save(place, overwrite=out is None)
+        if feedback is not None and out is None:
+            _note_used(feedback, ids)
     counts, seconds = fitted.training_counts_, time.perf_counter() - began
     # A label whose name was known, but that no document had carried, is new as well.
     frequencies = zip(before.padded(len(counts.label_counts)), counts.label_counts, strict=True)
@@ -75,6 +87,28 @@ def update(
         f"the {fitted.name} model in {place} now has {fitted.n_kept:,} documents "
         f"and {len(fitted.label_names_):,} labels ({seconds:.1f} s)."
     )
+
+
+def _read(
+    model: Path, data: Path | None, feedback: Path | None, reading: ReadOptions
+) -> "tuple[Dataset, list[int]]":
+    """Return the new documents, and the ids of the feedback that they come from, if any."""
+    if feedback is not None:
+        from longtail.serve.feedback import as_dataset, read_feedback
+
+        corrections = read_feedback(feedback, model.resolve().name, unused=True)
+        return as_dataset(list(corrections.values()), feedback), list(corrections)
+    from longtail.data import read_splits
+
+    documents = read_splits(data or Path(), reading).train
+    say_reading(documents.read_as)
+    return documents, []
+
+
+def _note_used(feedback: Path, ids: list[int]) -> None:
+    from longtail.serve.feedback import mark_used
+
+    mark_used(feedback, ids)
 
 
 def _describe(names: "Sequence[str]") -> str:

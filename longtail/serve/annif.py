@@ -1,11 +1,12 @@
 """Annif's interface, under `/v1/projects`: what is built for Annif works here unchanged.
 
-A model is a project and its labels are a vocabulary. Labels have no URIs yet, so that each gets one
-made of its name: `urn:longtail:NAME`, percent-encoded. A threshold means scores, as in Annif. What
-is sent to learn is stored as feedback, which `longtail update` takes in.
+A model is a project and its labels are a vocabulary. A label without a URI gets one made of its
+name: `urn:longtail:NAME`, percent-encoded. A threshold means scores, as in Annif. What is sent to
+learn is stored as feedback, which `longtail update` takes in.
 """
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 
 from fastapi import APIRouter, Query, Request, Response
@@ -22,6 +23,8 @@ from longtail.version import __version__
 URN = "urn:longtail:"
 LIMIT = 10  # labels, unless the client says how many
 LANGUAGE = "und"  # undetermined, by BCP 47
+
+Number = TypeVar("Number", int, float)
 
 Limit = Annotated[int, Query(ge=1, le=MOST_LABELS)]
 Least = Annotated[float, Query(ge=0, le=1)]
@@ -70,11 +73,13 @@ def _as_project(hosted: Hosted) -> dict[str, Any]:
 
 
 def _as_vocabulary(hosted: Hosted) -> dict[str, Any]:
-    n_labels = len(hosted.current.model.label_names_)
+    model = hosted.current.model
+    vocabulary = model.label_state_.vocabulary
+    spoken = [] if vocabulary is None else [each for each in vocabulary.languages if each]
     return {
         "vocab_id": hosted.name,
-        "languages": [LANGUAGE],
-        "size": n_labels,
+        "languages": spoken or [LANGUAGE],
+        "size": len(model.label_names_),
         "loaded": True,
     }
 
@@ -106,9 +111,10 @@ async def suggest(request: Request, project_id: str) -> Json:
     form = _read_form(await request.body())
     if "text" not in form:
         raise ParameterError("'text' is missing")
-    limit = _read_number(form, "limit", LIMIT, 1, MOST_LABELS)
-    least = _read_number(form, "threshold", 0.0, 0, 1)
-    (found,) = await _suggest(request, project_id, [form["text"]], int(limit), least)
+    limit = _read_number(form, "limit", LIMIT, 1, MOST_LABELS, int)
+    least = _read_number(form, "threshold", 0.0, 0, 1, float)
+    asked = Asked(limit, language=_find_language(form.get("language")))
+    (found,) = await _suggest(request, project_id, [form["text"]], asked, least)
     return Json({"results": found})
 
 
@@ -119,26 +125,28 @@ async def suggest_batch(
     body: AnnifBatch,
     limit: Limit = LIMIT,
     threshold: Least = 0.0,
+    language: str | None = None,
 ) -> Json:
     """Return the labels of several texts."""
     texts = [document.text for document in body.documents]
-    found = await _suggest(request, project_id, texts, limit, threshold)
+    asked = Asked(limit, language=_find_language(language))
+    found = await _suggest(request, project_id, texts, asked, threshold)
     ids = [document.document_id for document in body.documents]
     pairs = zip(ids, found, strict=True)
     return Json([{"document_id": name, "results": results} for name, results in pairs])
 
 
 async def _suggest(
-    request: Request, project_id: str, texts: list[str], limit: int, least: float
+    request: Request, project_id: str, texts: list[str], asked: Asked, least: float
 ) -> list[list[dict[str, Any]]]:
     """Return Annif's form of the best labels of each text."""
     hosted = find_hosted(state_of(request), project_id)
     version = hosted.current
-    found = await label(request, hosted, version, list(texts), Asked(limit, None))
+    found = await label(request, hosted, version, list(texts), asked)
     return [
         [
             {
-                "uri": make_uri(each["label"]),
+                "uri": each.get("uri") or make_uri(each["label"]),
                 "label": each["label"],
                 "notation": None,
                 "score": each["score"],
@@ -155,26 +163,32 @@ async def learn(request: Request, project_id: str, body: list[AnnifLearned]) -> 
     """Store texts with their right labels as feedback; `longtail update` learns from it."""
     state = state_of(request)
     hosted = find_hosted(state, project_id)
+    uris = hosted.current.model.label_uris or ()
+    names = dict(zip(uris, hosted.current.model.label_names_, strict=False))
+
+    def name(subjects: list[AnnifSubject]) -> list[str]:
+        return list(dict.fromkeys(_name(subject, names) for subject in subjects))
+
     learned = [
-        Correction(hosted.name, hosted.current.name, each.text, added=_name_all(each.subjects))
+        Correction(hosted.name, hosted.current.name, each.text, added=name(each.subjects))
         for each in body
     ]
     await store(state, learned)
     return Response(status_code=204)
 
 
-def _name_all(subjects: list[AnnifSubject]) -> list[str]:
-    return list(dict.fromkeys(_name(subject) for subject in subjects))
-
-
-def _name(subject: AnnifSubject) -> str:
-    """Return the label that a subject means."""
-    if subject.label:
-        return subject.label
+def _name(subject: AnnifSubject, names: dict[str | None, str]) -> str:
+    """Return the label that a subject means; `names` are those of the URIs that are known."""
     uri = subject.uri or ""
+    if uri in names or subject.label:
+        return names.get(uri) or subject.label or ""
     if not uri.startswith(URN) or uri == URN:
         raise ParameterError(f"the subject '{uri}' has neither a label nor a URI of this server")
     return unquote(uri.removeprefix(URN))
+
+
+def _find_language(given: str | None) -> str | None:
+    return None if given in (None, "", LANGUAGE) else given
 
 
 def make_uri(name: str) -> str:
@@ -192,15 +206,23 @@ def _read_form(body: bytes) -> dict[str, str]:
 
 
 def _read_number(
-    form: dict[str, str], name: str, otherwise: float, least: float, most: float
-) -> float:
+    form: dict[str, str],
+    name: str,
+    otherwise: Number,
+    least: int,
+    most: int,
+    parse: Callable[[str], Number],
+) -> Number:
     """Return a number of a form, within its range."""
+    if name not in form:
+        return otherwise
     try:
-        value = float(form.get(name, otherwise))
+        value = parse(form[name])
+        if least <= value <= most:
+            return value
     except ValueError:
-        value = float("nan")
-    if not least <= value <= most:
-        raise ParameterError(
-            f"{name} must be a number from {least} to {most}. Got {form[name]!r:.60} instead."
-        )
-    return value
+        pass
+    what = "a whole number" if parse is int else "a number"
+    raise ParameterError(
+        f"{name} must be {what} from {least} to {most}. Got {form[name]!r:.60} instead."
+    )

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
@@ -18,8 +17,8 @@ from longtail.serve.schemas import (
     ExplainRequest,
     Explanation,
     FeedbackRequest,
+    FoundLabels,
     LabelDetails,
-    Labels,
     ModelDetails,
     Models,
     Prediction,
@@ -28,8 +27,6 @@ from longtail.serve.schemas import (
     Stored,
 )
 from longtail.serve.state import State, state_of
-
-Result = TypeVar("Result")
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": what, "content": {"application/problem+json": {}}}
@@ -108,7 +105,7 @@ async def predict(request: Request, model: str, body: PredictRequest) -> Json:
     state = state_of(request)
     hosted = find_hosted(state, model)
     version = hosted.current
-    asked = Asked(body.k, body.threshold)
+    asked = Asked(body.k, body.threshold, body.language)
     found = await label(request, hosted, version, _documents_of(body, version), asked)
     return Json(
         {
@@ -144,7 +141,17 @@ async def submit(
 ) -> list[Any]:
     """Let the model's thread work on documents, for as long as the client waits for it."""
     batcher = state_of(request).batchers[hosted.name]
-    return await _while_connected(request, batcher.submit(key, documents, work))
+    done = batcher.submit(key, documents, work)
+    leaving = asyncio.ensure_future(_wait_for_leaving(request))
+    leaving.add_done_callback(lambda _: done.cancel())
+    try:
+        return await done
+    except asyncio.CancelledError:
+        if leaving.cancelled() or not leaving.done():
+            raise  # it is the server that ends
+        raise GoneError("the client went away") from None
+    finally:
+        leaving.cancel()
 
 
 def _documents_of(body: PredictRequest, version: Version) -> list[Any]:
@@ -160,20 +167,6 @@ def _documents_of(body: PredictRequest, version: Version) -> list[Any]:
     if body.rows is not None:
         return [version.make_row(row.indices, row.values) for row in body.rows]
     return [body.text] if body.texts is None else list(body.texts)
-
-
-async def _while_connected(request: Request, work: Awaitable[Result]) -> Result:
-    """Return what the work returns; give it up when the client goes away."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_wait_for_leaving(request))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise GoneError("the client went away")
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
 
 
 async def _wait_for_leaving(request: Request) -> None:
@@ -198,40 +191,29 @@ async def explain(request: Request, model: str, body: ExplainRequest) -> Json:
     return Json({"model": hosted.name, "version": version.name, **found})
 
 
-@router.get("/{model}/labels", response_model=Labels)
+@router.get("/{model}/labels", response_model=FoundLabels)
 async def find_labels(
     request: Request,
     model: str,
     q: Annotated[str, Query(max_length=1000, description="the beginning of a name or of words")],
     n: Annotated[int, Query(ge=1, le=100, description="how many labels at most")] = 10,
 ) -> Json:
-    """Find labels by what a person types; one slip a word is forgiven, two in a long one."""
+    """Find labels by the beginning of any of their names or words, or with a typo."""
     version = find_hosted(state_of(request), model).current
     found = await asyncio.to_thread(lambda: version.labels.find(q, n))
-    labels = [describe_label(version, number) for number in found]
+    labels = [version.labels.describe(number) for number in found]
     return Json({"version": version.name, "labels": labels})
 
 
 @router.get("/{model}/labels/{number}", response_model=LabelDetails)
 async def show_label(request: Request, model: str, number: int) -> Json:
-    """Show a label by its number: its name and how many training documents have it."""
+    """Show a label by its number: its names, frequency, and broader and narrower labels."""
     version = find_hosted(state_of(request), model).current
     n_labels = len(version.model.label_names_)
     if not 0 <= number < n_labels:
         raise NotFoundError(f"there is no label {number}; the model has 0 to {n_labels - 1}")
-    return Json(describe_label(version, number))
-
-
-def describe_label(version: Version, number: int) -> dict[str, Any]:
-    """Return a label's name and frequency."""
-    counts = version.model.training_counts_
-    n = int(counts.label_counts[number])
-    return {
-        "id": number,
-        "label": version.model.label_names_[number],
-        "documents": n,
-        "share": round(n / max(1, counts.n_documents), 6),
-    }
+    labels = await asyncio.to_thread(lambda: version.labels)
+    return Json({**labels.describe(number), **labels.describe_relations(number)})
 
 
 # -- feedback -------------------------------------------------------------------------------------

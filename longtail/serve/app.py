@@ -21,7 +21,12 @@ from longtail.version import __version__
 from longtail.visible import visible
 
 LOOK_SECONDS = 1.0  # from one look at the model folders to the next
-PAGE = {"index.html": "text/html", "page.js": "text/javascript", "style.css": "text/css"}
+PAGE = {
+    "index.html": "text/html",
+    "page.js": "text/javascript",
+    "style.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
 
 _log = logging.getLogger("longtail.serve")
 

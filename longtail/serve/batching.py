@@ -69,8 +69,11 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="longtail-predict")
         self.n_waiting = 0  # documents
 
-    async def submit(self, key: Hashable, documents: list[Any], work: Work) -> list[Any]:
-        """Return a result for each document; jobs of equal keys may share one call of `work`."""
+    def submit(self, key: Hashable, documents: list[Any], work: Work) -> asyncio.Future[list[Any]]:
+        """Return what will be a result for each document; jobs of equal keys may share a call.
+
+        A future that is cancelled before its documents are worked on gives up its place.
+        """
         if self.n_waiting + len(documents) > self.limits.max_queue:
             raise BusyError(
                 f"{self.n_waiting:,} documents are waiting, and {self.limits.max_queue:,} may; "
@@ -80,12 +83,14 @@ class Batcher:
         self._jobs.append(job)
         self.n_waiting += len(documents)
         self._arrived.set()
-        try:
-            return await job.done
-        finally:
-            if job.done.cancelled() and job in self._jobs:  # its client went away
-                self._jobs.remove(job)
-                self.n_waiting -= len(documents)
+        job.done.add_done_callback(lambda done: self._forget(job) if done.cancelled() else None)
+        return job.done
+
+    def _forget(self, job: Job) -> None:
+        """Free the place of a job whose client went away."""
+        if job in self._jobs:
+            self._jobs.remove(job)
+            self.n_waiting -= len(job.documents)
 
     async def run(self) -> None:
         """Answer batch after batch, until cancelled."""

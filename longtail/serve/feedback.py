@@ -199,6 +199,26 @@ def _insert(cursor: sqlite3.Cursor, each: Correction) -> int:
     return number
 
 
+def read_feedback(
+    path: Path, model: str | None = None, *, unused: bool = False
+) -> dict[int, Correction]:
+    """Return the corrections in a file by id: of one model, only those that no update took in."""
+    with closing(FeedbackStore(path, create=False)) as store:
+        known = store.models()
+        if model is not None and model not in known:
+            names = ", ".join(known) or "none"
+            raise DataError(
+                f"there is no feedback on a model '{model}'; there is on: {names}", path=path
+            )
+        return store.read(model, unused=unused)
+
+
+def mark_used(path: Path, ids: Sequence[int]) -> None:
+    """Note in a file that an update took these corrections in."""
+    with closing(FeedbackStore(path, create=False)) as store:
+        store.mark_used(ids)
+
+
 # -- what becomes of it ---------------------------------------------------------------------------
 
 
@@ -232,8 +252,21 @@ class Report:
     rejected: list[tuple[str, int]]
     added: list[tuple[str, int]]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON can hold it."""
+        months = {
+            month: {"documents": n, "suggestions": judged, "right": right}
+            for month, (n, judged, right) in self.months.items()
+        }
+        return {
+            "documents": self.n_documents,
+            "months": months,
+            "rejected": dict(self.rejected),
+            "added": dict(self.added),
+        }
 
-def report(corrections: Sequence[Correction], n_labels: int) -> Report:
+
+def count_feedback(corrections: Sequence[Correction], n_labels: int) -> Report:
     """Count what was accepted, rejected and added; `n_labels` of each list."""
     last = keep_last(corrections)
     months: dict[str, tuple[int, int, int]] = {}

@@ -22,7 +22,7 @@ from longtail.models.base import Model, find_threshold
 from longtail.models.card import now
 from longtail.runtime.store import identify
 from longtail.runtime.store.manifest import MANIFEST
-from longtail.serve.label_search import LabelSearch
+from longtail.serve.labels import Labels
 from longtail.topk import NO_LABEL, TopK
 
 VERSION_DIGITS = 12
@@ -30,10 +30,11 @@ VERSION_DIGITS = 12
 
 @dataclass(frozen=True)
 class Asked:
-    """What a client wants to know: how many labels, of which probability."""
+    """What a client wants to know: how many labels, of which probability, named how."""
 
     k: int | None
-    threshold: float | str | None
+    threshold: float | str | None = None
+    language: str | None = None
 
 
 class Version:
@@ -47,21 +48,24 @@ class Version:
         self.loaded = now()
 
     @cached_property
-    def labels(self) -> LabelSearch:
-        """Finds labels by what people type."""
-        return LabelSearch(self.model.label_names_, self.model.training_counts_.label_counts)
+    def labels(self) -> Labels:
+        """Finds labels by what people type, and describes them."""
+        return Labels(self.model)
 
     def check(self, asked: Asked) -> None:
         """Raise ParameterError if the model cannot answer that."""
         if asked.threshold is not None:
             find_threshold(asked.threshold, self.model.calibration_)
+        if asked.language is not None:
+            self.model.names_in(asked.language)
 
     def predict(self, documents: Sequence[Any], asked: Asked) -> list[list[dict[str, Any]]]:
         """Return the labels of each document, the very ones that `Model.predict` gives."""
         data: Any = list(documents)
         if self.model.trained_on == "rows":
             data = sp.vstack(data, format="csr")
-        return name_labels(self.model.predict(data, asked.k, threshold=asked.threshold))
+        top = self.model.predict(data, asked.k, threshold=asked.threshold, language=asked.language)
+        return name_labels(top)
 
     def make_row(self, indices: Sequence[int], values: Sequence[float]) -> sp.csr_matrix:
         """Return a document of features as a row."""
@@ -81,7 +85,7 @@ class Version:
         self.predict([self.make_row([0], [1.0]) if rows else self.model.label_names_[0]], WARM_UP)
 
 
-WARM_UP = Asked(k=1, threshold=None)
+WARM_UP = Asked(k=1)
 
 
 def name_labels(top: TopK) -> list[list[dict[str, Any]]]:

@@ -39,6 +39,9 @@ class PredictRequest(Request):
     threshold: Threshold | None = Field(
         None, description="the least probability of a label; auto is the best for F1"
     )
+    language: str | None = Field(
+        None, max_length=35, description="name labels so, by the model's vocabulary"
+    )
 
 
 class Label(BaseModel):
@@ -47,6 +50,7 @@ class Label(BaseModel):
     id: int
     label: str
     score: float
+    uri: str | None = Field(None, description="where the label has one")
 
 
 class Document(BaseModel):
@@ -127,20 +131,36 @@ class ModelDetails(ModelSummary):
     limits: dict[str, int]
 
 
-class LabelDetails(BaseModel):
+class FoundLabel(BaseModel):
     """A label and how many training documents have it."""
 
     id: int
     label: str
+    uri: str | None
     documents: int
     share: float
 
 
-class Labels(BaseModel):
+class FoundLabels(BaseModel):
     """Labels that were found."""
 
     version: str
-    labels: list[LabelDetails]
+    labels: list[FoundLabel]
+
+
+class LabelLink(BaseModel):
+    """Another label."""
+
+    id: int
+    label: str
+
+
+class LabelDetails(FoundLabel):
+    """A label, with what the model's vocabulary says about it, if it has one."""
+
+    names: list[str] = Field(description="in all languages, with the alternative ones")
+    broader: list[LabelLink]
+    narrower: list[LabelLink]
 
 
 class Shown(Request):
@@ -210,7 +230,7 @@ class AnnifBatch(BaseModel):
 
 
 class AnnifSubject(BaseModel):
-    """A subject of a document to learn from: a label, or the URI that suggest gave for it."""
+    """A subject of a document to learn from: a label, or the URI that suggest gives for it."""
 
     label: str | None = None
     uri: str | None = None

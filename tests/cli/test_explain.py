@@ -98,8 +98,17 @@ def test_a_model_of_rows_reads_no_text(tmp_path):
     assert "was trained on feature rows with 56 columns and cannot read texts" in result.stderr
 
 
-def test_a_model_that_cannot_explain_itself(tmp_path):
+def test_a_model_of_embeddings_leaves_words_out(tmp_path):
+    GLaS(dim=32, epochs=20, device="cpu").fit(planted_texts()).save(tmp_path / "m")
+    result = call(tmp_path / "m", "word0 word1 word50", "--label", "label 0", "--json", "-")
+    weights = {term["term"]: term["weight"] for term in json.loads(result.stdout)["terms"]}
+    assert max(weights, key=weights.get) in {"word0", "word1", "word0 word1"}
+    assert weights["word50"] < 0.1 * max(weights.values())
+
+
+def test_a_model_that_cannot_explain_itself(tmp_path, monkeypatch):
     GLaS(dim=8, epochs=1, device="cpu").fit(planted_texts()).save(tmp_path / "m")
+    monkeypatch.setattr(GLaS, "can_explain", False)
     result = call(tmp_path / "m", "word0")
     assert result.exit_code == 2
     assert "glas cannot explain its predictions; models that can: " in result.stderr

@@ -69,7 +69,8 @@ def test_learn_is_kept_as_feedback(client, running):
     ("form", "detail"),
     [
         ({}, "'text' is missing"),
-        ({"text": "x", "limit": "0"}, "limit must be a number from 1 to 1000. Got '0' instead."),
+        ({"text": "x", "limit": "0"}, "limit must be a whole number from 1 to 1000. Got '0'"),
+        ({"text": "x", "limit": "1.5"}, "limit must be a whole number from 1 to 1000. Got '1.5'"),
         ({"text": "x", "threshold": "much"}, "threshold must be a number from 0 to 1. Got 'much'"),
     ],
 )

@@ -15,6 +15,9 @@ from command_line import planted_rows
 from served import served, train_planted
 
 import longtail
+from longtail.data import Dataset, build_label_matrix
+from longtail.labels.state import LabelState
+from longtail.labels.vocabulary import Concept, Vocabulary
 from longtail.serve.batching import Limits
 from longtail.serve.hosting import Version, name_labels
 
@@ -104,11 +107,41 @@ def test_models_labels_and_explanations(running):
     found = running.client.get("/v1/models/planted/labels", params={"q": "saling"}).json()
     (label,) = found["labels"]
     assert label["label"] == "sailing"
-    assert running.client.get(f"/v1/models/planted/labels/{label['id']}").json() == label
+    alone = running.client.get(f"/v1/models/planted/labels/{label['id']}").json()
+    assert alone == {**label, "names": [], "broader": [], "narrower": []}
     body = {"text": TEXT, "label": "beer"}
     terms = running.client.post("/v1/models/planted/explain", json=body).json()["terms"]
     start, end = next(each["spans"][0] for each in terms if each["term"] == "hops")
     assert TEXT[start:end] == "hops"
+
+
+def test_labels_of_a_vocabulary(tmp_path):
+    texts = ["malt hops", "rook pawn", "oven flour"] * 5
+    Y, names = build_label_matrix([["beer"], ["chess"], ["drink"]] * 5)
+    dataset = Dataset(Y=Y, label_names=names, texts=texts)
+    model = longtail.Linear().fit(dataset)
+    concepts = [
+        Concept("x:1", {"en": "beer", "fi": "olut"}, broader=["x:2"]),
+        Concept("x:2", {"en": "drink", "fi": "juoma"}),
+    ]
+    model.label_state_ = LabelState.of(Vocabulary.build(concepts), dataset)
+    model.save(tmp_path / "words")
+    with served(tmp_path / "words") as running:
+        url = "/v1/models/words"
+        (found,) = running.client.get(f"{url}/labels", params={"q": "OLU"}).json()["labels"]
+        assert (found["label"], found["uri"]) == ("beer", "x:1")
+        beer = running.client.get(f"{url}/labels/{found['id']}").json()
+        assert beer["names"] == ["beer", "olut"]
+        assert [each["label"] for each in beer["broader"]] == ["drink"]
+        body = {"text": "malt hops", "k": 1, "language": "fi"}
+        (first,) = running.client.post(f"{url}/predict", json=body).json()["documents"][0]["labels"]
+        assert (first["label"], first["uri"]) == ("olut", "x:1")
+        unknown = running.client.post(f"{url}/predict", json={**body, "language": "xx"})
+        assert unknown.status_code == 422
+        form = {"text": "malt hops", "limit": 1, "language": "fi"}
+        answer = running.client.post("/v1/projects/words/suggest", data=form).json()
+        assert answer["results"][0]["uri"] == "x:1"
+        assert answer["results"][0]["label"] == "olut"
 
 
 def test_the_examples_of_the_description_work(running):

@@ -1,0 +1,140 @@
+"""Feedback: what is stored, what survives, and what becomes of it."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from command_line import fail, run, succeed
+from served import served, train_planted
+
+import longtail
+from longtail.errors import DataError
+from longtail.serve.feedback import Correction, FeedbackStore, keep_last, read_feedback
+
+TEXT = "hops and malt, then yeast"
+FEEDBACK = "/v1/models/planted/feedback"
+
+
+def store(path, *corrections):
+    opened = FeedbackStore(path, create=True)
+    opened.add(corrections)
+    opened.close()
+    return path
+
+
+def test_what_is_sent_is_stored(tmp_path):
+    folder, path = train_planted(tmp_path / "planted"), tmp_path / "said.db"
+    said = {
+        "text": "Zürich \u202e\0 <b>",
+        "shown": [{"label": "beer", "score": 0.5}],
+        "accepted": ["beer"],
+        "rejected": ["bread"],
+        "added": ["a new\nlabel"],
+        "by": "ab",
+        "document": "17",
+    }
+    with served(folder, feedback=path) as running:
+        version = running.client.get("/health/ready").json()["models"]["planted"]
+        answer = running.client.post(FEEDBACK, json=said)
+        assert (answer.status_code, answer.json()) == (201, {"id": 1})
+        twice = running.client.post(FEEDBACK, json={**said, "added": ["beer"]})
+        assert (twice.status_code, "'beer' is named twice" in twice.json()["detail"]) == (422, True)
+        with ThreadPoolExecutor(8) as pool:
+            more = pool.map(lambda _: running.client.post(FEEDBACK, json=said), range(40))
+            assert sorted(each.json()["id"] for each in more) == list(range(2, 42))
+    kept = read_feedback(path)[1]
+    assert (kept.version, kept.labels) == (version, ["beer", "a new\nlabel"])
+    for name in ("text", "shown", "rejected", "by", "document"):
+        assert getattr(kept, name) == said[name]
+
+
+def test_a_server_without_a_file_says_so(tmp_path):
+    with served(train_planted(tmp_path / "planted")) as running:
+        answer = running.client.post(FEEDBACK, json={"text": "x"})
+        assert answer.status_code == 409
+        assert "--feedback FILE.db" in answer.json()["detail"]
+
+
+def test_what_was_stored_survives_a_kill(tmp_path):
+    path = tmp_path / "said.db"
+    program = (
+        "import os, signal, sys; from pathlib import Path;"
+        "from longtail.serve.feedback import Correction, FeedbackStore;"
+        "store = FeedbackStore(Path(sys.argv[1]), create=True);"
+        "print(*store.add([Correction('m', 'v', 't')] * 3), flush=True);"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, path], stdout=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stdout) == (-9, "1 2 3\n")
+    assert list(read_feedback(path)) == [1, 2, 3]
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(DataError, match="there is no such file"):
+        read_feedback(tmp_path / "none.db")
+    (tmp_path / "text.db").write_text("hello " * 1000)
+    with pytest.raises(DataError, match="cannot be used for feedback"):
+        FeedbackStore(tmp_path / "text.db", create=True)
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE mine (x)")
+    other.close()
+    with pytest.raises(DataError, match="not one with feedback"):
+        FeedbackStore(tmp_path / "other.db", create=True)
+
+
+def test_a_damaged_row_is_named(tmp_path):
+    path = store(tmp_path / "said.db", Correction("m", "v", "t"))
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE feedback SET added = '['")
+    other.close()
+    with pytest.raises(DataError, match="the feedback 1 is damaged"):
+        read_feedback(path)
+
+
+def test_the_last_correction_of_a_text_counts():
+    first, second = Correction("m", "v", "t", added=["a"]), Correction("m", "v", "t", added=["b"])
+    other = Correction("n", "v", "t")
+    assert keep_last([first, other, second]) == [second, other]
+
+
+def test_export_and_report(tmp_path):
+    path = store(
+        tmp_path / "said.db",
+        Correction("m", "v", "one", accepted=["a", "b"], rejected=["c"], at="2024-01-05 10:00:00"),
+        Correction("m", "v", "two", rejected=["c"], added=["d"], at="2024-02-05 10:00:00"),
+        Correction("other", "v", "three", accepted=["z"], at="2024-02-06 10:00:00"),
+    )
+    succeed("feedback", "export", path, tmp_path / "out.jsonl", "--model", "m")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(line["text"], line["labels"]) for line in lines] == [
+        ("one", ["a", "b"]),
+        ("two", ["d"]),
+    ]
+    assert longtail.load(tmp_path / "out.jsonl").train.label_names == ["a", "b", "d"]
+    found = json.loads(succeed("feedback", "report", path, "--json", "-").stdout)
+    assert found["months"]["2024-01"] == {"documents": 1, "suggestions": 3, "right": 2}
+    assert found["rejected"] == {"c": 2}
+    assert "66.7" in succeed("feedback", "report", path).stdout
+    assert "there is on: m, other" in fail("feedback", "report", path, "--model", "x")
+    assert "already exists" in fail("feedback", "export", path, tmp_path / "out.jsonl")
+
+
+def test_update_learns_from_feedback_once(tmp_path):
+    folder, path = train_planted(tmp_path / "planted"), tmp_path / "said.db"
+    corrections = [
+        Correction("planted", "v", f"{TEXT} zymurgy {i}", accepted=["beer"], added=["brewing"])
+        for i in range(20)
+    ]
+    store(path, *corrections, Correction("planted", "v", "nothing is right", rejected=["beer"]))
+    result = succeed("update", folder, "--feedback", path)
+    assert "Added 20 documents with 1 new label (brewing)" in result.output
+    top = longtail.load_model(folder).predict(["zymurgy " + TEXT], 2)
+    assert "brewing" in top.names[0]
+    assert "no new feedback" in fail("update", folder, "--feedback", path)
+    assert "and not both" in fail("update", folder)
+    elsewhere = train_planted(tmp_path / "elsewhere")
+    assert "no feedback on a model 'elsewhere'" in fail("update", elsewhere, "--feedback", path)
+    assert run("update", "--help").exit_code == 0
