@@ -14,8 +14,10 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
+from xml.parsers.expat import ParserCreate
 
 from longtail.data.labels import is_uri, strip_uri
 from longtail.data.source import Source, drop_packed, parse_object
@@ -34,6 +36,7 @@ SKOS_FORMATS = {
     ".json": "json-ld",
 }
 MARK, VERSION = "longtail_vocabulary", 1
+LONGEST_ENTITY = 200  # characters; the entities of RDF/XML are short for namespaces
 HEADINGS = {
     "uri": ("uri", "concept", "id", "iri"),
     "label": ("label", "name", "preflabel", "preferred"),
@@ -336,6 +339,8 @@ def _parse_graph(path: Path, rdf_format: str) -> Any:
     try:
         if rdf_format == "json-ld":
             _check_contexts(json.loads(content), path)
+        if rdf_format == "xml":
+            _check_entities(content, path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # rdflib's, of its own code
             graph.parse(data=content, format=rdf_format)
@@ -345,6 +350,32 @@ def _parse_graph(path: Path, rdf_format: str) -> Any:
         reason = " ".join(str(error).split())
         raise DataError(f"is not a vocabulary in {rdf_format}: {reason:.200}", path=path) from error
     return graph
+
+
+class _PrologueOver(Exception):
+    """The first element begins, before which all entities are declared."""
+
+
+def _check_entities(content: bytes, path: Path) -> None:
+    """Raise DataError for entities that open files or grow without bound; namespaces do neither."""
+
+    def check(name: str, is_parameter: bool, value: str | None, *_: object) -> None:
+        plain = not is_parameter and value is not None
+        if not plain or len(value or "") > LONGEST_ENTITY or set("&%") & set(value or ""):
+            raise DataError(
+                f"its entity '{name:.40}' is not plain text of up to {LONGEST_ENTITY} characters, "
+                "and could open files or fill the memory; write it out",
+                path=path,
+            )
+
+    def stop(*_: object) -> None:
+        raise _PrologueOver
+
+    parser = ParserCreate()
+    parser.EntityDeclHandler = check
+    parser.StartElementHandler = stop
+    with suppress(_PrologueOver):
+        parser.Parse(content, True)
 
 
 def _check_contexts(held: Any, path: Path) -> None:

@@ -82,6 +82,33 @@ def test_no_context_is_fetched(tmp_path):
         read_vocabulary(write(tmp_path, json.dumps(held), "food.jsonld"))
 
 
+RDF = """<?xml version="1.0"?>
+<!DOCTYPE rdf:RDF [<!ENTITY ex "http://example.org/food/">%s]>
+<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+         xmlns:skos="http://www.w3.org/2004/02/skos/core#">
+  <skos:Concept rdf:about="&ex;p2"><skos:prefLabel>beer</skos:prefLabel></skos:Concept>
+</rdf:RDF>
+"""
+
+
+def test_entities_for_namespaces_are_fine(tmp_path):
+    assert read_vocabulary(write(tmp_path, RDF % "", "food.rdf")).uris == [f"{EX}p2"]
+
+
+@pytest.mark.parametrize(
+    "entity",
+    [
+        '<!ENTITY x SYSTEM "file:///etc/passwd">',
+        '<!ENTITY x "&ex;&ex;&ex;&ex;">',
+        f'<!ENTITY x "{"a" * 201}">',
+        '<!ENTITY % x "y">',
+    ],
+)
+def test_entities_that_open_files_or_grow_are_refused(tmp_path, entity):
+    with pytest.raises(DataError, match="its entity 'x' is not plain text of up to 200 characters"):
+        read_vocabulary(write(tmp_path, RDF % entity, "food.rdf"))
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
