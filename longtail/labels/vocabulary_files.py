@@ -150,6 +150,12 @@ def _read_table(path: Path) -> Iterable[Concept]:
     with Source(path) as source:
         lines = [line for _, block in source.lines() for line in block]
     filled = [line for line in lines if line.strip()]
+    if filled and filled[0].lstrip().startswith(("{", "<?xml", "<rdf", "@prefix")):
+        raise DataError(
+            f"is no list of names, by its first line {filled[0]!r:.60}; the name of a SKOS file "
+            f"must end in {', '.join(SKOS_FORMATS)}",
+            path=path,
+        )
     delimiter = next((mark for mark in "\t;," if filled and mark in filled[0]), None)
     if delimiter in (";", ",") and not path.name.lower().endswith((".csv", ".csv.gz")):
         delimiter = None  # names may contain commas

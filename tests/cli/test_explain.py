@@ -101,9 +101,9 @@ def test_a_model_of_rows_reads_no_text(tmp_path):
 def test_a_model_of_embeddings_leaves_words_out(tmp_path):
     GLaS(dim=32, epochs=20, device="cpu").fit(planted_texts()).save(tmp_path / "m")
     result = call(tmp_path / "m", "word0 word1 word50", "--label", "label 0", "--json", "-")
-    terms = json.loads(result.stdout)["terms"]
-    assert {term["term"] for term in terms[:2]} == {"word0", "word1"}
-    assert all(term["weight"] > 0 for term in terms[:2])
+    weights = {term["term"]: term["weight"] for term in json.loads(result.stdout)["terms"]}
+    assert max(weights, key=weights.get) in {"word0", "word1", "word0 word1"}
+    assert weights["word50"] < 0.1 * max(weights.values())
 
 
 def test_a_model_that_cannot_explain_itself(tmp_path, monkeypatch):

@@ -153,6 +153,8 @@ def test_a_language_that_no_name_is_in(food):
     [
         ("a.txt", "\n", "the file is empty"),
         ("a.ttl", "# nothing", "holds no concept"),
+        ("a.jsonl", '{"text": "a", "labels": ["b"]}\n', "is no list of names, by its first line"),
+        ("a.txt", "@prefix skos: <http://x> .\n", "a SKOS file must end in .ttl, "),
         ("a.ttl", "this is no turtle", "is not a vocabulary in turtle"),
         ("a.jsonld", "{", "is not a vocabulary in json-ld"),
         ("a.csv", "code,votes\n1,2\n", "has neither a column 'uri' nor 'label'"),

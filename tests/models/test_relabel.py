@@ -8,7 +8,7 @@ from planted import planted_texts
 
 from longtail import evaluate, load_model
 from longtail.data import as_dataset
-from longtail.errors import ParameterError
+from longtail.errors import ModelFileError, ParameterError
 from longtail.labels.state import LabelState
 from longtail.labels.vocabulary import Concept, Vocabulary
 from longtail.models import Fusion, Lexical, Linear
@@ -184,3 +184,28 @@ def test_a_fusion_keeps_uris_once():
     assert [name for name in model.to_files().texts if "concepts" in name] == [
         f"concepts.{part}" for part in ("uris", "languages", "names")
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("label_targets", [1, 2, 2, 3, 4], "labels that are given as themselves"),
+        ("label_targets", [0, 1, 2, 3, 99], "label_targets must hold numbers of labels, or -1"),
+        ("label_concepts", [0, 1, 2, 3, 4], "concepts.uris is missing"),
+        ("concepts.broader", [[0, 1]], "there is no array 'concepts.broader'"),
+    ],
+)
+def test_a_folder_with_labels_that_make_no_sense_is_refused(lexical, name, value, message):
+    files = lexical.to_files()
+    files.arrays[name] = np.array(value, np.int32)
+    with pytest.raises(ModelFileError, match=message):
+        Lexical.from_files(files, "crafted")
+
+
+def test_labels_that_are_uris_have_themselves_as_uris(tmp_path):
+    uris = {f"http://x/{name}": f"http://x/{name}" for name in ANIMALS}
+    data = animals()
+    data = replace(data, label_names=[f"http://x/{n}" for n in data.label_names], label_uris=uris)
+    Linear().fit(data).save(tmp_path / "model")
+    found = load_model(tmp_path / "model").predict(["the cat"], 1).to_list()[0][0]
+    assert found["label"] == found["uri"]
