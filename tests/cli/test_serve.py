@@ -66,5 +66,5 @@ def test_a_missing_package_is_named(folder, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     error = fail("serve", folder)
-    assert "pip install 'longtail[serve]'" in error
+    assert "pip install '.[serve]'" in error
     assert "uvicorn" in error
