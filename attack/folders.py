@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from attack.case import Attack, Attempt, Outcome
 from attack.planted import TEXTS, plant_rows, plant_texts
-from longtail.errors import ModelFileError
+from longtail.errors import ModelFileError, ParameterError
 from longtail.models import KNN, Model, get_model_class, load_model
 from longtail.runtime.schema import Schema, Value
 from longtail.runtime.store import Files, write_folder
@@ -131,9 +131,12 @@ def use(path: Path, random: Random) -> Outcome:
     if model.can_explain:
         weights = [term.weight for term in model.explain(documents[0], model.label_names_[0]).terms]
         assert np.isfinite(weights).all(), "weights that are not finite"
-    if model.can_update:
-        model.partial_fit(documents, [["new"], [model.label_names_[0]], [], []])
-        model.predict(documents)
+    try:
+        model.check_updatable()
+    except ParameterError:  # a sentence, as it should be
+        return "answered"
+    model.partial_fit(documents, [["new"], [model.label_names_[0]], [], []])
+    model.predict(documents)
     return "answered"
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.labels.finding import fold_names, search
+from longtail.labels.finding import search
 from longtail.models.base import Model
+from longtail.models.relabel import fold_labels
 
 
 class Labels:
@@ -15,19 +16,8 @@ class Labels:
     def __init__(self, model: Model) -> None:
         """Fold the names of all labels: their own and, by the vocabulary, those in any language."""
         self._model = model
-        self._counts = np.asarray(model.training_counts_.label_counts, dtype=np.int64)
-        state = model.label_state_
-        live = state.live(len(model.label_names_)).tolist()
-        named = [(name, i) for i, name in enumerate(model.label_names_) if live[i]]
-        if state.vocabulary is not None and state.concepts is not None:
-            named += [
-                (name, i)
-                for i, concept in enumerate(state.concepts.tolist())
-                if concept >= 0 and live[i]
-                for name in state.vocabulary.names_of(concept)
-            ]
-        numbers = np.array([number for _, number in named], dtype=np.int32)
-        self._names = fold_names([name for name, _ in named], numbers)
+        self._counts = np.asarray(model.current_counts.label_counts, dtype=np.int64)
+        self._names = fold_labels(model)
         search(self._names, str(model.label_names_[0]), self._counts, 1)  # compiles
 
     def find(self, typed: str, n: int) -> list[int]:

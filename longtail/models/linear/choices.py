@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 LEAST_C, COMMON, C_POWER = 0.5, 200, 0.35
+SMALLEST_C, LARGEST_C = 1e-9, 1e6  # that float32 holds, and more or less than ever helps
 MOST_PRUNED, PRUNED_SHARE = 0.1, 0.85
 PASSES, PASSES_OF_SEVERAL = 10, 5
 
@@ -20,7 +21,7 @@ def choose_C(given: float | None, n_documents: NDArray[np.int64]) -> NDArray[np.
     reaches a margin that competes with those of frequent labels.
     """
     if given is not None:
-        return np.full(len(n_documents), given, np.float32)
+        return np.full(len(n_documents), max(given, SMALLEST_C), np.float32)
     few = np.maximum(1, COMMON / np.maximum(n_documents, 1))
     return (LEAST_C * few**C_POWER).astype(np.float32)
 

@@ -40,6 +40,7 @@ from longtail.models.linear.beam import (
     weigh_cells,
 )
 from longtail.models.linear.choices import (
+    LARGEST_C,
     MOST_PRUNED,
     PASSES,
     choose_C,
@@ -116,7 +117,7 @@ class Linear(Model):
         None,
         "how much a wrong training document counts against large weights; none chooses by how many "
         "documents a label has",
-        above(0),
+        above(0, at_most=LARGEST_C),
     )
     bias: float = setting(1.0, "value of the constant feature; 0 switches it off", at_least(0))
     tolerance: float = setting(

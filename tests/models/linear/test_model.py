@@ -79,8 +79,8 @@ def test_presets_differ_in_their_trees():
     [
         ({"trees": 0}, "from 1 to 1000", "0"),
         ({"branching": 1}, "at least 2", "1"),
-        ({"C": 0.0}, "above 0, or none", "0.0"),
-        ({"C": float("nan")}, "above 0, or none", "nan"),
+        ({"C": 0.0}, "above 0 and at most 1000000.0, or none", "0.0"),
+        ({"C": float("nan")}, "above 0 and at most 1000000.0, or none", "nan"),
         ({"loss": "hinge"}, "'squared-hinge' or 'logistic'", "'hinge'"),
         ({"max_depth": -1}, "at least 0, or none", "-1"),
         ({"prune": -1.0}, "at least 0, or none", "-1.0"),
