@@ -191,7 +191,8 @@ class Linear(Model):
 
     def _settings(self, prune: float, n_trees: int) -> Settings:
         passes = choose_passes(self.max_passes, n_trees)
-        return Settings(self.loss == "logistic", self.bias, self.tolerance, passes, prune)
+        numbers = float(self.bias), float(self.tolerance)  # a whole number may be too large
+        return Settings(self.loss == "logistic", *numbers, passes, float(prune))
 
     def describe_training(self) -> Sequence[str]:
         """Say what was chosen from the data."""

@@ -23,6 +23,7 @@ Floats = NDArray[np.float32]
 
 ROWS_PER_TASK = 512
 LEAST_LENGTH = 1e-12  # of a word vector
+LARGEST_EXPONENT = 80.0  # beyond, a sigmoid is 0 or 1 in float32
 LEAST_SLOPE, STEEPEST = 0.01, 50.0  # of the curve: by standard deviation, and by unit of score
 
 
@@ -316,7 +317,8 @@ def attend_row(reader: Reader, rows: Rows, i: int, options: Options) -> Floats:
     table = excited.positive[excited.place]
     if len(excited.negative):
         table = np.where(v < 0, excited.negative[excited.place], table)
-    return np.asarray(1 / (1 + np.exp(-np.abs(v) * table)), np.float32)
+    excitement = np.clip(np.abs(v) * table, -LARGEST_EXPONENT, LARGEST_EXPONENT)
+    return np.asarray(1 / (1 + np.exp(-excitement)), np.float32)
 
 
 def factor_words(reader: Reader, rows: Rows, options: Options) -> tuple[Floats, Floats, Floats]:
