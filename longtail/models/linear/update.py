@@ -252,7 +252,9 @@ class _Trainer:
         settings, scratch = self.new.settings, self.scratch.columns
         done = train_node(rows, labels, documents, task.first, begin, C, settings, seed, scratch)
         counts = self.counts[task.level]
-        done.bias[born] -= CAUTION * np.log(counts.now[task.node] / counts.seen[task.node])
+        done.bias[born] -= CAUTION * np.log(
+            max(counts.now[task.node], 1) / max(counts.seen[task.node], 1)
+        )
         return done
 
     def _with_stand_ins(self, task: Task, documents: NDArray[np.int32]) -> tuple[Rows, Rows]:
