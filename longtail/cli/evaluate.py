@@ -7,7 +7,7 @@ import typer
 
 from longtail.cli.output import check_json, check_output, write_json
 from longtail.cli.progress import show_progress
-from longtail.cli.reading import reads, say_reading
+from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.reading import ReadOptions
 
@@ -84,7 +84,7 @@ def evaluate(
     fitted = load_model(model)
     choose_device(fitted, device)
     least = choose_threshold(fitted, threshold)
-    splits = read_splits(data, reading)
+    splits = read_splits(data, as_trained(reading, fitted))
     test = splits.train if splits.test is None else splits.test
     say_reading(test.read_as)
     if not len(test):

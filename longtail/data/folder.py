@@ -404,7 +404,8 @@ class _Parts:
 
     def read(self, options: ReadOptions, space: LabelSpace) -> TextFile:
         """Read texts; the first file of the first split decides which column is what."""
-        whole = read_texts(self.first, self.form, replace(options, like=space.columns), space)
+        like = space.columns or options.like
+        whole = read_texts(self.first, self.form, replace(options, like=like), space)
         space.columns = whole.columns
         pinned = options if whole.columns is None else whole.columns.pin(options)
         for file in self.others:

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data import Dataset, as_dataset, as_documents
+from longtail.data.columns import Columns
 from longtail.errors import DataError, ModelFileError, NotFittedError, ParameterError, suggest
 from longtail.evaluation.calibration import AUTOMATIC, Calibration, Method, choose_depth
 from longtail.evaluation.explanation import Explanation, Neighbour, explain_terms
@@ -18,6 +19,12 @@ from longtail.evaluation.metrics import TrainingCounts
 from longtail.labels.state import LabelState
 from longtail.labels.vocabulary import Vocabulary
 from longtail.models.card import FEW, Card
+from longtail.models.columns import (
+    add_columns,
+    columns_from,
+    describe_columns,
+    remember_columns,
+)
 from longtail.models.cost import MOST_SECONDS, Facts, find_facts, format_seconds
 from longtail.models.leaving_out import weigh_cells
 from longtail.models.registry import names_of_models
@@ -122,6 +129,7 @@ class Model(ABC):
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
     label_state_: LabelState = learned(default=NO_STATE)  # what labels mean, and became
     card_: Card | None = learned(default=None)  # where it comes from
+    columns_: Columns | None = learned(default=None)  # of the files it was trained on
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
     added_: NDArray[np.int64] = learned()  # those of the last update's documents it could use
     _made_of_texts: int = learned(default=0)  # bytes of the rows that training made of texts
@@ -485,6 +493,7 @@ class Model(ABC):
         if dataset.label_uris:
             self.label_state_ = LabelState.of(Vocabulary.of_uris(dataset.label_uris), dataset)
         self.card_ = Card.begin(self.name, dataset)
+        self.columns_ = remember_columns(dataset)
         return self
 
     def calibrate(
@@ -498,7 +507,7 @@ class Model(ABC):
             method: "isotonic" or "logistic".
         """
         self._check_fitted()
-        dataset = self.read_labels(as_dataset(data, labels))
+        dataset = self.read_labels(as_dataset(data, labels, like=self.columns_))
         self._check_labels(dataset)
         Y = dataset.align(self.label_names_).Y
         top = self.predict(dataset, choose_depth(Y), calibrated=False)
@@ -541,7 +550,7 @@ class Model(ABC):
             raise ParameterError(
                 f"{self.name} has nothing to train further; leave out train (--train)"
             )
-        dataset = self.read_labels(as_dataset(data, labels), progress)
+        dataset = self.read_labels(as_dataset(data, labels, like=self.columns_), progress)
         X = self._rows_of(dataset)
         if dataset.Y.nnz == 0:
             raise DataError(
@@ -613,7 +622,7 @@ class Model(ABC):
         if k is not None and k < 1:
             raise ParameterError(f"k must be at least 1. Got {k} instead.")
         if text is not None:
-            data = as_documents(data, text=text)
+            data = as_documents(data, text=text, like=self.columns_)
         names = self.label_names_ if language is None else self.names_in(language)
         calibration = self.calibration_ if calibrated else None
         least = None if threshold is None else find_threshold(threshold, calibration)
@@ -792,7 +801,7 @@ class Model(ABC):
 
     def check_documents(self, data: Documents) -> list[str] | sp.csr_matrix:
         """Return the documents as texts or rows, after checking that this model can read them."""
-        documents = as_documents(data)
+        documents = as_documents(data, like=self.columns_)
         if isinstance(documents, list):
             if self.trained_on == "rows":
                 raise DataError(
@@ -993,6 +1002,7 @@ class Model(ABC):
         if self.calibration_ is not None:
             self.calibration_.add_to_files(files)
         self.label_state_.add_to_files(files)
+        add_columns(files, self.columns_)
         self.add_to_files(files)
         return files
 
@@ -1018,6 +1028,7 @@ class Model(ABC):
             model.tfidf = model.features_
             model.calibration_ = Calibration.from_files(files)
             model.label_state_ = LabelState.from_files(files)
+            model.columns_ = columns_from(files)
             model.restore(files)
             model.card_ = None if files.card is None else Card.from_json(files.card)
         except ModelFileError as error:  # of a part, which does not know the folder
@@ -1049,7 +1060,7 @@ class Model(ABC):
             shared |= Tfidf.describe()
         if "calibration" in files.config:
             shared |= Calibration.describe()
-        return shared | LabelState.describe(files)
+        return shared | LabelState.describe(files) | describe_columns(files)
 
 
 def check_candidates(candidates: Any, n_documents: int, n_labels: int) -> Ids:
