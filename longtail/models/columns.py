@@ -5,7 +5,7 @@ from dataclasses import replace
 from longtail.data import Dataset
 from longtail.data.columns import Columns
 from longtail.reading import ReadOptions
-from longtail.runtime.schema import ListOf, Schema, Sizes, Value
+from longtail.runtime.schema import Config, ListOf, Schema, Sizes, Value
 from longtail.runtime.store import Files
 
 KEY = "columns"
@@ -32,7 +32,7 @@ def describe_columns(files: Files) -> Schema:
     if KEY not in files.config:
         return Schema()
     optional = {name: Value(str | None) for name in _OPTIONAL}
-    config = {KEY: {"text": ListOf(Value(str), 1, MOST), **optional}}
+    config: Config = {KEY: {"text": ListOf(Value(str), 1, MOST), **optional}}
     return Schema(config=config, rules=[_check_delimiter])
 
 
