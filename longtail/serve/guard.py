@@ -9,7 +9,6 @@ import hmac
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
@@ -195,17 +194,3 @@ def read_tokens(path: Path) -> list[str]:
             path=path,
         )
     return lines
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches a server on this address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def describe_address(host: str, port: int) -> str:
-    """Return what to type into a browser."""
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}"
