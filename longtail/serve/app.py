@@ -78,10 +78,13 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
         if state.feedback is not None:
             stack.callback(state.feedback.close)
         for name, hosted in state.hosted.items():
-            batcher = Batcher(state.limits, partial(state.metrics.count_batch, name))
+            batcher = Batcher(
+                state.limits,
+                partial(state.metrics.count_batch, name),
+                partial(state.metrics.set_queue, name),
+            )
             state.batchers[name] = batcher
             stack.callback(batcher.close)
-            state.metrics.watch_queue(name, partial(getattr, batcher, "n_waiting"))
             state.metrics.set_version(name, hosted.current.name)
             await stack.enter_async_context(_beside(batcher.run()))
             await stack.enter_async_context(_beside(_watch(state, hosted)))

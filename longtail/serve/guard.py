@@ -7,9 +7,9 @@ client takes; adds the headers that keep browsers from doing more than the page 
 import asyncio
 import hmac
 import time
+from base64 import b64decode
 from collections.abc import Callable
 from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
@@ -97,9 +97,9 @@ class Guard:
                 None,
             )
         if self._tokens and path != "/" and not path.startswith(OPEN):
-            given = headers.get(b"authorization", b"")
+            given = _find_token(headers.get(b"authorization", b""))
             # All are compared, so that the time says nothing about which is nearest.
-            known = [hmac.compare_digest(given, b"Bearer " + token) for token in self._tokens]
+            known = [hmac.compare_digest(given, token) for token in self._tokens]
             if not any(known):
                 detail = "a token is needed: Authorization: Bearer TOKEN"
                 return HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": "Bearer"}
@@ -131,6 +131,17 @@ class Guard:
             return message
 
         return receive_limited
+
+
+def _find_token(authorization: bytes) -> bytes:
+    """Return the token of a header; as a password it comes from clients that know only Basic."""
+    kind, _, given = authorization.partition(b" ")
+    if kind.lower() == b"bearer":
+        return given
+    try:
+        return b64decode(given, validate=True).partition(b":")[2] if kind == b"Basic" else b""
+    except ValueError:
+        return b""
 
 
 def say_too_large(most: int) -> tuple[int, str, dict[str, str]]:
@@ -195,17 +206,3 @@ def read_tokens(path: Path) -> list[str]:
             path=path,
         )
     return lines
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches a server on this address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def describe_address(host: str, port: int) -> str:
-    """Return what to type into a browser."""
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}"
