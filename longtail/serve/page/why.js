@@ -1,7 +1,7 @@
 // @ts-check
 // Why a label: words marked in the text, and details that open under the label.
 
-import { get, make, makeName, visible } from "./dom.js";
+import { get, make, makeButton, makeName, visible } from "./dom.js";
 import { ask, attempt, pathOf } from "./server.js";
 import { current, state } from "./state.js";
 import { count, percent, probability, t } from "./words.js";
@@ -9,6 +9,8 @@ import { count, percent, probability, t } from "./words.js";
 const WEAK = 0.08; // share of the heaviest word's weight, below which a word is not marked
 const WORDS = 8; // that are listed, for and against
 const SNIPPET = 240; // characters of a similar document
+
+/** @typedef {(label: string, id: number) => void} Add */
 
 /** @type {Map<string, Promise<any>>} */
 const explained = new Map();
@@ -78,19 +80,20 @@ function mark(answer) {
  * @param {string} model
  * @param {string} label
  * @param {number | null} id
+ * @param {Add} add - adds another label to the document
  */
-export async function fillDetails(place, model, label, id) {
+export async function fillDetails(place, model, label, id, add) {
   place.textContent = t("asking");
   const [why, facts] = await Promise.all([
     explains(model) ? explain(model, label) : null,
     id === null ? null : ask(`details ${model} ${id}`, `${pathOf(model)}/labels/${id}`),
   ]);
-  const parts = [...(why ? describeWhy(why, label) : []), ...(facts ? describeLabel(facts) : [])];
+  const parts = [...(why ? describeWhy(why, label) : []), ...(facts ? describeLabel(facts, add) : [])];
   place.replaceChildren(...(parts.length ? parts : [make("p", "", t("nothing-known"))]));
 }
 
 /** @param {string} title @param {...Node} content */
-const makePart = (title, ...content) => make("section", "", make("h4", "", title), ...content);
+const makePart = (title, ...content) => make("section", "", make("h3", "", title), ...content);
 
 /** @param {any} why @param {string} label */
 function describeWhy(why, label) {
@@ -119,7 +122,7 @@ const makeNote = (/** @type {string} */ note) => {
 /** @param {any} term @param {string} side @param {number} heaviest */
 function makeWord(term, side, heaviest) {
   const level = Math.max(1, Math.ceil((3 * Math.abs(term.weight)) / heaviest));
-  const word = make("mark", `${side}-${level}`, makeName(term.name));
+  const word = make("mark", `${side}-${level}`, makeName(term.term));
   return make("li", "", word, make("span", "facts", ` ${percent(Math.abs(term.weight))}`));
 }
 
@@ -154,10 +157,17 @@ function makeDocuments(documents, label) {
   return make("ol", "documents", ...items);
 }
 
-/** @param {any} facts */
-function describeLabel(facts) {
-  const links = (/** @type {any[]} */ labels) =>
-    make("div", "chips", ...labels.map((each) => make("span", "chip", makeName(each.label))));
+/** A label that can be added. @param {{id: number, label: string}} each @param {Add} add */
+function makeLink(each, add) {
+  const button = makeButton("chip", makeName(each.label), () => add(each.label, each.id));
+  button.setAttribute("aria-label", `${t("add-label")}: ${visible(each.label)}`);
+  return button;
+}
+
+/** @param {any} facts @param {Add} add */
+function describeLabel(facts, add) {
+  const links = (/** @type {{id: number, label: string}[]} */ labels) =>
+    make("div", "chips", ...labels.map((each) => makeLink(each, add)));
   const lists = ["broader", "narrower", "related", "neighbours"].filter((name) => facts[name]?.length);
   const others = (facts.names ?? []).filter((/** @type {string} */ name) => name !== facts.label);
   const examples = facts.examples ?? [];
