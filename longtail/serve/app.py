@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from fastapi import FastAPI, Request, Response
 
-from longtail.serve import annif, api
+from longtail.serve import annif, api, label_api
 from longtail.serve.batching import Batcher, Limits
 from longtail.serve.feedback import FeedbackStore
 from longtail.serve.guard import Guard
@@ -62,6 +62,7 @@ def make_app(
     app.state.longtail = State(hosted, limits, metrics, feedback, {})
     add_problems(app)
     app.include_router(api.router)
+    app.include_router(label_api.router)
     app.include_router(annif.router)
     _add_health(app)
     _add_page(app)

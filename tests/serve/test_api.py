@@ -108,11 +108,27 @@ def test_models_labels_and_explanations(running):
     (label,) = found["labels"]
     assert label["label"] == "sailing"
     alone = running.client.get(f"/v1/models/planted/labels/{label['id']}").json()
-    assert alone == {**label, "names": [], "broader": [], "narrower": []}
+    assert {key: alone[key] for key in label} == label
+    assert (alone["names"], alone["broader"], alone["narrower"]) == ([], [], [])
     body = {"text": TEXT, "label": "beer"}
     terms = running.client.post("/v1/models/planted/explain", json=body).json()["terms"]
     start, end = next(each["spans"][0] for each in terms if each["term"] == "hops")
     assert TEXT[start:end] == "hops"
+
+
+def test_labels_say_why(running, folder):
+    body = {"texts": [TEXT, "rook and pawn"], "k": 2, "explain": True}
+    documents = running.client.post(PREDICT, json=body).json()["documents"]
+    plain = running.client.post(PREDICT, json={**body, "explain": False}).json()["documents"]
+    model = longtail.load_model(folder)
+    for text, why, without in zip(body["texts"], documents, plain, strict=True):
+        for each, same in zip(why["labels"], without["labels"], strict=True):
+            said = each.pop("why")
+            assert each == same
+            terms = model.explain(text, each["label"]).to_dict()["terms"]
+            assert said == {"terms": json.loads(json.dumps(terms[:20])), "members": {}}
+    many = running.client.post(PREDICT, json={"texts": [TEXT] * 21, "explain": True})
+    assert many.json()["detail"].startswith("21 documents in one request with explain")
 
 
 def test_what_to_expect_at_thresholds(running, folder, tmp_path):
@@ -139,7 +155,8 @@ def test_labels_of_a_vocabulary(tmp_path):
     dataset = Dataset(Y=Y, label_names=names, texts=texts)
     model = longtail.Linear().fit(dataset)
     concepts = [
-        Concept("x:1", {"en": "beer", "fi": "olut"}, broader=["x:2"]),
+        Concept("x:1", {"en": "beer", "fi": "olut"}, broader=["x:2"], related=["x:3"]),
+        Concept("x:3", {"en": "chess", "fi": "šakki"}),
         Concept("x:2", {"en": "drink", "fi": "juoma"}),
     ]
     model.label_state_ = LabelState.of(Vocabulary.build(concepts), dataset)
@@ -151,6 +168,16 @@ def test_labels_of_a_vocabulary(tmp_path):
         beer = running.client.get(f"{url}/labels/{found['id']}").json()
         assert beer["names"] == ["beer", "olut"]
         assert [each["label"] for each in beer["broader"]] == ["drink"]
+        assert [each["label"] for each in beer["related"]] == ["chess"]
+        (chess,) = beer["related"]
+        said = running.client.get(f"{url}/labels/{chess['id']}", params={"language": "fi"}).json()
+        assert (said["label"], said["related"][0]["label"]) == ("šakki", "olut")
+        (named,) = running.client.get(
+            f"{url}/labels", params={"q": "beer", "language": "fi"}
+        ).json()["labels"]
+        assert named["label"] == "olut"
+        odd = running.client.get(f"{url}/labels", params={"q": "beer", "language": "xx"})
+        assert odd.status_code == 422
         body = {"text": "malt hops", "k": 1, "language": "fi"}
         (first,) = running.client.post(f"{url}/predict", json=body).json()["documents"][0]["labels"]
         assert (first["label"], first["uri"]) == ("olut", "x:1")
