@@ -161,7 +161,7 @@ export async function fetchFacts() {
 /** Say which share of the shown labels is right, and which share of the right ones is shown. */
 async function showExpected() {
   const details = state.details.get(mainModel());
-  const place = get("p", "expected");
+  const place = get("span", "expected");
   if (!details?.model.calibrated) {
     place.textContent = details ? t("not-calibrated") : "";
     return;

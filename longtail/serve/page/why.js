@@ -4,10 +4,11 @@
 import { get, make, makeButton, makeName, visible } from "./dom.js";
 import { ask, attempt, pathOf } from "./server.js";
 import { current, state } from "./state.js";
-import { count, percent, probability, t } from "./words.js";
+import { percent, probability, t } from "./words.js";
 
 const WEAK = 0.08; // share of the heaviest word's weight, below which a word is not marked
 const WORDS = 8; // that are listed, for and against
+const LEAST = 0.005; // share of all weights, below which a word is not listed
 const SNIPPET = 240; // characters of a similar document
 
 /** @typedef {(label: string, id: number) => void} Add */
@@ -50,27 +51,44 @@ export function showWhy(model, label) {
 export function unmark() {
   marked = "";
   if (explained.size > 200) explained.clear();
+  forget();
   get("span", "marked-for").textContent = "";
   get("div", "marked").textContent = `${current().text}\n`; // the line that a last newline begins
 }
 
-/** @param {{text: string, terms: {weight: number, spans: [number, number][]}[]}} answer */
+/**
+ * Paint words in the text that lies under the one that is written in. Elements around words would
+ * break lines at other places; highlights do not.
+ * @param {{text: string, terms: {weight: number, spans: [number, number][]}[]}} answer
+ */
 function mark(answer) {
   const letters = Array.from(answer.text); // places are counted in characters, not in UTF-16
-  const weights = new Float64Array(letters.length);
+  const weights = new Float64Array(letters.length + 1);
   for (const term of answer.terms)
     for (const [start, end] of term.spans) for (let i = start; i < end; i++) weights[i] += term.weight;
   const most = weights.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1;
-  const pieces = [];
-  for (let i = 0, j = 0; i < letters.length; i = j) {
-    while (j < letters.length && weights[j] === weights[i]) j++;
-    const piece = letters.slice(i, j).join("");
+  const node = get("div", "marked").firstChild;
+  forget();
+  for (let i = 0, from = 0, at = 0; i < letters.length; i++) {
+    at += letters[i].length;
+    if (weights[i] === weights[i + 1] && i + 1 < letters.length) continue;
     const share = Math.abs(weights[i]) / most;
-    const level = share < WEAK ? 0 : Math.ceil(3 * share);
-    pieces.push(level ? make("mark", `${weights[i] > 0 ? "for" : "against"}-${level}`, piece) : piece);
+    if (node && share >= WEAK) paint(`${weights[i] > 0 ? "for" : "against"}-${Math.ceil(3 * share)}`, node, from, at);
+    from = at;
   }
-  get("div", "marked").replaceChildren(...pieces, "\n");
 }
+
+/** @param {string} name @param {Node} node @param {number} from @param {number} to */
+function paint(name, node, from, to) {
+  const range = document.createRange();
+  range.setStart(node, from);
+  range.setEnd(node, to);
+  const painted = CSS.highlights?.get(name) ?? new Highlight();
+  painted.add(range);
+  CSS.highlights?.set(name, painted);
+}
+
+const forget = () => CSS.highlights?.clear();
 
 // -- details --------------------------------------------------------------------------------------
 
@@ -98,7 +116,7 @@ const makePart = (title, ...content) => make("section", "", make("h3", "", title
 /** @param {any} why @param {string} label */
 function describeWhy(why, label) {
   const weigh = (/** @type {number} */ sign) =>
-    why.terms.filter((/** @type {any} */ term) => term.weight * sign > 0).slice(0, WORDS);
+    why.terms.filter((/** @type {any} */ term) => term.weight * sign >= LEAST).slice(0, WORDS);
   const heaviest = Math.max(...why.terms.map((/** @type {any} */ term) => Math.abs(term.weight)), 1e-9);
   const list = (/** @type {any[]} */ terms, /** @type {string} */ side) =>
     make("ul", "words", ...terms.map((term) => makeWord(term, side, heaviest)));
@@ -175,20 +193,19 @@ function describeLabel(facts, add) {
     ...lists.map((name) => makePart(t(name), links(facts[name]))),
     ...(examples.length ? [makePart(t("examples"), makeDocuments(examples, facts.label))] : []),
     ...(others.length ? [makePart(t("names"), make("p", "", ...interleave(others.map(makeName))))] : []),
-    makePart(t("in-training"), make("p", "", count("documents", facts.documents), ...makeAddress(facts.uri))),
+    ...(facts.uri ? [makePart("URI", makeAddress(facts.uri))] : []),
   ];
 }
 
 /** @param {Node[]} nodes */
 const interleave = (nodes) => nodes.flatMap((node, i) => (i ? [", ", node] : [node]));
 
-/** A link to what the label stands for, if it is an address of the web. @param {string | null} uri */
+/** A link to what the label stands for, if it is an address of the web. @param {string} uri */
 function makeAddress(uri) {
-  if (!uri) return [];
-  if (!/^https?:\/\//.test(uri)) return [make("span", "facts", ` · ${visible(uri)}`)];
+  if (!/^https?:\/\//.test(uri)) return make("span", "", visible(uri));
   const link = make("a", "", visible(uri));
   link.href = uri;
   link.target = "_blank";
   link.rel = "noopener noreferrer";
-  return [" · ", link];
+  return link;
 }
