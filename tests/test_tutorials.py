@@ -16,6 +16,7 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+@pytest.mark.filterwarnings("default:the model does not know")
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_prints_what_it_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
