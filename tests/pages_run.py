@@ -5,8 +5,9 @@
 - A `python` block is run in this process; a `text` block right behind it is its output.
 - A block with a caption is a file of that name.
 
-`…` stands for any text, alone on a line for any number of lines. Blanks and empty lines do not
-count. Numbers with a decimal point may differ a little, as processors round differently.
+`…` stands for any text, alone on a line for any number of lines. Blanks, empty lines and the length
+of rules do not count. Numbers with a decimal point may differ a little, as processors round
+differently.
 """
 
 import contextlib
@@ -142,7 +143,10 @@ def run_bash(script: str, folder: Path) -> str:
 
 def check_shown(shown: str, real: str, place: str) -> None:
     """Fail unless the output is the one that is shown."""
-    wanted, got = ([line for line in text.splitlines() if line.strip()] for text in (shown, real))
+    wanted, got = (
+        [re.sub("─+", "─", line) for line in text.splitlines() if line.strip()]
+        for text in (shown, real)
+    )
     if not _match(wanted, got):
         pytest.fail(f"{place}\n\nshown:\n{shown}\nreal:\n{real}", pytrace=False)
 

@@ -2,6 +2,7 @@
 
 import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,24 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+def adapt(folder: Path) -> Callable[[str], str]:
+    """Return what changes commands: another port, and packages that go into a folder here."""
+    port = str(free_port())
+    quiet = "pip install --no-deps --no-build-isolation --disable-pip-version-check"
+
+    def change(line: str) -> str:
+        line = re.sub(r"\b8000\b", port, line)
+        return line.replace("pip install", f"{quiet} --target {folder / 'site'}")
+
+    return change
+
+
 @pytest.mark.filterwarnings("default:the model does not know")
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_prints_what_it_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    port = free_port()
-    run_page(page, tmp_path, lambda line: re.sub(r"\b8000\b", str(port), line))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    run_page(page, tmp_path, adapt(tmp_path))
 
 
 def test_output_is_compared():
