@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from importlib.resources import files
 
 from fastapi import FastAPI, Request, Response
@@ -80,8 +79,8 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
         for name, hosted in state.hosted.items():
             batcher = Batcher(
                 state.limits,
-                partial(state.metrics.count_batch, name),
-                partial(state.metrics.set_queue, name),
+                state.metrics.batches_of(name),
+                state.metrics.queue_of(name),
             )
             state.batchers[name] = batcher
             stack.callback(batcher.close)
