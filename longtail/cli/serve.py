@@ -42,6 +42,14 @@ def serve(
         Path | None,
         typer.Option(metavar="FILE.db", help="Keep here what people accept, reject and add."),
     ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="ORIGIN",
+            help="Let pages of this address ask, such as https://example.org; may be repeated.",
+        ),
+    ] = None,
     workers: Annotated[
         int, typer.Option(metavar="N", help="Processes that answer; they share the model's memory.")
     ] = 1,
@@ -74,6 +82,7 @@ def serve(
         "limits": limits,
         "token_file": token_file,
         "feedback": feedback,
+        "origins": allow_origin or (),
     }
 
     def say_address(port: int) -> None:

@@ -253,6 +253,17 @@ class Contract(Estimated, ABC):
         """Return training documents near the one row X, where the model knows any."""
         return ()
 
+    def find_examples(self, label: int, n: int) -> Sequence[Neighbour]:
+        """Return up to n training documents that carry a label, where the model keeps any."""
+        return ()
+
+    def find_near_labels(self, label: int, n: int) -> Sequence[tuple[int, float]]:
+        """Return up to n labels like this one, the nearest first, where the model can tell.
+
+        The second number is how near each is: above 0, and 1 for what cannot be told apart.
+        """
+        return ()
+
     def keep_snippets(self, texts: Sequence[str]) -> None:
         """Keep the beginnings of the texts that the rows of training came from, if of use."""
         return

@@ -7,6 +7,7 @@ client takes; adds the headers that keep browsers from doing more than the page 
 import asyncio
 import hmac
 import time
+from base64 import b64decode
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -98,9 +99,9 @@ class Guard:
                 None,
             )
         if self._tokens and path != "/" and not path.startswith(OPEN):
-            given = headers.get(b"authorization", b"")
+            given = _find_token(headers.get(b"authorization", b""))
             # All are compared, so that the time says nothing about which is nearest.
-            known = [hmac.compare_digest(given, b"Bearer " + token) for token in self._tokens]
+            known = [hmac.compare_digest(given, token) for token in self._tokens]
             if not any(known):
                 detail = "a token is needed: Authorization: Bearer TOKEN"
                 return HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": "Bearer"}
@@ -132,6 +133,17 @@ class Guard:
             return message
 
         return receive_limited
+
+
+def _find_token(authorization: bytes) -> bytes:
+    """Return the token of a header; as a password it comes from clients that know only Basic."""
+    kind, _, given = authorization.partition(b" ")
+    if kind.lower() == b"bearer":
+        return given
+    try:
+        return b64decode(given, validate=True).partition(b":")[2] if kind == b"Basic" else b""
+    except ValueError:
+        return b""
 
 
 def say_too_large(most: int) -> tuple[int, str, dict[str, str]]:

@@ -4,7 +4,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from longtail.serve.feedback import FeedbackStore
 from longtail.serve.guard import ImpatientProtocol, read_tokens
 from longtail.serve.hosting import host_all
 from longtail.serve.listening import is_local, open_socket
+from longtail.serve.origins import Origins, check_origin
 
 FINISH_SECONDS = 30  # that requests may take after the server was told to end
 BACKLOG = 2048  # connections that wait to be taken
@@ -60,14 +61,16 @@ def make_server(
     limits: Limits,
     token_file: Path | None = None,
     feedback: Path | None = None,
+    origins: Sequence[str] = (),
 ) -> QuietServer:
     """Load the models and return a server for them, which does not listen yet."""
+    allowed = [check_origin(each) for each in origins]
     tokens = [] if token_file is None else read_tokens(token_file)
     hosted = host_all(folders)
     store = None if feedback is None else FeedbackStore(feedback, create=True)
     app = make_app(hosted, limits, tokens=tokens, local=is_local(host), feedback=store)
     config = uvicorn.Config(
-        app,
+        Origins(app, allowed) if allowed else app,
         http=ImpatientProtocol,
         ws="none",
         access_log=False,  # nor are texts written anywhere

@@ -7,7 +7,7 @@ import { ask, attempt, pathOf, Problem } from "./server.js";
 import { current, Doc, mainModel, state, suggestedBy } from "./state.js";
 import { number, t } from "./words.js";
 
-const AT_ONCE = 50; // documents that are asked about together
+const AT_ONCE = 500; // documents that are asked about together
 const LETTERS = 4_000_000; // of texts in a request, which is limited in bytes
 
 /** @type {import("./files.js").Table[]} */
@@ -84,33 +84,32 @@ export function showPlace() {
   get("button", "next").disabled = state.at === n - 1;
 }
 
-/** Put documents into an order, with the current one first where all are asked about.
- * @param {string} order */
-async function sort(order) {
+/** Put documents into an order: as in the file, or those first that teach the model most.
+ * @param {string} by */
+async function sort(by) {
   await leave();
-  if (order === "doubt") await measureDoubt();
-  const sorted = order === "doubt" ? inFile.toSorted((a, b) => (b.doubt ?? 0) - (a.doubt ?? 0)) : inFile;
-  [state.documents, state.at] = [sorted, 0];
-  say(t(order === "doubt" ? "ordered-doubt" : "ordered-file"));
+  [state.documents, state.at] = [by === "file" ? inFile : await rank(by), 0];
+  say(t(`ordered-${by}`));
   showDocument();
 }
 
-/** Ask how unsure the model is about each document, each once: the mistakes to expect of its labels. */
-async function measureDoubt() {
-  let missing = inFile.filter((each) => each.doubt === null);
-  const all = missing.length;
-  while (missing.length) {
+/** Ask the model for the order; a file that is too large for one request is asked about in parts.
+ * @param {string} by */
+async function rank(by) {
+  const most = Math.min(state.details.get(mainModel())?.most ?? AT_ONCE, AT_ONCE);
+  /** @type {[number, Doc][]} */
+  const ranked = [];
+  while (ranked.length < inFile.length) {
     let letters = 0;
-    const next = missing.slice(0, AT_ONCE).filter((each, i) => (letters += each.text.length) < LETTERS || i === 0);
-    const texts = next.map((each) => each.text);
-    const answer = await ask("doubt", `${pathOf(mainModel())}/predict`, { texts, k: 20 });
-    next.forEach((each, i) => {
-      const scores = answer.documents[i].labels.map((/** @type {{score: number}} */ { score }) => Math.min(score, 1 - score));
-      each.doubt = scores.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
-    });
-    missing = missing.slice(next.length);
-    say(t("measuring", { done: number(all - missing.length), n: number(all) }));
+    const part = inFile
+      .slice(ranked.length, ranked.length + most)
+      .filter((each, i) => (letters += each.text.length) < LETTERS || i === 0);
+    const texts = part.map((each) => each.text);
+    const answer = await ask("order", `${pathOf(mainModel())}/order`, { texts, by });
+    answer.order.forEach((/** @type {number} */ i, /** @type {number} */ place) => ranked.push([answer.values[place], part[i]]));
+    say(t("measuring", { done: number(ranked.length), n: number(inFile.length) }));
   }
+  return ranked.sort((a, b) => b[0] - a[0]).map(([, each]) => each);
 }
 
 // -- keeping --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 // The models: which one answers, which one stands beside it, and where they come from.
 
 import { get, make, visible } from "./dom.js";
-import { ask, pathOf, Problem } from "./server.js";
+import { ask, pathOf } from "./server.js";
 import { mainModel, state } from "./state.js";
 import { count, number, t } from "./words.js";
 
@@ -42,13 +42,7 @@ async function fetchDetails(name) {
   /** @type {Map<number, Promise<import("./state.js").Expected[]>>} */
   const curves = new Map();
   const fetchCurve = (/** @type {number} */ k) =>
-    ask(`curve ${name} ${k}`, `${pathOf(name)}/thresholds?k=${k}`).then(
-      (held) => held.thresholds,
-      (error) => {
-        if (error instanceof Problem) return []; // the model was saved before these were counted
-        throw error;
-      },
-    );
+    ask(`curve ${name} ${k}`, `${pathOf(name)}/thresholds?k=${k}`).then((held) => held.expected);
   const curve = (/** @type {number} */ k) => {
     if (!curves.has(k)) curves.set(k, fetchCurve(k));
     return /** @type {Promise<import("./state.js").Expected[]>} */ (curves.get(k));

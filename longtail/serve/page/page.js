@@ -159,7 +159,6 @@ for (const id of ["model", "other"])
       localStorage.setItem("model", get("select", "model").value);
       await chooseModels(get("select", "model").value, get("select", "other").value || null);
       document.body.classList.toggle("many", state.columns.length > 1);
-      for (const each of state.documents) each.doubt = null;
       setSliders();
       showVersion();
       unmark();

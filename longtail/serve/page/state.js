@@ -26,8 +26,6 @@ export class Doc {
     /** @type {Decisions[]} */
     this.past = [];
     this.saved = true;
-    /** @type {number | null} */
-    this.doubt = null; // how unsure the model is; null where nobody asked
     /** @type {string} */
     this.version = "";
   }
@@ -73,6 +71,8 @@ export const state = {
   at: 0,
   /** The name of the file that the documents come from. @type {string | null} */
   file: null,
+  /** The numbers of labels that were added. @type {Map<string, number>} */
+  ids: new Map(),
   k: 10,
   threshold: 0.05,
 };
@@ -99,7 +99,7 @@ export function shownFor(model) {
   const kept = suggestedBy(model);
   const names = new Set(kept.map((each) => each.label));
   const others = [...current().decisions.keys()].filter((label) => !names.has(label));
-  return [...kept, ...others.map((label) => all.get(label) ?? { label, id: null, score: null })];
+  return [...kept, ...others.map((label) => all.get(label) ?? { label, id: state.ids.get(label) ?? null, score: null })];
 }
 
 /** Whether a text is that of another document, and not the same one after a correction.
