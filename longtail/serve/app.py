@@ -9,13 +9,14 @@ from importlib.resources import files
 
 from fastapi import FastAPI, Request, Response
 
-from longtail.serve import annif, api, label_api
+from longtail.serve import annif, api, label_api, label_studio
 from longtail.serve.batching import Batcher, Limits
 from longtail.serve.feedback import FeedbackStore
 from longtail.serve.guard import Guard
 from longtail.serve.hosting import Hosted
 from longtail.serve.metrics import Metrics
 from longtail.serve.problems import Json, NotFoundError, add_problems
+from longtail.serve.shortcut import Shortcut
 from longtail.serve.state import State, state_of
 from longtail.version import __version__
 from longtail.visible import visible
@@ -59,14 +60,16 @@ def make_app(
         redoc_url=None,
         lifespan=_live,
     )
-    app.state.longtail = State(hosted, limits, metrics, feedback, {})
+    state = State(hosted, limits, metrics, feedback, {})
+    app.state.longtail = state
     add_problems(app)
     app.include_router(api.router)
     app.include_router(label_api.router)
     app.include_router(annif.router)
+    app.include_router(label_studio.router)
     _add_health(app)
     _add_page(app)
-    return Guard(app, limits, tokens, local, metrics.count_request)
+    return Guard(Shortcut(app, state), limits, tokens, local, metrics.count_request)
 
 
 @asynccontextmanager
@@ -77,10 +80,13 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
         if state.feedback is not None:
             stack.callback(state.feedback.close)
         for name, hosted in state.hosted.items():
-            batcher = Batcher(state.limits, partial(state.metrics.count_batch, name))
+            batcher = Batcher(
+                state.limits,
+                partial(state.metrics.count_batch, name),
+                partial(state.metrics.set_queue, name),
+            )
             state.batchers[name] = batcher
             stack.callback(batcher.close)
-            state.metrics.watch_queue(name, partial(getattr, batcher, "n_waiting"))
             state.metrics.set_version(name, hosted.current.name)
             await stack.enter_async_context(_beside(batcher.run()))
             await stack.enter_async_context(_beside(_watch(state, hosted)))

@@ -16,10 +16,12 @@ from served import served, train_planted
 
 import longtail
 from longtail.data import Dataset, build_label_matrix
+from longtail.errors import ParameterError
 from longtail.labels.state import LabelState
 from longtail.labels.vocabulary import Concept, Vocabulary
 from longtail.serve.batching import Limits
 from longtail.serve.hosting import Version, name_labels
+from longtail.serve.server import make_server
 
 TEXT = "hops and malt, then yeast"
 PREDICT = "/v1/models/planted/predict"
@@ -267,8 +269,42 @@ def test_tokens(folder, tmp_path):
             for token, status in (("other-token-of-many", 200), ("other-token-of-man", 401)):
                 headers = {"Authorization": f"Bearer {token}"}
                 assert running.client.get(path, headers=headers).status_code == status
+        for password, status in (("first-token-of-many", 200), ("first", 401), ("", 401)):
+            assert running.client.get("/metrics", auth=("any", password)).status_code == status
+        odd = {"Authorization": "Basic ===="}
+        assert running.client.get("/metrics", headers=odd).status_code == 401
         assert running.client.get("/health/live").status_code == 200
         assert running.client.get("/").status_code == 200
+
+
+def test_only_named_origins_may_read_answers(folder, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text("first-token-of-many\n")
+    ours, theirs = "https://example.org", "https://example.com"
+    with served(folder, token_file=file, origins=[ours]) as running:
+        asking = {
+            "Origin": ours,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type",
+        }
+        asked = running.client.options(PREDICT, headers=asking)
+        assert asked.status_code == 204
+        assert asked.headers["access-control-allow-origin"] == ours
+        assert "Authorization" in asked.headers["access-control-allow-headers"]
+        sent = {"Origin": ours, "Authorization": "Bearer first-token-of-many"}
+        answer = running.client.post(PREDICT, json={"text": TEXT}, headers=sent)
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == ours
+        assert "Origin" in answer.headers["vary"]
+        refused = running.client.post(PREDICT, json={"text": TEXT}, headers={"Origin": ours})
+        assert refused.status_code == 401
+        for headers in ({**asking, "Origin": theirs}, {**asking, "Origin": "null"}):
+            other = running.client.options(PREDICT, headers=headers)
+            assert "access-control-allow-origin" not in other.headers
+            assert other.status_code in (401, 405)
+    for odd in ("*", "example.org", "https://example.org/", "https://Example.org", "null"):
+        with pytest.raises(ParameterError, match="--allow-origin must be such as"):
+            make_server([folder], host="127.0.0.1", limits=Limits(), origins=[odd])
 
 
 def test_other_names_of_the_machine_are_refused_and_policies_sent(running, folder):
