@@ -378,6 +378,12 @@ class Stored(BaseModel):
     id: int
 
 
+class ExtractedText(BaseModel):
+    """The text of a file."""
+
+    text: str
+
+
 class Problem(BaseModel):
     """What is wrong, as RFC 9457 has it; `detail` is the sentence to show."""
 

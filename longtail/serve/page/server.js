@@ -20,7 +20,7 @@ export class Problem extends Error {
  * Ask the server; a newer question of the same kind gives up the older one.
  * @param {string} kind
  * @param {string} path
- * @param {object} [body]
+ * @param {object} [body] - a file, or what is sent as JSON
  * @returns {Promise<any>}
  */
 export async function ask(kind, path, body) {
@@ -30,11 +30,11 @@ export async function ask(kind, path, body) {
   const token = sessionStorage.getItem("token");
   /** @type {Record<string, string>} */
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  if (body) headers["Content-Type"] = "application/json";
+  if (body) headers["Content-Type"] = body instanceof Blob ? "application/octet-stream" : "application/json";
   const answer = await fetch(path, {
     method: body ? "POST" : "GET",
     headers,
-    body: body && JSON.stringify(body),
+    body: body instanceof Blob ? body : body && JSON.stringify(body),
     signal: controller.signal,
   });
   const held = await answer.json();
