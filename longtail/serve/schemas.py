@@ -196,6 +196,7 @@ class ModelDetails(ModelSummary):
     card: dict[str, Any] | None
     thresholds: dict[str, float]
     limits: dict[str, int]
+    feedback: bool = Field(description="whether this server keeps feedback")
 
 
 class Expected(BaseModel):

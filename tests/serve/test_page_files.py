@@ -69,6 +69,20 @@ def test_a_file_is_labelled_from_first_to_last(page, running, given, tmp_path):
     assert data.texts[0] == TEXTS[0]
 
 
+def test_no_decision_is_lost_however_quickly_one_goes_on(page, running, given):
+    texts = [f"{TEXT} {i}" for i in range(12)]
+    open_file(page, given("many.jsonl", "\n".join(json.dumps(text) for text in texts)))
+    for _ in texts:
+        page.wait_for_selector(row("beer"))
+        page.keyboard.press("1")
+        page.keyboard.press("n")
+    page.keyboard.press("p")
+    page.wait_for_selector("#progress-words:has-text('12 of 12')")
+    page.wait_for_timeout(500)
+    kept = {each.text for each in read_feedback(running.file).values() if each.accepted}
+    assert set(texts) <= kept
+
+
 def test_a_table_is_exported_with_labels_side_by_side(page, given, tmp_path):
     table = io.StringIO()
     rows = csv.writer(table, delimiter=";")
