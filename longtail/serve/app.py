@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from fastapi import FastAPI, Request, Response
 
-from longtail.serve import annif, api, label_api, label_studio
+from longtail.serve import annif, api, label_api, label_studio, uploads
 from longtail.serve.batching import Batcher, Limits
 from longtail.serve.feedback import FeedbackStore
 from longtail.serve.guard import Guard
@@ -66,6 +66,7 @@ def make_app(
     app.include_router(label_api.router)
     app.include_router(annif.router)
     app.include_router(label_studio.router)
+    app.include_router(uploads.router)
     _add_health(app)
     _add_page(app)
     return Guard(Shortcut(app, state), limits, tokens, local, metrics.count_request)

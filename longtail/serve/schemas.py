@@ -196,6 +196,7 @@ class ModelDetails(ModelSummary):
     card: dict[str, Any] | None
     thresholds: dict[str, float]
     limits: dict[str, int]
+    feedback: bool = Field(description="whether this server keeps feedback")
 
 
 class Expected(BaseModel):
@@ -376,6 +377,12 @@ class Stored(BaseModel):
     """The number of what was stored."""
 
     id: int
+
+
+class ExtractedText(BaseModel):
+    """The text of a file."""
+
+    text: str
 
 
 class Problem(BaseModel):
