@@ -10,13 +10,14 @@ from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qs, quote, unquote
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from longtail.errors import ParameterError
 from longtail.serve.api import PROBLEMS, find_hosted, label, store
 from longtail.serve.feedback import Correction
 from longtail.serve.hosting import Asked, Hosted
 from longtail.serve.problems import Json
-from longtail.serve.schemas import MOST_LABELS, AnnifBatch, AnnifLearned, AnnifSubject
+from longtail.serve.schemas import MOST_LABELS
 from longtail.serve.state import state_of
 from longtail.version import __version__
 
@@ -28,6 +29,34 @@ Number = TypeVar("Number", int, float)
 
 Limit = Annotated[int, Query(ge=1, le=MOST_LABELS)]
 Least = Annotated[float, Query(ge=0, le=1)]
+
+
+class AnnifDocument(BaseModel):
+    """A document of suggest-batch."""
+
+    text: str
+    document_id: str | None = None
+
+
+class AnnifBatch(BaseModel):
+    """The body of suggest-batch."""
+
+    documents: list[AnnifDocument]
+
+
+class AnnifSubject(BaseModel):
+    """A subject of a document to learn from: a label, or the URI that suggest gives for it."""
+
+    label: str | None = None
+    uri: str | None = None
+
+
+class AnnifLearned(BaseModel):
+    """A document to learn from."""
+
+    text: Annotated[str, Field(min_length=1)]
+    subjects: list[AnnifSubject]
+
 
 router = APIRouter(prefix="/v1", tags=["Annif"], responses=PROBLEMS)
 

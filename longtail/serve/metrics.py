@@ -1,9 +1,16 @@
-"""Metrics: what the server counts, as Prometheus reads it."""
+"""Metrics: what the server counts, as Prometheus reads it.
 
-from collections.abc import Callable
+With several workers, each counts in files of a folder that they share, and whichever is asked adds
+them up; prometheus-client does so where an environment variable names the folder.
+"""
+
+import os
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from longtail.serve.workers import METRICS_FOLDER
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -42,12 +49,14 @@ class Metrics:
             "Documents that wait",
             ["model"],
             registry=self._registry,
+            multiprocess_mode="livesum",
         )
         self._versions = Gauge(
             "longtail_model_info",
-            "1 for the version of each model that answers",
+            "How many workers answer with this version of a model",
             ["model", "version"],
             registry=self._registry,
+            multiprocess_mode="livesum",
         )
 
     def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
@@ -55,9 +64,9 @@ class Metrics:
         self._requests.labels(method, path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def watch_queue(self, model: str, n_waiting: Callable[[], int]) -> None:
-        """Ask for the number of waiting documents whenever somebody wants to know."""
-        self._waiting.labels(model).set_function(n_waiting)
+    def set_queue(self, model: str, n_waiting: int) -> None:
+        """Note how many documents wait."""
+        self._waiting.labels(model).set(n_waiting)
 
     def count_batch(self, model: str, size: int) -> None:
         """Count a batch."""
@@ -65,10 +74,16 @@ class Metrics:
 
     def set_version(self, model: str, version: str, before: str | None = None) -> None:
         """Note which version of a model answers from now on."""
-        if before is not None:
+        if before is not None and METRICS_FOLDER in os.environ:
+            self._versions.labels(model, before).set(0)  # files cannot forget it
+        elif before is not None:
             self._versions.remove(model, before)
         self._versions.labels(model, version).set(1)
 
     def write(self) -> bytes:
         """Return all of it."""
-        return generate_latest(self._registry)
+        if METRICS_FOLDER not in os.environ:
+            return generate_latest(self._registry)
+        everybody = CollectorRegistry()
+        MultiProcessCollector(everybody)  # type: ignore[no-untyped-call]
+        return generate_latest(everybody)

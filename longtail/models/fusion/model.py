@@ -28,8 +28,10 @@ from numpy.typing import NDArray
 from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
-from longtail.models.base import WORTH_SAYING, Documents, HeldOut, Model
+from longtail.models.base import Model
+from longtail.models.contract import Documents, HeldOut
 from longtail.models.cost import Facts, format_seconds
+from longtail.models.estimates import WORTH_SAYING
 from longtail.models.fusion.candidates import (
     MOST_PROPOSED,
     USUAL_PROPOSED,
@@ -532,6 +534,20 @@ class Fusion(Model):
         wanted = None if label is None else self._find_label(label)
         found = (member.find_similar(X, wanted) for member in self.members_.values() if X.nnz)
         return next(filter(None, found), ())
+
+    def find_examples(self, label: int, n: int) -> Sequence[Neighbour]:
+        """Return training documents with a label, of the first member that keeps any."""
+        found = (member.find_examples(label, n) for member in self._knowing(label))
+        return next(filter(None, found), ())
+
+    def find_near_labels(self, label: int, n: int) -> Sequence[tuple[int, float]]:
+        """Return labels like this one, by the first member that can tell."""
+        found = (member.find_near_labels(label, n) for member in self._knowing(label))
+        return next(filter(None, found), ())
+
+    def _knowing(self, label: int) -> Iterator[Model]:
+        """Yield the members that were trained with the label."""
+        return (each for each in self.members_.values() if label < len(each.label_names_))
 
     # -- updating -----------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from longtail.evaluation.explanation import Explanation
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
-from longtail.models.base import DEFAULT_K, Documents, Model
+from longtail.models.base import Model
+from longtail.models.contract import DEFAULT_K, Documents
 from longtail.models.cost import Facts
 from longtail.models.linear.beam import (
     NOTHING_REACHED,
@@ -52,6 +53,7 @@ from longtail.models.linear.choices import (
 )
 from longtail.models.linear.memory import KEPT, Kept
 from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
+from longtail.models.linear.siblings import find_siblings
 from longtail.models.linear.solver import Settings
 from longtail.models.linear.training import BLOCK, count_documents, train_tree
 from longtail.models.linear.update import Update, update_tree
@@ -431,6 +433,10 @@ class Linear(Model):
         """Return for each tree all labels that a search for one document meets."""
         rows, k = self.read_rows(self._rows_of(documents)).rows, len(self.label_names_)
         return [search(rows, 0, 1, tree, self.beam, k, self._power)[0][0] for tree in self.trees_]
+
+    def find_near_labels(self, label: int, n: int) -> Sequence[tuple[int, float]]:
+        """Return labels that the first tree puts beside this one and that look for like words."""
+        return find_siblings(self.trees_[0], label, n)
 
     # -- more documents ---------------------------------------------------------------------------
 
