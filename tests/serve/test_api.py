@@ -267,6 +267,8 @@ def test_what_is_not_there(running):
     kind = {"Content-Type": "application/json"}
     bad = post(PREDICT, content=b"{bad", headers=kind)
     assert bad.json()["detail"] == "the body is not JSON"
+    bad = post(PREDICT, content=b"\xff", headers=kind)
+    assert (bad.status_code, bad.json()["detail"]) == (422, "the body is not JSON in UTF-8")
     assert "Content-Type: application/json" in post(PREDICT, content=b"{}").json()["detail"]
     unknown = post("/v1/models/planted/explain", json={"text": TEXT, "label": "bear"})
     assert "did you mean 'beer'" in unknown.json()["detail"]

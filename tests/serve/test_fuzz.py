@@ -7,7 +7,8 @@ import os
 import warnings
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import one_of
 from served import served, train_planted
 
 with warnings.catch_warnings():  # what others deprecate is not of our making
@@ -52,9 +53,15 @@ def test_no_request_breaks_the_server(running):
     assert running.client.get("/health/live").json() == {"status": "ok"}
 
 
-def _try(operation, n_cases):
-    from hypothesis import given
+def _made_up(operation):
+    """Return requests that are as described, and, where that can be, such as are not."""
+    modes = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
+    if not operation.body and not any(operation.query):
+        modes.pop()
+    return one_of([operation.as_strategy(generation_mode=each) for each in modes])
 
+
+def _try(operation, n_cases):
     @settings(
         max_examples=n_cases,
         deadline=None,
@@ -62,7 +69,7 @@ def _try(operation, n_cases):
         derandomize=n_cases < 100,
         suppress_health_check=list(HealthCheck),
     )
-    @given(case=operation.as_strategy())
+    @given(case=_made_up(operation))
     def attempt(case):
         for name in ("model", "project_id"):  # an unknown name is refused before all else
             if name in (case.path_parameters or {}):
