@@ -32,7 +32,7 @@ class Served:
 
     @property
     def state(self):
-        return self.server.config.app._app.state.longtail
+        return self.server.config.app._app.app.state.longtail
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from longtail.evaluation.ordering import DEPTH, order_documents
 from longtail.models.card import FEW
 from longtail.serve.batching import Work
 from longtail.serve.feedback import Correction
-from longtail.serve.hosting import Asked, Hosted, Version
+from longtail.serve.hosting import Asked, Hosted, Version, name_labels
 from longtail.serve.problems import ConflictError, GoneError, Json, say_unknown
 from longtail.serve.schemas import (
     MOST_LABELS,
@@ -163,18 +163,13 @@ async def label(
     request: Request, hosted: Hosted, version: Version, documents: list[Any], asked: Asked
 ) -> list[list[dict[str, Any]]]:
     """Return the labels of each document, in a batch with those of other requests."""
-    state = state_of(request)
-    if len(documents) > state.limits.max_documents:
-        raise ParameterError(
-            f"{len(documents):,} documents in one request; "
-            f"this server takes {state.limits.max_documents:,} at most"
-        )
+    state_of(request).limits.check(len(documents))
     version.check(asked)
     if not documents:
         return []
 
     def work(batch: list[Any]) -> list[list[dict[str, Any]]]:
-        return version.predict(batch, asked)
+        return name_labels(version.predict(batch, asked))
 
     return await submit(request, hosted, (version, asked), documents, work)
 

@@ -17,6 +17,7 @@ from longtail.serve.guard import Guard
 from longtail.serve.hosting import Hosted
 from longtail.serve.metrics import Metrics
 from longtail.serve.problems import NotFoundError, add_problems
+from longtail.serve.shortcut import Shortcut
 from longtail.serve.state import State
 from longtail.version import __version__
 from longtail.visible import visible
@@ -60,7 +61,8 @@ def make_app(
         redoc_url=None,
         lifespan=_live,
     )
-    app.state.longtail = State(hosted, limits, metrics, feedback, {})
+    state = State(hosted, limits, metrics, feedback, {})
+    app.state.longtail = state
     add_problems(app)
     app.include_router(api.router)
     app.include_router(label_api.router)
@@ -69,7 +71,7 @@ def make_app(
     app.include_router(health.router)
     describe(app)
     _add_page(app)
-    return Guard(app, limits, tokens, local, metrics.count_request)
+    return Guard(Shortcut(app, state), limits, tokens, local, metrics.count_request)
 
 
 @asynccontextmanager

@@ -46,6 +46,14 @@ class Limits:
         if self.max_batch < 1:
             raise ParameterError(f"--max-batch must be at least 1. Got {self.max_batch} instead.")
 
+    def check(self, n_documents: int) -> None:
+        """Raise ParameterError if a request has too many documents."""
+        if n_documents > self.max_documents:
+            raise ParameterError(
+                f"{n_documents:,} documents in one request; "
+                f"this server takes {self.max_documents:,} at most"
+            )
+
 
 @dataclass(eq=False)
 class Job:

@@ -11,6 +11,7 @@ from base64 import b64decode
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,6 +37,7 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 MAX_HEADER_BYTES = 1 << 16
 LEAST_TOKEN = 16  # characters
 CLOSE = {"Connection": "close"}
+LEAVING = "longtail.leaving"  # in a request's extensions: what to cancel when its client leaves
 
 Count = Callable[[str, str, int, float], None]
 
@@ -160,6 +162,7 @@ class ImpatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        self._leaving: set[asyncio.Future[Any]] = set()
         self._deadline = self.loop.call_later(self.patience, self._cut)
 
     def data_received(self, data: bytes) -> None:
@@ -175,9 +178,18 @@ class ImpatientProtocol(HttpToolsProtocol):
             self._deadline = self.loop.call_later(self.patience, self._cut)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client."""
+        """Forget the client, and what is done for it."""
         self._stop_waiting()
+        left = list(self._leaving)
+        self._leaving.clear()
+        for each in left:
+            each.cancel()
         super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Let the request say what to cancel when the client goes away."""
+        super().on_message_begin()
+        self.scope["extensions"] = {LEAVING: self._leaving}  # type: ignore[dict-item]
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from longtail.evaluation.ordering import By
 
 MOST_LABELS = 1000  # of a document
+MOST_LANGUAGE = 35  # characters
 Name = Annotated[str, Field(min_length=1, max_length=10_000)]
 Names = Annotated[list[Name], Field(max_length=MOST_LABELS)]
 Threshold = Annotated[float, Field(ge=0, le=1)] | Literal["auto", "auto-document"]
@@ -58,7 +59,7 @@ class PredictRequest(Request):
         None, description="the least probability of a label; auto is the best for F1"
     )
     language: str | None = Field(
-        None, max_length=35, description="name labels so, by the model's vocabulary"
+        None, max_length=MOST_LANGUAGE, description="name labels so, by the model's vocabulary"
     )
     explain: bool = Field(
         False, description="say why, for the first 10 labels of each of 20 documents at most"

@@ -77,6 +77,7 @@ def make_server(
         log_config=None,
         lifespan="on",
         server_header=False,
+        proxy_headers=False,  # nothing asks for the address of a client
         backlog=BACKLOG,
         timeout_keep_alive=int(limits.patience),
         timeout_graceful_shutdown=FINISH_SECONDS,
