@@ -18,6 +18,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "parameter_tables",
     "data_tables",
+    "command_tables",
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"
