@@ -19,6 +19,7 @@ extensions = [
     "parameter_tables",
     "data_tables",
     "command_tables",
+    "notebooks",
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"
