@@ -118,6 +118,29 @@ def test_colors_can_be_chosen(open_page, running):
     assert page.evaluate(ground) == light
 
 
+LONG = (
+    "שלום עולם, malt hops efficient fluffy\nrook pawn\twind mast 😀 oven flour.\n\n"
+    "هذا نص عربي قصير عن malt and yeast -7b away — site, (hops)? " * 4 + "\n"
+)
+
+
+@pytest.mark.parametrize("width", [320, 717, 1280])
+def test_marks_lie_under_their_words(open_page, running, width):
+    page = open_page(running.url, viewport={"width": width, "height": 900})
+    page.fill("#text", LONG)
+    page.wait_for_selector("#columns li")
+    page.focus("#columns .name")
+    page.wait_for_selector("#marked-for:not(:empty)")
+    page.evaluate("CSS.highlights.clear()")
+    hide = "([one, other]) => { for (const [id, seen] of [[one, true], [other, false]]) \
+        document.getElementById(id).style.color = seen ? 'red' : 'transparent'; }"
+    shots = []
+    for pair in (["text", "marked"], ["marked", "text"]):
+        page.evaluate(hide, pair)
+        shots.append(page.locator(".paper").screenshot())
+    assert shots[0] == shots[1]
+
+
 def test_texts_are_written_from_right_to_left_where_they_begin_so(page):
     page.fill("#text", "שלום עולם hops malt")
     direction = "(id) => getComputedStyle(document.getElementById(id)).direction"
