@@ -67,13 +67,9 @@ def make_app(
     app.include_router(label_api.router)
     app.include_router(annif.router)
     app.include_router(label_studio.router)
-<<<<<<< HEAD
     app.include_router(uploads.router)
-    _add_health(app)
-=======
     app.include_router(health.router)
     describe(app)
->>>>>>> adb63f38e67094b21663a1f8eb3f9a34550213a3
     _add_page(app)
     return Guard(Shortcut(app, state), limits, tokens, local, metrics.count_request)
 
