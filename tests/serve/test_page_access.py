@@ -128,10 +128,10 @@ LONG = (
 def test_marks_lie_under_their_words(open_page, running, width):
     page = open_page(running.url, viewport={"width": width, "height": 900})
     page.fill("#text", LONG)
-    page.wait_for_selector("#columns li")
+    page.wait_for_selector("#columns li .facts:not(:empty)")
     page.focus("#columns .name")
     page.wait_for_selector("#marked-for:not(:empty)")
-    page.evaluate("CSS.highlights.clear()")
+    page.evaluate("CSS.highlights.clear()")  # letters on colors are drawn a little differently
     hide = "([one, other]) => { for (const [id, seen] of [[one, true], [other, false]]) \
         document.getElementById(id).style.color = seen ? 'red' : 'transparent'; }"
     shots = []
