@@ -1,10 +1,13 @@
 """The page for everyone: axe-core finds no violation; languages, widths, directions, paper."""
 
+import io
 import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
 from shown import TEXT, row, write
 
 import longtail.serve
@@ -137,8 +140,8 @@ def test_marks_lie_under_their_words(open_page, running, width):
     shots = []
     for pair in (["text", "marked"], ["marked", "text"]):
         page.evaluate(hide, pair)
-        shots.append(page.locator(".paper").screenshot())
-    assert shots[0] == shots[1]
+        shots.append(imread(io.BytesIO(page.locator(".paper").screenshot()), format="png"))
+    assert np.abs(shots[0] - shots[1]).max() < 0.05  # edges are not drawn alike to the last bit
 
 
 def test_texts_are_written_from_right_to_left_where_they_begin_so(page):
