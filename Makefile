@@ -49,7 +49,7 @@ $(LIGHT): pyproject.toml constraints.txt
 	touch $@
 
 $(READY): $(LIGHT)
-	$(INSTALL) --editable '.[deep,serve,dev,docs]'
+	$(INSTALL) --editable '.[deep,serve,ray,dev,docs]'
 	touch $@
 
 clean:                    ## remove what the other targets made
