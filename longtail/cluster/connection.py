@@ -19,7 +19,7 @@ from typing import Any
 from longtail.cluster.tasks import RayWorkers
 from longtail.cluster.versions import ClusterError, find_versions
 from longtail.errors import MissingExtraError, ParameterError
-from longtail.runtime.parallel import count_cores
+from longtail.runtime.parallel import chosen_threads, count_cores
 from longtail.runtime.workers import use_cluster
 from longtail.version import __version__
 
@@ -30,13 +30,13 @@ USER_ERROR = 2
 
 
 @contextmanager
-def connected(address: str | None, threads: int | None = None) -> Iterator[RayWorkers | None]:
+def connected(address: str | None, cores: int | None = None) -> Iterator[RayWorkers | None]:
     """Let work inside go to the cluster at `address`; None keeps it here.
 
     Args:
         address: "local" starts a cluster on this machine, "auto" joins the one that this machine
             belongs to, "ray://host:10001" one elsewhere.
-        threads: how many cores a local cluster has; all unless given.
+        cores: how many a local cluster has; as many as there may be threads unless given.
     """
     if address is None:
         yield None
@@ -45,7 +45,7 @@ def connected(address: str | None, threads: int | None = None) -> Iterator[RayWo
     ray = import_ray()
     ours = not ray.is_initialized()
     if ours:
-        _start(ray, address, threads)
+        _start(ray, address, cores or chosen_threads() or count_cores())
     try:
         check_versions(ray)
         workers = RayWorkers(ray)
@@ -77,14 +77,13 @@ def import_ray() -> Any:
     return ray
 
 
-def _start(ray: Any, address: str, threads: int | None) -> None:
+def _start(ray: Any, address: str, cores: int) -> None:
     """Start or join a cluster; what Ray has to say about it becomes one line."""
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if address == LOCAL:
-                cores = threads or count_cores()
                 # Never a cluster that runs already: RAY_ADDRESS may name one.
                 ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
             else:

@@ -121,19 +121,16 @@ class RayWorkers:
         tasks: Sequence[Any],
         costs: Sequence[float],
         *,
-        n_bytes: int = 0,
+        n_bytes: Sequence[int],
         progress: Progress = SILENT,
     ) -> list[Result]:
         """Do all tasks, as `runtime.workers.Workers` says."""
-        self.check_fits(1, n_bytes)
+        self.check_fits(1, max(n_bytes, default=0))
         common = self.share(shared)
-        groups = group_tasks(costs, GROUPS_EACH * self.n_cores)
-        waiting = {
-            self.submit(_run_group, function, common, [tasks[i] for i in group], n_bytes=n_bytes): (
-                group
-            )
-            for group in groups
-        }
+        waiting = {}
+        for group in group_tasks(costs, GROUPS_EACH * self.n_cores):
+            own, needs = [tasks[i] for i in group], max(n_bytes[i] for i in group)
+            waiting[self.submit(_run_group, function, common, own, n_bytes=needs)] = group
         results: dict[int, Result] = {}
         try:
             while waiting:

@@ -23,7 +23,7 @@ class Workers(Protocol):
         tasks: Sequence[Any],
         costs: Sequence[float],
         *,
-        n_bytes: int = 0,
+        n_bytes: Sequence[int],
         progress: Progress = SILENT,
     ) -> list[Result]:
         """Return `function(shared, task)` of each task, in order.
@@ -33,7 +33,7 @@ class Workers(Protocol):
             shared: what all tasks read; its arrays go to each node once.
             tasks: what tells them apart.
             costs: how long each takes against the others; the costliest begin first.
-            n_bytes: what one task takes beside `shared`; it waits for a node that has so much.
+            n_bytes: what each takes beside `shared`; it waits for a node that has so much.
             progress: is advanced by the costs.
         """
 
