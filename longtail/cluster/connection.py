@@ -88,23 +88,24 @@ def _start(ray: Any, address: str, cores: int) -> None:
                 ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
             else:
                 ray.init(address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         ray.shutdown()
         raise ClusterError(_say_why(address, error)) from None
 
 
 def _say_why(address: str, error: Exception) -> str:
     reason = " ".join(str(error).split())[:300]
-    if address == AUTO:
-        return (
-            "no Ray cluster runs on this machine; start one with `ray start --head`, join one with "
-            "`ray start --address=HEAD:6379`, or use --cluster local"
-        )
     if "ersion mismatch" in reason:
         return f"{address}: the cluster has other versions of Ray or Python: {reason}"
     if address == LOCAL:
         return f"a cluster could not be started on this machine: {reason}"
-    return f"{address}: no Ray cluster answers there ({reason})"
+    token = "if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+    if address == AUTO:
+        return (
+            "no Ray cluster answers on this machine; start one with `ray start --head`, join one "
+            f"with `ray start --address=HEAD:6379` ({token}), or use --cluster local"
+        )
+    return f"{address}: no Ray cluster answers there; {token} ({reason})"
 
 
 # -- versions -------------------------------------------------------------------------------------

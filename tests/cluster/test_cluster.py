@@ -1,0 +1,188 @@
+"""A real cluster of one node: the results of one machine, whatever dies."""
+
+import os
+import signal
+
+import numpy as np
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from cluster.clusters import find_workers, kill, one_node
+from planted import planted_texts
+
+import longtail
+from longtail.cluster import Request, connected, predict
+from longtail.cluster.parts import PartsFolder
+from longtail.cluster.tasks import WorkerError, group_tasks
+from longtail.cluster.versions import ClusterError, find_versions
+from longtail.data import documents
+from longtail.errors import DataError, MemoryPlanError, ParameterError
+from longtail.runtime.workers import cluster_in_use
+
+
+@pytest.fixture(scope="module")
+def ray():
+    with one_node() as ray:
+        yield ray
+
+
+@pytest.fixture
+def workers(ray):
+    with connected("local") as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A saved model, a file of documents, and the labels that one machine gives them."""
+    import pyarrow as pa
+
+    folder = tmp_path_factory.mktemp("made")
+    data = planted_texts(900)
+    model = longtail.Linear().fit(data)
+    model.save(folder / "model")
+    ids = [f"d{i}" for i in range(len(data))]
+    pq.write_table(pa.table({"id": ids, "text": data.texts}), folder / "in.parquet")
+    return folder
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(documents, "BATCH", 50)
+
+
+def one_machine(folder, k=3):
+    table = pq.read_table(folder / "in.parquet")
+    top = longtail.load_model(folder / "model").predict(table["text"].to_pylist(), k)
+    labels = [[each["label"] for each in found] for found in top.to_list()]
+    scores = [[each["score"] for each in found] for found in top.to_list()]
+    return {"id": table["id"].to_pylist(), "labels": labels, "scores": scores}
+
+
+def label(made, out, workers, **options):
+    return predict(
+        made / "model", made / "in.parquet", out, workers, Request(k=3), part_batches=2, **options
+    )
+
+
+def test_predict_gives_what_one_machine_gives(made, tmp_path, workers, small_batches):
+    assert label(made, tmp_path / "out", workers) == 900
+    assert len(list((tmp_path / "out").glob("part-*.parquet"))) == 10  # 50 documents, then 100 each
+    assert ds.dataset(tmp_path / "out").to_table().to_pydict() == one_machine(made)
+
+
+def test_predict_goes_on_from_finished_parts(made, tmp_path, workers, small_batches):
+    label(made, tmp_path / "out", workers)
+    parts = sorted((tmp_path / "out").glob("part-*.parquet"))
+    before = {part: part.stat().st_mtime_ns for part in parts}
+    parts[3].unlink()
+    parts[5].write_bytes(b"PAR1 cut off")
+    (tmp_path / "out" / "part-000099.parquet").write_bytes(parts[0].read_bytes())
+    label(made, tmp_path / "out", workers)
+    after = {part: part.stat().st_mtime_ns for part in parts}
+    assert [part for part in parts if after[part] != before[part]] == [parts[3], parts[5]]
+    assert ds.dataset(tmp_path / "out").to_table().to_pydict() == one_machine(made)
+
+
+def test_predict_refuses_the_folder_of_another_run(made, tmp_path, workers, small_batches):
+    label(made, tmp_path / "out", workers)
+    with pytest.raises(ParameterError, match=r"predictions of another run \(with another k\)"):
+        predict(made / "model", made / "in.parquet", tmp_path / "out", workers, part_batches=2)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("kept")
+    with pytest.raises(ParameterError, match=r"with other files; choose another --out$"):
+        label(made, tmp_path / "mine", workers, overwrite=True)
+
+
+def test_predict_survives_killed_workers(made, tmp_path, workers, small_batches, monkeypatch):
+    raylet, killed, write = workers.get(workers.submit(os.getppid)), [], PartsFolder.write
+
+    def write_and_kill(folder, number, contents):
+        write(folder, number, contents)
+        if number == 1:
+            killed.extend(each for each in find_workers(raylet) if kill(each))
+
+    monkeypatch.setattr(PartsFolder, "write", write_and_kill)
+    label(made, tmp_path / "out", workers)
+    assert killed
+    assert ds.dataset(tmp_path / "out").to_table().to_pydict() == one_machine(made)
+
+
+def test_a_task_whose_worker_dies_is_done_again(tmp_path, workers):
+    def square(folder, i):
+        if i == 5 and not (folder / "died").exists():
+            (folder / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return i * i
+
+    found = workers.run(square, tmp_path, range(20), [1.0] * 20, n_bytes=[0] * 20)
+    assert found == [i * i for i in range(20)]
+    assert (tmp_path / "died").exists()
+
+
+def test_errors_of_tasks_arrive_as_they_were(workers):
+    def refuse(shared, i):
+        raise DataError("no such document", path="a.csv", line=i)
+
+    def break_down(shared, i):
+        return 1 // i
+
+    with pytest.raises(DataError, match=r"^a.csv:0: no such document$"):
+        workers.run(refuse, None, [0], [1.0], n_bytes=[0])
+    with pytest.raises(WorkerError, match=r"^a task failed: ZeroDivisionError: integer"):
+        workers.run(break_down, None, [0], [1.0], n_bytes=[0])
+
+
+def test_what_fits_on_no_node_is_refused(workers):
+    with pytest.raises(MemoryPlanError, match="no node has both: the cluster has 1 node, 2 cores"):
+        workers.run(abs, None, [1], [1.0], n_bytes=[1 << 50])
+
+
+def test_nodes_with_other_versions_are_refused(ray, monkeypatch):
+    other = find_versions()._replace(longtail="9.9")
+    monkeypatch.setattr("longtail.cluster.versions._find_versions", lambda: other)
+    with (
+        pytest.raises(ClusterError, match=r"^the node \S+ has longtail \S+ where this machine has"),
+        connected("local"),
+    ):
+        pass
+
+
+def test_a_node_that_joins_later_with_other_versions_is_refused(workers, monkeypatch):
+    other = find_versions()._replace(packages=("numpy 1", "scipy 1", "numba 1"))
+    monkeypatch.setattr("longtail.cluster.versions._find_versions", lambda: other)
+    with pytest.raises(ClusterError, match=r"has numpy \S+ where this machine has numpy 1;"):
+        workers.run(abs, None, [1], [1.0], n_bytes=[0])
+
+
+def test_linear_has_the_bits_of_one_machine(ray):
+    data = planted_texts(400, n_labels=30)
+    options = {
+        "model": "linear",
+        "settings": {"flat": 0, "branching": 4, "max_leaf": 5, "trees": 2},
+        "valid": 0,
+    }
+    here = longtail.train(data, **options).model.to_files().arrays
+    there = longtail.train(data, cluster="local", **options).model.to_files().arrays
+    assert here.keys() == there.keys()
+    assert all(np.array_equal(here[name], there[name]) for name in here)
+    assert cluster_in_use() is None
+
+
+def test_small_tasks_are_put_together():
+    groups = group_tasks([1, 1, 8, 1, 1], 3)
+    assert groups == [[2], [0, 1, 3, 4]]
+    assert group_tasks([], 3) == []
+
+
+def test_a_model_that_stays_on_one_machine_says_so():
+    with pytest.raises(ParameterError, match=r"^knn is not trained on a cluster; leave out"):
+        longtail.train(planted_texts(200), model="knn", cluster="local")
+
+
+def test_an_address_that_is_none():
+    with (
+        pytest.raises(ParameterError, match=r"^--cluster must be auto, local or ray://HOST:10001"),
+        connected("lokal"),
+    ):
+        pass
