@@ -18,6 +18,7 @@ from longtail.data import Dataset, ReadOptions, read_batches
 from longtail.data.results import make_parquet
 from longtail.progress import SILENT, Progress
 from longtail.reading import ANYTHING
+from longtail.runtime.workers import Needs
 
 PART_BATCHES = 4  # batches, of 8,192 documents each
 AHEAD = 2  # parts under way for each that is being labelled
@@ -87,10 +88,11 @@ def predict(
     }
     parts = PartsFolder(Path(out), made_with)
     n_bytes = LEAST_BYTES + sum(file.stat().st_size for file in Path(model).iterdir())
-    workers.check_fits(request.threads, n_bytes)
+    needs = Needs(n_bytes, request.threads)
+    workers.check_fits(needs)
     progress.say(f"Cluster: {workers.describe()}")
     with parts.opened(overwrite=overwrite):
-        run = _Run(parts, folder, request, workers, n_bytes, progress)
+        run = _Run(parts, folder, request, workers, needs, progress)
         return run.label(cut_parts(read_batches(source, reading), part_batches))
 
 
@@ -117,11 +119,11 @@ class _Run:
         folder: ModelFolder,
         request: Request,
         workers: RayWorkers,
-        n_bytes: int,
+        needs: Needs,
         progress: Progress,
     ) -> None:
         self.parts, self.folder, self.request = parts, folder, request
-        self.workers, self.n_bytes, self.progress = workers, n_bytes, progress
+        self.workers, self.needs, self.progress = workers, needs, progress
         self.under_way: dict[Any, tuple[int, int]] = {}  # number and documents, by ticket
         self.schema: Any = None  # the columns of the first part, which all have
         self.n_done = self.n_kept = 0
@@ -166,8 +168,7 @@ class _Run:
             self.workers.share(part),
             digest,
             self.schema,
-            cores=self.request.threads,
-            n_bytes=self.n_bytes,
+            needs=self.needs,
         )
         self.under_way[ticket] = part.number, part.n_documents
 

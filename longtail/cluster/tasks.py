@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from longtail.cluster.versions import Versions, find_versions, require_versions
 from longtail.errors import LongtailError, MemoryPlanError
 from longtail.progress import SILENT, Progress
+from longtail.runtime.workers import Needs
 
 Result = TypeVar("Result")
 
@@ -18,6 +19,7 @@ RETRIES = 100  # of a task whose worker or node died
 GROUPS_EACH = 16  # groups of tasks for each core: a few, so that all end at about the same time
 WAIT_SECONDS = 0.5  # between two looks at Ctrl-C
 GIGABYTE = 1e9
+LITTLE = Needs()
 
 
 class WorkerError(LongtailError):
@@ -53,6 +55,11 @@ class RayWorkers:
         """How many cores all nodes have together."""
         return max(1, int(sum(node.cores for node in self.nodes)))
 
+    @property
+    def most_cores(self) -> int:
+        """How many cores a task can have: those of the largest node."""
+        return max(1, int(max((node.cores for node in self.nodes), default=1)))
+
     def describe(self) -> str:
         """Say what there is, such as "3 nodes, 48 cores, 4 GPUs"."""
         nodes = self.nodes
@@ -63,16 +70,22 @@ class RayWorkers:
         }
         return ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items() if n)
 
-    def check_fits(self, cores: float, n_bytes: int, gpus: float = 0) -> None:
+    def check_fits(self, needs: Needs) -> None:
         """Raise MemoryPlanError for a task that no node could ever take: it would wait for ever."""
         nodes = self.nodes
-        if any(n.cores >= cores and n.n_bytes >= n_bytes and n.gpus >= gpus for n in nodes):
-            return
+        for node in nodes:
+            if (
+                node.cores >= needs.cores
+                and node.n_bytes >= needs.n_bytes
+                and node.gpus >= needs.gpus
+            ):
+                return
         largest = max((node.n_bytes for node in nodes), default=0)
+        gpus = f" and {needs.gpus} GPUs" * bool(needs.gpus)
         raise MemoryPlanError(
-            f"a task needs {cores:g} cores and {n_bytes / GIGABYTE:.1f} GB, and no node has both: "
-            f"the cluster has {self.describe()}, at most {largest / GIGABYTE:.1f} GB a node; "
-            "add a larger node"
+            f"a task needs {needs.n_bytes / GIGABYTE:.1f} GB, {needs.cores} cores{gpus}, and no "
+            f"node has them: the cluster has {self.describe()}, at most "
+            f"{largest / GIGABYTE:.1f} GB a node; add a larger node"
         )
 
     # -- tasks ------------------------------------------------------------------------------------
@@ -85,15 +98,13 @@ class RayWorkers:
         self,
         function: Callable[..., Any],
         *arguments: Any,
-        cores: float = 1,
-        n_bytes: int = 0,
-        gpus: float = 0,
+        needs: Needs = LITTLE,
     ) -> Any:
         """Begin `function(*arguments)` on a node that has room for it; return its ticket."""
         remote = self.ray.remote(_call).options(
-            num_cpus=cores,
-            num_gpus=gpus,
-            memory=n_bytes or None,
+            num_cpus=needs.cores,
+            num_gpus=needs.gpus,
+            memory=needs.n_bytes or None,
             max_retries=RETRIES,
             name=function.__name__,
         )
@@ -121,23 +132,30 @@ class RayWorkers:
         tasks: Sequence[Any],
         costs: Sequence[float],
         *,
-        n_bytes: Sequence[int],
+        needs: Sequence[Needs],
         progress: Progress = SILENT,
+        on_done: Callable[[int, Result], None] | None = None,
     ) -> list[Result]:
         """Do all tasks, as `runtime.workers.Workers` says."""
-        self.check_fits(1, max(n_bytes, default=0))
+        for own in set(needs):
+            self.check_fits(own)
         common = self.share(shared)
         waiting = {}
         for group in group_tasks(costs, GROUPS_EACH * self.n_cores):
-            own, needs = [tasks[i] for i in group], max(n_bytes[i] for i in group)
-            waiting[self.submit(_run_group, function, common, own, n_bytes=needs)] = group
+            own = [tasks[i] for i in group]
+            most = Needs(*(max(values) for values in zip(*(needs[i] for i in group), strict=True)))
+            ticket = self.submit(_run_group, function, common, own, most.cores, needs=most)
+            waiting[ticket] = group
         results: dict[int, Result] = {}
         try:
             while waiting:
                 progress.advance(0)  # lets Ctrl-C through
                 for ticket in self.wait(list(waiting)):
                     group = waiting.pop(ticket)
-                    results.update(zip(group, self.get(ticket), strict=True))
+                    for i, result in zip(group, self.get(ticket), strict=True):
+                        results[i] = result
+                        if on_done is not None:
+                            on_done(i, result)
                     progress.advance(sum(costs[i] for i in group))
         finally:
             self.cancel(list(waiting))
@@ -150,11 +168,13 @@ def _call(expected: Versions, function: Callable[..., Result], *arguments: Any) 
     return function(*arguments)
 
 
-def _run_group(function: Callable[..., Result], shared: Any, tasks: Sequence[Any]) -> list[Result]:
+def _run_group(
+    function: Callable[..., Result], shared: Any, tasks: Sequence[Any], threads: int
+) -> list[Result]:
     """Do some tasks one after the other; runs on a node."""
     from longtail.runtime.parallel import set_threads
 
-    set_threads(1)
+    set_threads(threads)
     return [function(shared, task) for task in tasks]
 
 

@@ -14,6 +14,7 @@ from longtail.serve.feedback import Correction
 from longtail.serve.hosting import Asked, Hosted, Version
 from longtail.serve.problems import ConflictError, GoneError, Json, NotFoundError, say_unknown
 from longtail.serve.schemas import (
+    MOST_LABELS,
     ExplainRequest,
     Explanation,
     FeedbackRequest,
@@ -25,6 +26,7 @@ from longtail.serve.schemas import (
     PredictRequest,
     Problem,
     Stored,
+    Thresholds,
 )
 from longtail.serve.state import State, state_of
 
@@ -57,13 +59,11 @@ async def show_model(request: Request, model: str) -> Json:
     state = state_of(request)
     hosted = find_hosted(state, model)
     fitted = hosted.current.model
-    calibration = fitted.calibration_
-    found = {} if calibration is None else {n: calibration.find_threshold(n) for n in AUTOMATIC}
     return Json(
         {
             **_summarize(hosted),
             "card": None if fitted.card_ is None else json.loads(fitted.card_.to_json()),
-            "thresholds": found,
+            "thresholds": _name_thresholds(hosted.current),
             "limits": {
                 "documents": state.limits.max_documents,
                 "bytes": state.limits.max_bytes,
@@ -71,6 +71,36 @@ async def show_model(request: Request, model: str) -> Json:
             },
         }
     )
+
+
+@router.get("/{model}/thresholds", response_model=Thresholds)
+async def show_thresholds(
+    request: Request,
+    model: str,
+    k: Annotated[
+        int | None, Query(ge=1, le=MOST_LABELS, description="labels for each document, at most")
+    ] = None,
+) -> Json:
+    """Show the precision and recall to expect at each threshold, by held-out documents."""
+    version = find_hosted(state_of(request), model).current
+    calibration = version.model.calibration_
+    tradeoff = None if calibration is None else calibration.tradeoff
+    expected = [] if tradeoff is None else tradeoff.expect(k)
+    return Json(
+        {
+            "version": version.name,
+            "k": k,
+            "documents": 0 if calibration is None else calibration.n_documents,
+            "named": _name_thresholds(version),
+            "expected": [each._asdict() for each in expected],
+        }
+    )
+
+
+def _name_thresholds(version: Version) -> dict[str, float]:
+    """Return the thresholds that clients may name; none if the model gives no probabilities."""
+    found = version.model.calibration_
+    return {} if found is None else {name: found.find_threshold(name) for name in AUTOMATIC}
 
 
 def _summarize(hosted: Hosted) -> dict[str, Any]:

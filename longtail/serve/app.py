@@ -22,10 +22,11 @@ from longtail.visible import visible
 
 LOOK_SECONDS = 1.0  # from one look at the model folders to the next
 PAGE = {
-    "index.html": "text/html",
-    "page.js": "text/javascript",
-    "style.css": "text/css",
-    "icon.svg": "image/svg+xml",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
 }
 
 _log = logging.getLogger("longtail.serve")
@@ -131,14 +132,18 @@ def _add_health(app: FastAPI) -> None:
 
 
 def _add_page(app: FastAPI) -> None:
-    held = {name: (files("longtail.serve") / "page" / name).read_bytes() for name in PAGE}
+    folder = files("longtail.serve") / "page"
+    held = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+
+    def show(name: str) -> Response:
+        return Response(held[name], media_type=PAGE["." + name.rpartition(".")[2]])
 
     @app.get("/", include_in_schema=False)
     async def show_page() -> Response:
-        return Response(held["index.html"], media_type=PAGE["index.html"])
+        return show("index.html")
 
     @app.get("/page/{name}", include_in_schema=False)
     async def show_part(name: str) -> Response:
         if name not in held:
             raise NotFoundError(f"there is no page '{name}'")
-        return Response(held[name], media_type=PAGE[name])
+        return show(name)

@@ -131,6 +131,48 @@ class ModelDetails(ModelSummary):
     limits: dict[str, int]
 
 
+class Expected(BaseModel):
+    """What to expect of labels that reach a threshold, by documents held out of training."""
+
+    threshold: float
+    precision: float | None = Field(description="how many of those given are right; of none, null")
+    recall: float = Field(description="how many of the right ones are given")
+    f1: float
+    labels: float = Field(description="how many a document is given")
+
+
+class Thresholds(BaseModel):
+    """What to expect at each threshold; an empty list where the model does not know."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "version": "5f2c9a0b77d1",
+                    "k": 5,
+                    "documents": 2000,
+                    "named": {"auto": 0.31, "auto-document": 0.27},
+                    "expected": [
+                        {
+                            "threshold": 0.31,
+                            "precision": 0.71,
+                            "recall": 0.64,
+                            "f1": 0.67,
+                            "labels": 2.1,
+                        }
+                    ],
+                }
+            ]
+        }
+    )
+
+    version: str
+    k: int | None = Field(description="labels for each document, at most")
+    documents: int = Field(description="held-out documents that were counted")
+    named: dict[str, float] = Field(description="the thresholds that have a name")
+    expected: list[Expected]
+
+
 class FoundLabel(BaseModel):
     """A label and how many training documents have it."""
 

@@ -17,7 +17,7 @@ from longtail.cluster.tasks import WorkerError, group_tasks
 from longtail.cluster.versions import ClusterError, find_versions
 from longtail.data import documents
 from longtail.errors import DataError, MemoryPlanError, ParameterError
-from longtail.runtime.workers import cluster_in_use
+from longtail.runtime.workers import Needs, cluster_in_use
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_a_task_whose_worker_dies_is_done_again(tmp_path, workers):
             os.kill(os.getpid(), signal.SIGKILL)
         return i * i
 
-    found = workers.run(square, tmp_path, range(20), [1.0] * 20, n_bytes=[0] * 20)
+    found = workers.run(square, tmp_path, range(20), [1.0] * 20, needs=[Needs()] * 20)
     assert found == [i * i for i in range(20)]
     assert (tmp_path / "died").exists()
 
@@ -128,14 +128,14 @@ def test_errors_of_tasks_arrive_as_they_were(workers):
         return 1 // i
 
     with pytest.raises(DataError, match=r"^a.csv:0: no such document$"):
-        workers.run(refuse, None, [0], [1.0], n_bytes=[0])
+        workers.run(refuse, None, [0], [1.0], needs=[Needs()])
     with pytest.raises(WorkerError, match=r"^a task failed: ZeroDivisionError: integer"):
-        workers.run(break_down, None, [0], [1.0], n_bytes=[0])
+        workers.run(break_down, None, [0], [1.0], needs=[Needs()])
 
 
 def test_what_fits_on_no_node_is_refused(workers):
-    with pytest.raises(MemoryPlanError, match="no node has both: the cluster has 1 node, 2 cores"):
-        workers.run(abs, None, [1], [1.0], n_bytes=[1 << 50])
+    with pytest.raises(MemoryPlanError, match="no node has them: the cluster has 1 node, 2 cores"):
+        workers.run(abs, None, [1], [1.0], needs=[Needs(1 << 50)])
 
 
 def test_nodes_with_other_versions_are_refused(ray, monkeypatch):
@@ -152,7 +152,7 @@ def test_a_node_that_joins_later_with_other_versions_is_refused(workers, monkeyp
     other = find_versions()._replace(packages=("numpy 1", "scipy 1", "numba 1"))
     monkeypatch.setattr("longtail.cluster.versions._find_versions", lambda: other)
     with pytest.raises(ClusterError, match=r"has numpy \S+ where this machine has numpy 1;"):
-        workers.run(abs, None, [1], [1.0], n_bytes=[0])
+        workers.run(abs, None, [1], [1.0], needs=[Needs()])
 
 
 def test_linear_has_the_bits_of_one_machine(ray):

@@ -115,6 +115,24 @@ def test_models_labels_and_explanations(running):
     assert TEXT[start:end] == "hops"
 
 
+def test_what_to_expect_at_thresholds(running, folder, tmp_path):
+    url = "/v1/models/planted/thresholds"
+    found = running.client.get(url, params={"k": 2}).json()
+    named = found["named"]
+    assert named == running.client.get("/v1/models/planted").json()["thresholds"]
+    tradeoff = longtail.load_model(folder).calibration_.tradeoff
+    assert found["expected"] == [each._asdict() for each in tradeoff.expect(2)]
+    assert (found["k"], found["documents"]) == (2, 100)
+    best = max(running.client.get(url).json()["expected"], key=lambda each: each["f1"])
+    auto = next(each for each in found["expected"] if each["threshold"] == named["auto"])
+    assert best["recall"] >= auto["recall"] > 0
+    assert running.client.get(url, params={"k": 0}).status_code == 422
+    longtail.Linear().fit(["a b", "c d"], [["x"], ["y"]]).save(tmp_path / "raw")
+    with served(tmp_path / "raw") as raw:
+        found = raw.client.get("/v1/models/raw/thresholds").json()
+        assert (found["named"], found["expected"]) == ({}, [])
+
+
 def test_labels_of_a_vocabulary(tmp_path):
     texts = ["malt hops", "rook pawn", "oven flour"] * 5
     Y, names = build_label_matrix([["beer"], ["chess"], ["drink"]] * 5)

@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -28,8 +29,10 @@ from numpy.typing import NDArray
 from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
-from longtail.models.base import WORTH_SAYING, Documents, HeldOut, Model
+from longtail.models.base import Model
+from longtail.models.contract import Documents, HeldOut
 from longtail.models.cost import Facts, format_seconds
+from longtail.models.estimates import WORTH_SAYING
 from longtail.models.fusion.candidates import (
     MOST_PROPOSED,
     USUAL_PROPOSED,
@@ -67,6 +70,7 @@ from longtail.models.fusion.plan import (
 )
 from longtail.models.fusion.probe import Prober
 from longtail.models.fusion.sharing import describe_shared, share, unshare
+from longtail.models.fusion.spread import ClusterTrainer
 from longtail.models.fusion.stacking import (
     Stacker,
     StackerName,
@@ -113,6 +117,7 @@ class Fusion(Model):
     )
     can_update: ClassVar[bool] = True
     can_explain: ClassVar[bool] = True
+    uses_cluster: ClassVar[bool] = True
     can_resume: ClassVar[bool] = True
     plans: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
@@ -159,7 +164,9 @@ class Fusion(Model):
         for line in run.plan.lines(run.facts):
             progress.say(line)
         self._say_memory(run, dataset.Y, progress)
-        trainer = MemberTrainer(
+        cluster = cluster_in_use()
+        new_trainer = MemberTrainer if cluster is None else partial(ClusterTrainer, cluster)
+        trainer = new_trainer(
             dataset,
             run.X,
             run.plan,

@@ -16,7 +16,7 @@ from longtail.models.linear.solver import NodeWeights, Settings
 from longtail.models.linear.training import Task, TreeWork
 from longtail.progress import Progress
 from longtail.runtime.memory import size_of
-from longtail.runtime.workers import Workers
+from longtail.runtime.workers import Needs, Workers
 
 WORKER_BYTES = 200 << 20  # a process with compiled code, before it does anything
 
@@ -30,11 +30,9 @@ def build_trees(
 ) -> list[LabelTree]:
     """Build a tree for each seed, of the given `branching`, `max_leaf` and so on."""
     progress.stage("label trees", len(seeds))
-    n_bytes = WORKER_BYTES + 3 * size_of(vectors)
-    needs = [n_bytes] * len(seeds)
-    return cluster.run(
-        _build, (vectors, shape), seeds, [1.0] * len(seeds), n_bytes=needs, progress=progress
-    )
+    needs = [Needs(WORKER_BYTES + 3 * size_of(vectors))] * len(seeds)
+    costs = [1.0] * len(seeds)
+    return cluster.run(_build, (vectors, shape), seeds, costs, needs=needs, progress=progress)
 
 
 def _build(shared: tuple[sp.csr_matrix, dict[str, int | bool | None]], seed: int) -> LabelTree:
@@ -64,8 +62,8 @@ def train_trees(
     tasks = [works[tree].tasks[i] for tree, i in places]
     costs = [task.cost for task in tasks]
     progress.stage(f"{len(tasks):,} blocks of classifiers", sum(costs))
-    needs = [count_bytes(task, X.shape[1]) for task in tasks]
-    found = iter(cluster.run(_train, works, places, costs, n_bytes=needs, progress=progress))
+    needs = [Needs(count_bytes(task, X.shape[1])) for task in tasks]
+    found = iter(cluster.run(_train, works, places, costs, needs=needs, progress=progress))
     return [
         work.finish(tree, Y, [next(found) for _ in work.tasks])
         for work, tree in zip(works, trees, strict=True)
