@@ -17,6 +17,8 @@ from longtail.cluster.tasks import WorkerError, group_tasks
 from longtail.cluster.versions import ClusterError, find_versions
 from longtail.data import documents
 from longtail.errors import DataError, MemoryPlanError, ParameterError
+from longtail.models.fusion.spread import ClusterTrainer
+from longtail.progress import Silent
 from longtail.runtime.workers import Needs, cluster_in_use
 
 
@@ -186,3 +188,40 @@ def test_an_address_that_is_none():
         connected("lokal"),
     ):
         pass
+
+
+def test_a_fusion_has_the_bits_of_one_machine(ray, tmp_path):
+    data = planted_texts(400)
+    options = {"model": "fusion", "settings": {"members": "linear,knn"}}
+    here = longtail.train(data, **options).model.to_files().arrays
+    there = longtail.train(data, cluster="local", out=tmp_path / "model", **options)
+    assert not (tmp_path / "model.run").exists()
+    arrays = there.model.to_files().arrays
+    assert here.keys() == arrays.keys()
+    assert all(np.array_equal(here[name], arrays[name]) for name in here)
+
+
+def test_a_member_that_fails_on_the_cluster_is_left_out(ray, monkeypatch):
+    said = []
+
+    class Progress(Silent):
+        def say(self, text):
+            said.append(text)
+
+    data = planted_texts(400)
+    settings = {"members": "linear,knn"}
+    monkeypatch.setattr(ClusterTrainer, "_make_task", fail_knn(ClusterTrainer._make_task))
+    found = longtail.train(
+        data, model="fusion", settings=settings, cluster="local", progress=Progress()
+    )
+    assert list(found.model.members_) == ["linear"]
+    assert any(line.startswith("knn is left out: ") for line in said)
+    assert any("on a cluster of 1 node, 2 cores" in line for line in said)
+
+
+def fail_knn(make_task):
+    def make(self, member, fold):
+        task = make_task(self, member, fold)
+        return task._replace(limit_in=-1.0) if member.name == "knn" else task
+
+    return make

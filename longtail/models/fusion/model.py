@@ -87,6 +87,7 @@ from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.schema import Config, ListOf, Schema, Value, look_up
 from longtail.runtime.settings import between, configurable, learned, setting
 from longtail.runtime.store import Files
+from longtail.runtime.workers import cluster_in_use
 from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 

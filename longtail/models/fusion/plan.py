@@ -195,9 +195,10 @@ class Plan(NamedTuple):
         cluster = cluster_in_use()
         where = where if cluster is None else f"a cluster of {cluster.describe()}"
         limit = "no limit" if self.budget is None else format_seconds(self.budget)
+        takes = format_seconds(self.seconds(facts.device) / find_speedup())
         lines = [
             f"Plan for {facts.n_documents:,} documents and {facts.n_labels:,} labels on {where}, "
-            f"about {format_seconds(self.seconds(facts.device) / find_speedup())} (budget: {limit}):"
+            f"about {takes} (budget: {limit}):"
         ]
         names = [*self.left_out, *(member.name for member in self.members)]
         width = max(map(len, names))
