@@ -176,8 +176,7 @@ def _on_cluster(cluster: str | None, model: type[Model], progress: Progress) -> 
     from longtail.cluster import connected
 
     with connected(cluster) as workers:
-        if workers is not None:
-            progress.say(f"Cluster: {workers.describe()}")
+        progress.say(f"Cluster: {workers.describe()}")
         yield
 
 

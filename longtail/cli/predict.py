@@ -176,18 +176,17 @@ def _predict_on(
     )
     kept = f"finished parts are in {out}; the same command goes on."
     with if_interrupted(kept), show_progress() as progress, connected(cluster) as workers:
-        if workers is not None:
-            n = predict_on_cluster(
-                model,
-                source,
-                out,
-                workers,
-                request,
-                reading=reading,
-                overwrite=overwrite,
-                progress=progress,
-            )
-            progress.say(f"The labels of {n:,} documents are in {out}")
+        n = predict_on_cluster(
+            model,
+            source,
+            out,
+            workers,
+            request,
+            reading=reading,
+            overwrite=overwrite,
+            progress=progress,
+        )
+        progress.say(f"The labels of {n:,} documents are in {out}")
 
 
 @contextmanager

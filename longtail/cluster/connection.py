@@ -30,17 +30,14 @@ USER_ERROR = 2
 
 
 @contextmanager
-def connected(address: str | None, cores: int | None = None) -> Iterator[RayWorkers | None]:
-    """Let work inside go to the cluster at `address`; None keeps it here.
+def connected(address: str, cores: int | None = None) -> Iterator[RayWorkers]:
+    """Let work inside go to the cluster at `address`.
 
     Args:
         address: "local" starts a cluster on this machine, "auto" joins the one that this machine
             belongs to, "ray://host:10001" one elsewhere.
         cores: how many a local cluster has; as many as there may be threads unless given.
     """
-    if address is None:
-        yield None
-        return
     check_address(address)
     ray = import_ray()
     ours = not ray.is_initialized()

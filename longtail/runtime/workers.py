@@ -72,11 +72,10 @@ def cluster_in_use() -> Workers | None:
 
 
 @contextmanager
-def use_cluster(workers: Workers | None) -> Iterator[None]:
-    """Let work inside go to a cluster; None changes nothing."""
+def use_cluster(workers: Workers) -> Iterator[None]:
+    """Let work inside go to a cluster."""
     global _workers  # the threads that train members of a fusion look here, too
-    before = _workers
-    _workers = workers if workers is not None else before
+    before, _workers = _workers, workers
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
 """A real cluster of one node: the results of one machine, whatever dies."""
 
+import json
 import os
 import signal
 
@@ -8,6 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from cluster.clusters import find_workers, kill, one_node
+from command_line import fail, succeed, write_texts
 from planted import planted_texts
 
 import longtail
@@ -225,3 +227,27 @@ def fail_knn(make_task):
         return task._replace(limit_in=-1.0) if member.name == "knn" else task
 
     return make
+
+
+def test_methods_are_compared_on_a_cluster(ray, tmp_path):
+    for name, n in (("train", 120), ("test", 40)):
+        write_texts(tmp_path / f"{name}.jsonl", n, seed=n)
+    out = tmp_path / "report"
+    shown = succeed(
+        "compare", tmp_path, "--models", "linear,linear:trees=1", "--out", out, "--threads", 1,
+        "--cluster", "local",
+    )  # fmt: skip
+    assert "Cluster: 1 node, 2 cores; 2 methods at once" in shown.stderr
+    results = json.loads((out / "results.json").read_text())
+    assert [each["name"] for each in results["methods"]] == ["linear", "linear:trees=1"]
+    assert results["methods"][0]["metrics"]["P@1"]["value"] > 90
+
+
+def test_what_the_command_line_refuses(made, tmp_path):
+    model, source = made / "model", made / "in.parquet"
+    on = ("--cluster", "local")
+    assert "name it with --out" in fail("predict", model, source, *on)
+    out = tmp_path / "out.csv"
+    assert "--out must be a folder" in fail("predict", model, source, "--out", out, *on)
+    far = ("--cluster", "far")
+    assert "Got 'far' instead" in fail("predict", model, source, "--out", tmp_path / "o", *far)
