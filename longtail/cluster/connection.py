@@ -88,6 +88,13 @@ def _start(ray: Any, address: str, cores: int) -> None:
     except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         ray.shutdown()
         raise ClusterError(_say_why(address, error)) from None
+    # Ray prints a page for each worker that dies, whatever it is told; its task is done again.
+    with suppress(AttributeError):
+        ray._private.worker.print_to_stdstream = _show_nothing
+
+
+def _show_nothing(*_: Any, **__: Any) -> None:
+    """Take what Ray would print."""
 
 
 def _say_why(address: str, error: Exception) -> str:
@@ -114,31 +121,35 @@ def check_versions(ray: Any) -> None:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ask, own = ray.remote(find_versions), find_versions()
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    asked = {
-        node["NodeManagerAddress"]: ask.options(
-            num_cpus=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-        ).remote()
-        for node in nodes
-    }
-    for where, answer in asked.items():
+    asked = {}
+    for node in _list_alive(ray):
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        answer = ask.options(num_cpus=0, scheduling_strategy=there).remote()
+        asked[node["NodeID"]] = node["NodeManagerAddress"], answer
+    for node_id, (where, answer) in asked.items():
         try:
             found = ray.get(answer, timeout=START_SECONDS)
         except GetTimeoutError:
-            raise ClusterError(
-                f"the node {where} does not answer; look at it with `ray status`"
-            ) from None
+            if node_id in {node["NodeID"] for node in _list_alive(ray)}:
+                raise ClusterError(
+                    f"the node {where} does not answer; look at it with `ray status`"
+                ) from None
+            continue
         except RayError as error:
-            lacks = "No module named" in str(error)
-            why = "longtail is not installed" if lacks else "it cannot run tasks"
+            if "No module named" not in str(error):
+                continue  # the node died meanwhile; every task looks at the versions again
             raise ClusterError(
-                f"the node {where}: {why}; install longtail {__version__} there, with its Ray"
+                f"longtail is not installed on the node {where}; install longtail {__version__} "
+                "there, with its Ray"
             ) from None
         if differs := own.differ(found):
             raise ClusterError(
                 f"the node {where} has {differs}; install the same versions on all nodes"
             )
+
+
+def _list_alive(ray: Any) -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 # -- the head -------------------------------------------------------------------------------------

@@ -4,6 +4,9 @@ Ray starts a task again, on any node, when its worker or its node dies. Tasks on
 shared and return their result, so a second start changes nothing.
 """
 
+import os
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -34,11 +37,27 @@ class Node(NamedTuple):
     n_bytes: float
 
 
+class Span(NamedTuple):
+    """A group of tasks that was done: where, by which process, when, and how many these were."""
+
+    node: str
+    worker: int
+    began: float
+    ended: float
+    n_tasks: int
+
+
 class RayWorkers:
-    """The cluster that this process is connected to."""
+    """The cluster that this process is connected to.
+
+    Attributes:
+        ray: the package.
+        spans: what `run` had done so far, for those who want to see how work is spread.
+    """
 
     def __init__(self, ray: Any) -> None:
         self.ray = ray
+        self.spans: list[Span] = []
 
     # -- resources --------------------------------------------------------------------------------
 
@@ -137,8 +156,8 @@ class RayWorkers:
         on_done: Callable[[int, Result], None] | None = None,
     ) -> list[Result]:
         """Do all tasks, as `runtime.workers.Workers` says."""
-        for own in set(needs):
-            self.check_fits(own)
+        for needed in {(each.cores, each.gpus): each for each in sorted(needs)}.values():
+            self.check_fits(needed)  # the largest of its kind
         common = self.share(shared)
         waiting = {}
         for group in group_tasks(costs, GROUPS_EACH * self.n_cores):
@@ -147,18 +166,22 @@ class RayWorkers:
             ticket = self.submit(_run_group, function, common, own, most.cores, needs=most)
             waiting[ticket] = group
         results: dict[int, Result] = {}
+        n_groups = len(waiting)
         try:
             while waiting:
                 progress.advance(0)  # lets Ctrl-C through
                 for ticket in self.wait(list(waiting)):
                     group = waiting.pop(ticket)
-                    for i, result in zip(group, self.get(ticket), strict=True):
+                    found, span = self.get(ticket)
+                    self.spans.append(span)
+                    for i, result in zip(group, found, strict=True):
                         results[i] = result
                         if on_done is not None:
                             on_done(i, result)
                     progress.advance(sum(costs[i] for i in group))
         finally:
             self.cancel(list(waiting))
+        progress.say(f"Done by the cluster: {_count_by_node(self.spans[-n_groups:])}")
         return [results[i] for i in range(len(tasks))]
 
 
@@ -170,12 +193,27 @@ def _call(expected: Versions, function: Callable[..., Result], *arguments: Any) 
 
 def _run_group(
     function: Callable[..., Result], shared: Any, tasks: Sequence[Any], threads: int
-) -> list[Result]:
+) -> tuple[list[Result], Span]:
     """Do some tasks one after the other; runs on a node."""
+    import ray
+
     from longtail.runtime.parallel import set_threads
 
     set_threads(threads)
-    return [function(shared, task) for task in tasks]
+    began = time.time()
+    results = [function(shared, task) for task in tasks]
+    node = f"{ray.util.get_node_ip_address()}/{ray.get_runtime_context().get_node_id()[:4]}"
+    return results, Span(node, os.getpid(), began, time.time(), len(tasks))
+
+
+def _count_by_node(spans: Sequence[Span]) -> str:
+    """Say how many tasks each node did."""
+    counts: Counter[str] = Counter()
+    for span in spans:
+        counts[span.node] += span.n_tasks
+    n_workers = len({(span.node, span.worker) for span in spans})
+    nodes = ", ".join(f"{node} {n:,}" for node, n in sorted(counts.items()))
+    return f"{counts.total():,} tasks, {n_workers} workers ({nodes})"
 
 
 def group_tasks(costs: Sequence[float], n_groups: int) -> list[list[int]]:
