@@ -167,15 +167,23 @@ def _predict_on(
             "instead."
         )
     fitted = load_model(model)
-    choose_device(fitted, wanted.device)
+    if wanted.device == "cuda" and not fitted.has_parameter("device"):
+        choose_device(fitted, wanted.device)  # which says so; the GPUs are the cluster's
     least = None if wanted.threshold is None else choose_threshold(fitted, wanted.threshold)
     if wanted.language is not None:
         fitted.names_in(wanted.language)
-    request = Request(
-        wanted.k, least, wanted.language, wanted.long, wanted.threads or 1, wanted.device or "auto"
-    )
     kept = f"finished parts are in {out}; the same command goes on."
     with if_interrupted(kept), show_progress() as progress, connected(cluster) as workers:
+        may_use = wanted.device != "cpu" and fitted.has_parameter("device")
+        on_gpu = wanted.device == "cuda" or (may_use and any(node.gpus for node in workers.nodes))
+        request = Request(
+            wanted.k,
+            least,
+            wanted.language,
+            wanted.long,
+            wanted.threads or 1,
+            "cuda" if on_gpu else "cpu",
+        )
         n = predict_on_cluster(
             model,
             source,

@@ -48,7 +48,7 @@ class PartsFolder:
                 raise ParameterError(f"{self.path} is a file; with --cluster, --out is a folder")
             before = self._read_run()
             is_same = before is not None and before.get("made with") == self.made_with
-            if any(self.path.iterdir()) and not is_same:
+            if any(self.path.iterdir()) and (overwrite or not is_same):
                 if not overwrite or before is None:
                     what = "other files" if before is None else _say_change(before, self.made_with)
                     hint = "" if before is None else ", or add --overwrite"

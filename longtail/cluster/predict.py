@@ -9,7 +9,7 @@ documents. A part whose worker or node dies is given to another.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from longtail.cluster.model_folder import ModelFolder, offer_model, open_model
 from longtail.cluster.parts import DOCUMENTS, PartsFolder, hash_documents
@@ -33,7 +33,7 @@ class Request(NamedTuple):
     language: str | None = None
     long: bool = False
     threads: int = 1
-    device: str = "auto"
+    device: Literal["cpu", "cuda"] = "cpu"  # with cuda, each worker has a GPU of its own
 
 
 USUAL = Request()
@@ -84,11 +84,11 @@ def predict(
         "model": folder.digest,
         "part batches": part_batches,
         "columns kept": reading.keep,
-        **request._replace(threads=0, device="")._asdict(),
+        **request._replace(threads=0, device="cpu")._asdict(),
     }
     parts = PartsFolder(Path(out), made_with)
     n_bytes = LEAST_BYTES + sum(file.stat().st_size for file in Path(model).iterdir())
-    needs = Needs(n_bytes, request.threads)
+    needs = Needs(n_bytes, request.threads, int(request.device == "cuda"))
     workers.check_fits(needs)
     progress.say(f"Cluster: {workers.describe()}")
     with parts.opened(overwrite=overwrite):

@@ -38,8 +38,9 @@ class Node(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A group of tasks that was done: where, by which process, when, and how many these were."""
+    """A group of tasks that was done: which, where, by which process, when, and how many."""
 
+    function: str
     node: str
     worker: int
     began: float
@@ -163,7 +164,7 @@ class RayWorkers:
         for group in group_tasks(costs, GROUPS_EACH * self.n_cores):
             own = [tasks[i] for i in group]
             most = Needs(*(max(values) for values in zip(*(needs[i] for i in group), strict=True)))
-            ticket = self.submit(_run_group, function, common, own, most.cores, needs=most)
+            ticket = self.submit(_run_group, function, [common], own, most.cores, needs=most)
             waiting[ticket] = group
         results: dict[int, Result] = {}
         n_groups = len(waiting)
@@ -192,18 +193,35 @@ def _call(expected: Versions, function: Callable[..., Result], *arguments: Any) 
 
 
 def _run_group(
-    function: Callable[..., Result], shared: Any, tasks: Sequence[Any], threads: int
+    function: Callable[..., Result], common: Sequence[Any], tasks: Sequence[Any], threads: int
 ) -> tuple[list[Result], Span]:
-    """Do some tasks one after the other; runs on a node."""
+    """Do some tasks one after the other; runs on a node.
+
+    What they share comes in a list, as Ray would otherwise read it anew for every group.
+    """
     import ray
 
     from longtail.runtime.parallel import set_threads
 
     set_threads(threads)
     began = time.time()
+    shared = _read_shared(common[0])
     results = [function(shared, task) for task in tasks]
     node = f"{ray.util.get_node_ip_address()}/{ray.get_runtime_context().get_node_id()[:4]}"
-    return results, Span(node, os.getpid(), began, time.time(), len(tasks))
+    return results, Span(function.__name__, node, os.getpid(), began, time.time(), len(tasks))
+
+
+_last_shared: list[tuple[str, Any]] = []  # in a worker: what its last tasks shared
+
+
+def _read_shared(ticket: Any) -> Any:
+    """Return what tasks share; its arrays stay where they are, for all workers of a node."""
+    import ray
+
+    if not _last_shared or _last_shared[0][0] != ticket.hex():
+        _last_shared.clear()
+        _last_shared.append((ticket.hex(), ray.get(ticket)))
+    return _last_shared[0][1]
 
 
 def _count_by_node(spans: Sequence[Span]) -> str:

@@ -14,6 +14,7 @@ from planted import planted_texts
 
 import longtail
 from longtail.cluster import Request, connected, predict
+from longtail.cluster.model_folder import offer_model, open_model
 from longtail.cluster.parts import PartsFolder
 from longtail.cluster.tasks import WorkerError, group_tasks
 from longtail.cluster.versions import ClusterError, find_versions
@@ -92,6 +93,9 @@ def test_predict_refuses_the_folder_of_another_run(made, tmp_path, workers, smal
     label(made, tmp_path / "out", workers)
     with pytest.raises(ParameterError, match=r"predictions of another run \(with another k\)"):
         predict(made / "model", made / "in.parquet", tmp_path / "out", workers, part_batches=2)
+    before = (tmp_path / "out" / "part-000000.parquet").stat().st_mtime_ns
+    label(made, tmp_path / "out", workers, overwrite=True)
+    assert (tmp_path / "out" / "part-000000.parquet").stat().st_mtime_ns != before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("kept")
     with pytest.raises(ParameterError, match=r"with other files; choose another --out$"):
@@ -251,3 +255,15 @@ def test_what_the_command_line_refuses(made, tmp_path):
     assert "--out must be a folder" in fail("predict", model, source, "--out", out, *on)
     far = ("--cluster", "far")
     assert "Got 'far' instead" in fail("predict", model, source, "--out", tmp_path / "o", *far)
+
+
+def test_a_node_without_the_folder_gets_a_copy(made, tmp_path, workers, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("longtail.cluster.model_folder._are_all_here", lambda workers: False)
+    folder = offer_model(made / "model", workers)._replace(path=str(tmp_path / "not here"))
+    texts = planted_texts(5).texts
+    copied = open_model(folder)
+    assert list(tmp_path.glob("longtail-models-*/*/manifest.json"))
+    assert open_model(folder) is copied
+    expected = longtail.load_model(made / "model").predict(texts)
+    assert copied.predict(texts).to_list() == expected.to_list()
