@@ -15,7 +15,7 @@ from longtail.models.linear.choices import choose_C
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
 from longtail.runtime.parallel import run_tasks
-from longtail.runtime.rows import view_rows
+from longtail.runtime.rows import Rows, view_rows
 
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
 SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
@@ -35,6 +35,72 @@ class Task(NamedTuple):
     cost: float
 
 
+class TreeWork(NamedTuple):
+    """All that training the blocks of a tree reads.
+
+    Attributes:
+        rows: the documents, the same for all trees.
+        levels: for each level, the nodes of each document.
+        C: for each level, how much a wrong document counts, by node.
+        tasks: the blocks.
+        n_features: of the documents.
+        settings: what the user chose.
+        seed: that of the first block; the others follow.
+    """
+
+    rows: Rows
+    levels: Sequence[Rows]
+    C: Sequence[NDArray[np.float32]]
+    tasks: Sequence[Task]
+    n_features: int
+    settings: Settings
+    seed: int
+
+    @classmethod
+    def plan(
+        cls,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        tree: LabelTree,
+        C: float | None,
+        settings: Settings,
+        seed: int,
+    ) -> "TreeWork":
+        """Cut a tree into blocks."""
+        belongs = spread_upwards(Y, tree)
+        levels = [view_rows(matrix) for matrix in belongs]
+        costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
+        tasks = plan_tasks(X, tree, belongs)
+        return cls(view_rows(X), levels, costs_of, tasks, X.shape[1], settings, seed)
+
+    def train(self, number: int, scratch: NDArray[np.int32]) -> NodeWeights:
+        """Train a block; `scratch` is -1 for each feature and left so."""
+        task = self.tasks[number]
+        n_children = task.last - task.first
+        if task.documents is None:
+            return constant(n_children, SURE)
+        if len(task.documents) == 0:
+            return constant(n_children, -SURE)
+        return train_node(
+            self.rows,
+            self.levels[task.level + 1],
+            task.documents,
+            task.first,
+            constant(n_children, 0),
+            self.C[task.level + 1][task.first : task.last],
+            self.settings,
+            self.seed + number,
+            scratch,
+        )
+
+    def finish(self, tree: LabelTree, Y: sp.csr_matrix, trained: list[NodeWeights]) -> TreeWeights:
+        """Bring the blocks together; labels without documents are never given."""
+        weights = assemble(tree, self.tasks, trained, self.n_features)
+        is_unseen = count_documents(Y) == 0
+        weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
+        return weights
+
+
 def train_tree(
     X: sp.csr_matrix,
     Y: sp.csr_matrix,
@@ -46,37 +112,13 @@ def train_tree(
     which: str,
 ) -> TreeWeights:
     """Train all nodes of a tree; `which` names it in the progress."""
-    belongs = spread_upwards(Y, tree)
-    tasks = plan_tasks(X, tree, belongs)
-    rows, levels = view_rows(X), [view_rows(matrix) for matrix in belongs]
-    costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
+    work = TreeWork.plan(X, Y, tree, C, settings, seed)
     scratch = Scratch(X.shape[1])
-
-    def train(number: int, task: Task) -> NodeWeights:
-        n_children = task.last - task.first
-        if task.documents is None:
-            return constant(n_children, SURE)
-        if len(task.documents) == 0:
-            return constant(n_children, -SURE)
-        return train_node(
-            rows,
-            levels[task.level + 1],
-            task.documents,
-            task.first,
-            constant(n_children, 0),
-            costs_of[task.level + 1][task.first : task.last],
-            settings,
-            seed + number,
-            scratch.columns,
-        )
-
-    costs = [task.cost for task in tasks]
+    costs = [task.cost for task in work.tasks]
     progress.stage(f"classifiers{which}", sum(costs))
-    trained = run_tasks(train, list(enumerate(tasks)), costs, progress)
-    weights = assemble(tree, tasks, trained, X.shape[1])
-    is_unseen = count_documents(Y) == 0
-    weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
-    return weights
+    numbers = [(number,) for number in range(len(costs))]
+    trained = run_tasks(lambda i: work.train(i, scratch.columns), numbers, costs, progress)
+    return work.finish(tree, Y, trained)
 
 
 class Scratch(local):
