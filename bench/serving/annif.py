@@ -14,7 +14,7 @@ PROJECT = """[omikuji]
 name=Omikuji
 language=en
 backend=omikuji
-analyzer=snowball(english)
+analyzer=simple
 vocab=labels
 """
 # Annif splits sentences by a file that it would download; without what it has learned about
