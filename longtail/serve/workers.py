@@ -9,6 +9,7 @@ the first time, and later and later if it keeps dying; the others get its client
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -242,6 +243,7 @@ def work(
 
     def end_with_supervisor() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
+        shutil.rmtree(os.environ[METRICS_FOLDER], ignore_errors=True)  # which it leaves behind
         server.should_exit = True
 
     threading.Thread(target=end_with_supervisor, daemon=True).start()
