@@ -1,0 +1,155 @@
+"""A server under load: its models are replaced, its workers are killed, and no client notices.
+
+These talk to `longtail serve` as a process of its own.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from command_line import LONGTAIL, planted_rows
+from served import train_planted
+
+import longtail
+from longtail.serve.feedback import read_feedback
+from longtail.serve.hosting import name_labels
+
+PREDICT = "/v1/models/planted/predict"
+TEXTS = [text for text, _ in planted_rows(8, 9)]
+
+
+@contextmanager
+def process(folder, *options):
+    """Run `longtail serve`; yield its address and the process."""
+    command = [*LONGTAIL, "serve", folder, "--port", "0", "--threads", "1", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            address = None
+            for line in server.stderr:
+                if found := re.search(r"Serving on (\S+)", line):
+                    address = found[1]
+                    break
+            assert address, "the server did not start"
+            yield address, server
+        finally:
+            server.terminate()
+            server.communicate(timeout=90)
+
+
+async def ask_for_long(client, stop, body):
+    """Ask again and again; return the answers."""
+    answers = []
+    while not stop.is_set():
+        answer = await client.post(PREDICT, json=body)
+        answers.append((answer.status_code, answer.text))
+    return answers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_200_clients_while_the_model_is_swapped_50_times(tmp_path, workers):
+    n_clients, n_swaps = 200, 50
+    folder = train_planted(tmp_path / "planted")
+    versions = [train_planted(tmp_path / f"v{seed}", seed) for seed in (1, 2, 3)]
+    models = [longtail.load_model(each) for each in (folder, *versions)]
+    known = [
+        [{"labels": labels} for labels in name_labels(model.predict(TEXTS, 3))] for model in models
+    ]
+    assert all(one != other for i, one in enumerate(known) for other in known[:i])
+
+    async def run(address):
+        limits = httpx.Limits(max_connections=n_clients, max_keepalive_connections=n_clients)
+        stop = asyncio.Event()
+        async with httpx.AsyncClient(base_url=address, limits=limits, timeout=60) as client:
+            body = {"texts": TEXTS, "k": 3}
+            asking = [
+                asyncio.create_task(ask_for_long(client, stop, body)) for _ in range(n_clients)
+            ]
+            for i in range(n_swaps):
+                model = models[1 + i % 3]
+                await asyncio.to_thread(model.save, folder, overwrite=True)
+                await asyncio.sleep(1.2)  # the server looks every second
+            stop.set()
+            return [answer for each in await asyncio.gather(*asking) for answer in each]
+
+    with process(folder, "--workers", workers) as (address, _):
+        answers = asyncio.run(run(address))
+    assert {status for status, _ in answers} == {200}
+    spoke = {}  # the model of each version
+    for _, text in answers:
+        held = json.loads(text)
+        assert held["documents"] in known, "an answer mixes versions"
+        which = known.index(held["documents"])
+        assert spoke.setdefault(held["version"], which) == which
+    assert set(spoke.values()) == {0, 1, 2, 3}
+
+
+def children_of(process_id):
+    """Return the processes that a process has started and that serve."""
+    listed = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
+    return [
+        int(each) for each in listed if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+def test_a_worker_that_is_killed_loses_nothing(tmp_path):
+    """Others go on, the worker comes back, and feedback that was answered is on disk."""
+    n_kills = 5
+    folder, file = train_planted(tmp_path / "planted"), tmp_path / "said.db"
+    stored, failed, predicted = [], [], []
+
+    async def say(address, name, stop):
+        number = 0
+        while not stop.is_set():
+            number += 1
+            body = {"text": f"text {name} {number}", "accepted": ["beer"], "document": f"{name}"}
+            try:  # each on a connection of its own, as from many machines
+                async with httpx.AsyncClient(base_url=address, timeout=30) as client:
+                    answer = await client.post("/v1/models/planted/feedback", json=body)
+                    assert answer.status_code == 201
+                    stored.append((answer.json()["id"], body["text"]))
+                    answer = await client.post(PREDICT, json={"text": "rook pawn", "k": 1})
+                    assert answer.status_code == 200
+                    predicted.append(time.monotonic())
+            except httpx.TransportError as error:
+                failed.append((time.monotonic(), repr(error)))
+
+    async def run(address, server):
+        stop, kills = asyncio.Event(), []
+        asking = [asyncio.create_task(say(address, name, stop)) for name in range(6)]
+        for _ in range(n_kills):
+            await asyncio.sleep(1.5)
+            workers = children_of(server.pid)
+            assert len(workers) == 2
+            os.kill(workers[0], signal.SIGKILL)
+            kills.append(time.monotonic())
+            end = time.monotonic() + 60
+            while len(set(children_of(server.pid)) - {workers[0]}) < 2:
+                assert time.monotonic() < end, "the worker does not come back"
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(1.5)
+        stop.set()
+        await asyncio.gather(*asking)
+        return kills
+
+    with process(folder, "--workers", "2", "--feedback", file) as (address, server):
+        kills = asyncio.run(run(address, server))
+    held = {number: each.text for number, each in read_feedback(file).items()}
+    assert all(held.get(number) == text for number, text in stored), "feedback was lost"
+    assert len({number for number, _ in stored}) == len(stored)
+    for when, error in failed:  # only what the killed worker was at
+        assert any(0 <= when - kill < 3 for kill in kills), error
+    assert len(failed) <= 6 * n_kills
+    for kill in kills:  # others went on
+        assert any(0 < when - kill < 3 for when in predicted)
