@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,13 +46,19 @@ def process(folder, *options):
             server.communicate(timeout=90)
 
 
-async def ask_for_long(client, stop, body):
-    """Ask again and again; return the answers."""
-    answers = []
+async def ask_for_long(address, stop, body, answers):
+    """Ask again and again on one connection; count the answers. Plain, as 200 share a core."""
+    _, host, port = address.replace("//", "").split(":")
+    sent = json.dumps(body).encode()
+    head = f"POST {PREDICT} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(sent)}\r\n\r\n".encode() + sent
+    reader, writer = await asyncio.open_connection(host, int(port))
     while not stop.is_set():
-        answer = await client.post(PREDICT, json=body)
-        answers.append((answer.status_code, answer.text))
-    return answers
+        writer.write(request)
+        headers = await reader.readuntil(b"\r\n\r\n")
+        length = int(re.search(rb"content-length: (\d+)", headers)[1])
+        answers[headers.split(b"\r\n")[0], await reader.readexactly(length)] += 1
+    writer.close()
 
 
 @pytest.mark.slow
@@ -67,23 +74,25 @@ def test_200_clients_while_the_model_is_swapped_50_times(tmp_path, workers):
     assert all(one != other for i, one in enumerate(known) for other in known[:i])
 
     async def run(address):
-        limits = httpx.Limits(max_connections=n_clients, max_keepalive_connections=n_clients)
-        stop = asyncio.Event()
-        async with httpx.AsyncClient(base_url=address, limits=limits, timeout=60) as client:
-            body = {"texts": TEXTS, "k": 3}
-            asking = [
-                asyncio.create_task(ask_for_long(client, stop, body)) for _ in range(n_clients)
-            ]
-            for i in range(n_swaps):
-                model = models[1 + i % 3]
-                await asyncio.to_thread(model.save, folder, overwrite=True)
-                await asyncio.sleep(1.2)  # the server looks every second
-            stop.set()
-            return [answer for each in await asyncio.gather(*asking) for answer in each]
+        stop, answers = asyncio.Event(), Counter()
+        body = {"texts": TEXTS, "k": 3}
+        asking = [
+            asyncio.create_task(ask_for_long(address, stop, body, answers))
+            for _ in range(n_clients)
+        ]
+        while answers.total() < n_clients:  # the first version speaks, too
+            await asyncio.sleep(0.1)
+        for i in range(n_swaps):
+            await asyncio.to_thread(models[1 + i % 3].save, folder, overwrite=True)
+            await asyncio.sleep(1.2)  # the server looks every second
+        stop.set()
+        await asyncio.gather(*asking)  # raises what went wrong with any of them
+        return answers
 
     with process(folder, "--workers", workers) as (address, _):
         answers = asyncio.run(run(address))
-    assert {status for status, _ in answers} == {200}
+    assert {line for line, _ in answers} == {b"HTTP/1.1 200 OK"}
+    assert answers.total() > n_clients
     spoke = {}  # the model of each version
     for _, text in answers:
         held = json.loads(text)
@@ -91,6 +100,13 @@ def test_200_clients_while_the_model_is_swapped_50_times(tmp_path, workers):
         which = known.index(held["documents"])
         assert spoke.setdefault(held["version"], which) == which
     assert set(spoke.values()) == {0, 1, 2, 3}
+
+
+def count_listening(address):
+    """Return how many sockets listen on the port of an address."""
+    port = int(address.rpartition(":")[2])
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 def children_of(process_id):
@@ -105,7 +121,7 @@ def children_of(process_id):
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 def test_a_worker_that_is_killed_loses_nothing(tmp_path):
     """Others go on, the worker comes back, and feedback that was answered is on disk."""
-    n_kills = 5
+    n_kills = 3
     folder, file = train_planted(tmp_path / "planted"), tmp_path / "said.db"
     stored, failed, predicted = [], [], []
 
@@ -135,7 +151,7 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path):
             os.kill(workers[0], signal.SIGKILL)
             kills.append(time.monotonic())
             end = time.monotonic() + 60
-            while len(set(children_of(server.pid)) - {workers[0]}) < 2:
+            while workers[0] in children_of(server.pid) or count_listening(address) < 2:
                 assert time.monotonic() < end, "the worker does not come back"
                 await asyncio.sleep(0.1)
             await asyncio.sleep(1.5)
@@ -149,7 +165,7 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path):
     assert all(held.get(number) == text for number, text in stored), "feedback was lost"
     assert len({number for number, _ in stored}) == len(stored)
     for when, error in failed:  # only what the killed worker was at
-        assert any(0 <= when - kill < 3 for kill in kills), error
+        assert any(0 <= when - kill < 5 for kill in kills), error
     assert len(failed) <= 6 * n_kills
     for kill in kills:  # others went on
-        assert any(0 < when - kill < 3 for when in predicted)
+        assert any(0 < when - kill < 5 for when in predicted)
