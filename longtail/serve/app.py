@@ -4,12 +4,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from importlib.resources import files
 
 from fastapi import FastAPI, Response
 
-from longtail.serve import annif, api, health, label_api, label_studio
+from longtail.serve import annif, api, health, label_api, label_studio, uploads
 from longtail.serve.batching import Batcher, Limits
 from longtail.serve.description import describe
 from longtail.serve.feedback import FeedbackStore
@@ -68,6 +67,7 @@ def make_app(
     app.include_router(label_api.router)
     app.include_router(annif.router)
     app.include_router(label_studio.router)
+    app.include_router(uploads.router)
     app.include_router(health.router)
     describe(app)
     _add_page(app)
@@ -84,8 +84,8 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
         for name, hosted in state.hosted.items():
             batcher = Batcher(
                 state.limits,
-                partial(state.metrics.count_batch, name),
-                partial(state.metrics.set_queue, name),
+                state.metrics.batches_of(name),
+                state.metrics.queue_of(name),
             )
             state.batchers[name] = batcher
             stack.callback(batcher.close)

@@ -227,6 +227,7 @@ class ModelDetails(ModelSummary):
     card: dict[str, Any] | None
     thresholds: dict[str, float]
     limits: dict[str, int]
+    feedback: bool = Field(description="whether this server keeps feedback")
 
 
 class Expected(BaseModel):
@@ -416,6 +417,12 @@ class Stored(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"id": 412}]})
 
     id: int
+
+
+class ExtractedText(BaseModel):
+    """The text of a file."""
+
+    text: str
 
 
 class Problem(BaseModel):

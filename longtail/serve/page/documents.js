@@ -3,11 +3,11 @@
 
 import { get, say } from "./dom.js";
 import { download, makeDocuments, readFile, writeJsonLines, writeTable } from "./files.js";
-import { ask, attempt, pathOf, Problem } from "./server.js";
+import { ask, attempt, pathOf } from "./server.js";
 import { current, Doc, mainModel, state, suggestedBy } from "./state.js";
 import { number, t } from "./words.js";
 
-const AT_ONCE = 50; // documents that are asked about together
+const AT_ONCE = 500; // documents that are asked about together
 const LETTERS = 4_000_000; // of texts in a request, which is limited in bytes
 
 /** @type {import("./files.js").Table[]} */
@@ -28,7 +28,8 @@ export const onDocument = (work) => (showDocument = work);
 export async function openFiles(files) {
   if (!files.length) return;
   const read = await Promise.all(files.map(readFile));
-  await leave();
+  leave();
+  if (!mayLose()) return;
   [tables, names] = [read, files.map((file) => file.name)];
   divide(read[0].division);
 }
@@ -50,8 +51,9 @@ function divide(division) {
 }
 
 /** Go back to a single text. */
-async function closeFile() {
-  await leave();
+function closeFile() {
+  leave();
+  if (!mayLose()) return;
   [inFile, state.documents, state.at, state.file] = [[], [new Doc("")], 0, null];
   showDocument();
   get("textarea", "text").focus();
@@ -60,9 +62,9 @@ async function closeFile() {
 // -- one after the other ---------------------------------------------------------------------------
 
 /** Go to a document by its place; what was decided about the last one is stored. @param {number} place */
-export async function go(place) {
+export function go(place) {
   if (place < 0 || place >= state.documents.length) return say(t(place < 0 ? "first-document" : "last-document"));
-  await leave();
+  leave();
   state.at = place;
   showDocument();
 }
@@ -84,68 +86,75 @@ export function showPlace() {
   get("button", "next").disabled = state.at === n - 1;
 }
 
-/** Put documents into an order, with the current one first where all are asked about.
- * @param {string} order */
-async function sort(order) {
-  await leave();
-  if (order === "doubt") await measureDoubt();
-  const sorted = order === "doubt" ? inFile.toSorted((a, b) => (b.doubt ?? 0) - (a.doubt ?? 0)) : inFile;
-  [state.documents, state.at] = [sorted, 0];
-  say(t(order === "doubt" ? "ordered-doubt" : "ordered-file"));
+/** Put documents into an order: as in the file, or those first that teach the model most.
+ * @param {string} by */
+async function sort(by) {
+  leave();
+  [state.documents, state.at] = [by === "file" ? inFile : await rank(by), 0];
+  say(t(`ordered-${by}`));
   showDocument();
 }
 
-/** Ask how unsure the model is about each document, each once: the mistakes to expect of its labels. */
-async function measureDoubt() {
-  let missing = inFile.filter((each) => each.doubt === null);
-  const all = missing.length;
-  while (missing.length) {
+/** Ask the model for the order; a file that is too large for one request is asked about in parts.
+ * @param {string} by */
+async function rank(by) {
+  const most = Math.min(state.details.get(mainModel())?.most ?? AT_ONCE, AT_ONCE);
+  /** @type {[number, Doc][]} */
+  const ranked = [];
+  while (ranked.length < inFile.length) {
     let letters = 0;
-    const next = missing.slice(0, AT_ONCE).filter((each, i) => (letters += each.text.length) < LETTERS || i === 0);
-    const texts = next.map((each) => each.text);
-    const answer = await ask("doubt", `${pathOf(mainModel())}/predict`, { texts, k: 20 });
-    next.forEach((each, i) => {
-      const scores = answer.documents[i].labels.map((/** @type {{score: number}} */ { score }) => Math.min(score, 1 - score));
-      each.doubt = scores.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0);
-    });
-    missing = missing.slice(next.length);
-    say(t("measuring", { done: number(all - missing.length), n: number(all) }));
+    const part = inFile
+      .slice(ranked.length, ranked.length + most)
+      .filter((each, i) => (letters += each.text.length) < LETTERS || i === 0);
+    const texts = part.map((each) => each.text);
+    const answer = await ask("order", `${pathOf(mainModel())}/order`, { texts, by });
+    answer.order.forEach((/** @type {number} */ i, /** @type {number} */ place) => ranked.push([answer.values[place], part[i]]));
+    say(t("measuring", { done: number(ranked.length), n: number(inFile.length) }));
   }
+  return ranked.sort((a, b) => b[0] - a[0]).map(([, each]) => each);
 }
 
 // -- keeping --------------------------------------------------------------------------------------
+
+let stored = 0; // requests, so that none takes another's place
+
+/** Whether the server keeps feedback. */
+export const isKept = () => state.details.get(mainModel())?.keeps ?? false;
 
 /** Store what was decided about the current document, as feedback on each model that is shown. */
 export async function store() {
   const document = current();
   const [accepted, rejected] = [document.having("accepted"), document.having("rejected")];
-  for (const model of state.columns) {
-    const shown = suggestedBy(model).map(({ label, score }) => ({ label, score }));
-    const suggested = new Set(shown.map((each) => each.label));
-    await ask(`save ${model}`, `${pathOf(model)}/feedback`, {
-      text: document.text,
-      shown,
-      accepted: accepted.filter((label) => suggested.has(label)),
-      rejected,
-      added: accepted.filter((label) => !suggested.has(label)),
-      version: state.answers.get(model)?.version,
-      by: get("input", "by").value.trim() || null,
-      document: document.id?.slice(0, 1000) ?? null,
-    });
-  }
   document.saved = true;
+  try {
+    const asked = state.columns.map((model) => {
+      const shown = suggestedBy(model).map(({ label, score }) => ({ label, score }));
+      const suggested = new Set(shown.map((each) => each.label));
+      return ask(`store ${++stored}`, `${pathOf(model)}/feedback`, {
+        text: document.text,
+        shown,
+        accepted: accepted.filter((label) => suggested.has(label)),
+        rejected,
+        added: accepted.filter((label) => !suggested.has(label)),
+        version: state.answers.get(model)?.version,
+        by: get("input", "by").value.trim() || null,
+        document: document.id?.slice(0, 1000) ?? null,
+      });
+    });
+    await Promise.all(asked);
+  } catch (error) {
+    document.saved = false;
+    throw error;
+  }
 }
 
-/** Store what was not stored before another document comes, if this server keeps feedback. */
-export async function leave() {
-  if (current().saved || !current().text.trim()) return;
-  try {
-    await store();
-  } catch (error) {
-    if (!(error instanceof Problem && error.status === 409)) throw error;
-    say(t("not-kept"));
-  }
+/** Store what was not stored, as another document comes, if this server keeps feedback. */
+export function leave() {
+  if (!current().saved && current().text.trim() && isKept()) attempt(store);
 }
+
+/** Whether decisions that are nowhere else may go. */
+const mayLose = () => state.documents.every((each) => each.saved) || confirm(t("lose-decisions"));
 
 /** Let the person save the decisions as a file. @param {"csv" | "jsonl"} ending */
 function exportDecisions(ending) {
@@ -154,6 +163,7 @@ function exportDecisions(ending) {
   const name = `${(state.file ?? "longtail").replace(/\.\w+$/, "")}-labels.${ending}`;
   if (ending === "csv") download(name, writeTable(decided, mainModel()), "text/csv");
   else download(name, writeJsonLines(decided, mainModel()), "application/x-ndjson");
+  if (!isKept()) for (const each of decided) each.saved = true;
   say(t("exported", { name, n: number(decided.length) }));
 }
 
@@ -176,15 +186,20 @@ for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
     const files = [...event.dataTransfer.files];
     if (kind === "drop") attempt(() => openFiles(files));
   });
-get("button", "previous").addEventListener("click", () => attempt(() => go(state.at - 1)));
-get("button", "next").addEventListener("click", () => attempt(() => go(state.at + 1)));
+get("button", "previous").addEventListener("click", () => go(state.at - 1));
+get("button", "next").addEventListener("click", () => go(state.at + 1));
 get("input", "place").addEventListener("change", (event) => {
   const wanted = Number(/** @type {HTMLInputElement} */ (event.target).value);
-  attempt(() => go(Math.min(Math.max(1, wanted || 1), state.documents.length) - 1));
+  go(Math.min(Math.max(1, wanted || 1), state.documents.length) - 1);
 });
 get("select", "order").addEventListener("change", () => attempt(() => sort(get("select", "order").value)));
-get("select", "division").addEventListener("change", () => attempt(() => divide(get("select", "division").value)));
-get("button", "close-file").addEventListener("click", () => attempt(closeFile));
+get("select", "division").addEventListener("change", () =>
+  attempt(() => {
+    leave();
+    if (mayLose()) divide(get("select", "division").value);
+  }),
+);
+get("button", "close-file").addEventListener("click", closeFile);
 get("button", "export-csv").addEventListener("click", () => exportDecisions("csv"));
 get("button", "export-jsonl").addEventListener("click", () => exportDecisions("jsonl"));
 window.addEventListener("beforeunload", (event) => {

@@ -2,9 +2,9 @@
 // The suggested labels: one column for each model that is shown, with what differs between them.
 
 import { get, make, makeButton, makeName, say, visible } from "./dom.js";
-import { ask, attempt, pathOf } from "./server.js";
+import { attempt } from "./server.js";
 import { current, mainModel, shownFor, state, suggestedBy } from "./state.js";
-import { fillDetails, showWhy } from "./why.js";
+import { describe, fillDetails, showWhy } from "./why.js";
 import { count, percent, probability, t } from "./words.js";
 
 const HOVER = 120; // milliseconds that the mouse rests before words are marked
@@ -65,15 +65,11 @@ function makeRow(model, each, i) {
   const item = make("li", decision ?? "", head);
   item.dataset.label = each.label;
   item.dataset.model = model;
-  let resting = 0;
-  item.addEventListener("mouseenter", () => (resting = window.setTimeout(() => showWhy(model, each.label), HOVER)));
-  item.addEventListener("mouseleave", () => clearTimeout(resting));
-  if (each.score !== null) item.append(makeBar(each.score));
-  item.append(makeFacts(model, each));
+  item.append(make("div", "under", ...(each.score === null ? [] : [makeBar(each.score)]), makeFacts(model, each)));
   if (opened.has(key)) {
     const details = make("div", "details");
     item.append(details);
-    attempt(() => fillDetails(details, model, each.label, each.id));
+    attempt(() => fillDetails(details, model, each.label, each.id, add));
   }
   return item;
 }
@@ -115,7 +111,7 @@ function describeDifference(model, label) {
   if (others.every((each) => place(each) < 0)) return t("only-here");
   const first = place(mainModel());
   if (model === mainModel() || first < 0 || first === own) return "";
-  return own < first ? t("higher", { n: first - own }) : t("lower", { n: own - first });
+  return own < first ? count("higher", first - own) : count("lower", own - first);
 }
 
 /** Open or close what is known about a label.
@@ -126,6 +122,18 @@ function toggle(model, each) {
   show();
   showWhy(model, each.label);
 }
+
+let resting = 0;
+let [x, y] = [-1, -1];
+get("div", "columns").addEventListener("mousemove", (event) => {
+  if (event.clientX === x && event.clientY === y) return; // it is the list that moved
+  [x, y] = [event.clientX, event.clientY];
+  clearTimeout(resting);
+  const row = /** @type {HTMLElement} */ (event.target).closest("li[data-label]");
+  if (!(row instanceof HTMLElement)) return;
+  const { model = "", label = "" } = row.dataset;
+  resting = window.setTimeout(() => showWhy(model, label), HOVER);
+});
 
 /** Close all, for another text. */
 export const closeAll = () => opened.clear();
@@ -144,7 +152,7 @@ export async function fetchFacts() {
   await Promise.allSettled(
     missing.map(async ({ model, id }) => {
       const key = keyOf(model, id);
-      frequencies.set(key, (await ask(`facts ${key}`, `${pathOf(model)}/labels/${id}`)).documents);
+      frequencies.set(key, (await describe(model, id)).documents);
     }),
   );
   show();
@@ -192,6 +200,12 @@ export function decide(label, decision) {
   say(`${visible(label)}: ${t(now ?? "undecided")}`);
   show();
   decided();
+}
+
+/** Add a label by its name and number. @param {string} label @param {number} id */
+export function add(label, id) {
+  state.ids.set(label, id);
+  if (current().decisions.get(label) !== "accepted") decide(label, "accepted");
 }
 
 export function undo() {

@@ -2,7 +2,7 @@
 // The models: which one answers, which one stands beside it, and where they come from.
 
 import { get, make, visible } from "./dom.js";
-import { ask, pathOf, Problem } from "./server.js";
+import { ask, pathOf } from "./server.js";
 import { mainModel, state } from "./state.js";
 import { count, number, t } from "./words.js";
 
@@ -30,7 +30,15 @@ export async function chooseModels(main, beside) {
   if (state.models.length > 2) options.push(["*", t("all-others")]);
   const select = get("select", "other");
   select.replaceChildren(...options.map(([value, shown]) => new Option(shown, value, false, value === beside)));
-  for (const name of state.columns) state.details.set(name, await fetchDetails(name));
+  await refreshDetails();
+}
+
+/** Ask what is known about the models that are shown, if other versions answer now. */
+export async function refreshDetails() {
+  for (const name of state.columns) {
+    const version = state.answers.get(name)?.version ?? "";
+    if (state.details.get(name)?.model.version !== version) state.details.set(name, await fetchDetails(name));
+  }
 }
 
 /** @param {string} main */
@@ -42,13 +50,7 @@ async function fetchDetails(name) {
   /** @type {Map<number, Promise<import("./state.js").Expected[]>>} */
   const curves = new Map();
   const fetchCurve = (/** @type {number} */ k) =>
-    ask(`curve ${name} ${k}`, `${pathOf(name)}/thresholds?k=${k}`).then(
-      (held) => held.thresholds,
-      (error) => {
-        if (error instanceof Problem) return []; // the model was saved before these were counted
-        throw error;
-      },
-    );
+    ask(`curve ${name} ${k}`, `${pathOf(name)}/thresholds?k=${k}`).then((held) => held.expected);
   const curve = (/** @type {number} */ k) => {
     if (!curves.has(k)) curves.set(k, fetchCurve(k));
     return /** @type {Promise<import("./state.js").Expected[]>} */ (curves.get(k));
@@ -59,6 +61,7 @@ async function fetchDetails(name) {
     best: answer.thresholds.auto ?? null,
     rare: answer.limits.rare,
     most: answer.limits.documents,
+    keeps: answer.feedback,
     curve,
   };
 }

@@ -1,17 +1,17 @@
 // @ts-check
 // Adding a label by search: a combobox, as the ARIA practices describe it.
 
-import { get, make, makeName } from "./dom.js";
-import { decide } from "./labels.js";
+import { get, make, makeName, say } from "./dom.js";
+import * as labels from "./labels.js";
 import { ask, attempt, pathOf } from "./server.js";
 import { current, mainModel } from "./state.js";
 import { count, t } from "./words.js";
-import { say } from "./dom.js";
 
 const HITS = 8;
 const field = get("input", "search");
 const found = get("ul", "found");
-/** @type {{label: string, documents: number}[]} */
+/** @typedef {{id: number, label: string, documents: number}} Hit */
+/** @type {Hit[]} */
 let hits = [];
 let chosen = -1;
 
@@ -25,18 +25,18 @@ function lookUp() {
   });
 }
 
-/** @param {typeof hits} labels */
-function showHits(labels) {
-  hits = labels;
-  chosen = labels.length ? 0 : -1;
-  found.hidden = !labels.length;
-  field.setAttribute("aria-expanded", String(labels.length > 0));
+/** @param {Hit[]} wanted */
+function showHits(wanted) {
+  hits = wanted;
+  chosen = hits.length ? 0 : -1;
+  found.hidden = !hits.length;
+  field.setAttribute("aria-expanded", String(hits.length > 0));
   found.replaceChildren(
-    ...labels.map((hit, i) => {
+    ...hits.map((hit, i) => {
       const item = make("li", "", makeName(hit.label), make("span", "facts", ` ${count("documents", hit.documents)}`));
       item.id = `found-${i}`;
       item.setAttribute("role", "option");
-      item.addEventListener("mousedown", (event) => (event.preventDefault(), add(hit.label)));
+      item.addEventListener("mousedown", (event) => (event.preventDefault(), add(hit)));
       return item;
     }),
   );
@@ -52,10 +52,10 @@ function choose(step) {
   field.setAttribute("aria-activedescendant", `found-${chosen}`);
 }
 
-/** @param {string} label */
-function add(label) {
+/** @param {Hit} hit */
+function add(hit) {
   if (!current().text.trim()) say(t("no-text"));
-  else if (current().decisions.get(label) !== "accepted") decide(label, "accepted");
+  else labels.add(hit.label, hit.id);
   field.value = "";
   showHits([]);
 }
@@ -65,7 +65,7 @@ field.addEventListener("blur", () => showHits([]));
 field.addEventListener("keydown", (event) => {
   if (event.key === "ArrowDown") choose(1);
   else if (event.key === "ArrowUp") choose(-1);
-  else if (event.key === "Enter" && hits.length) add(hits[chosen].label);
+  else if (event.key === "Enter" && hits.length) add(hits[chosen]);
   else if (event.key === "Escape") (showHits([]), field.blur());
   else return;
   event.preventDefault();

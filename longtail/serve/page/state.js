@@ -10,7 +10,7 @@
  *   calibrated: boolean, explains: boolean}} Model
  * @typedef {{threshold: number, precision: number | null, recall: number}} Expected
  * @typedef {{model: Model, card: Record<string, any> | null, best: number | null, rare: number,
- *   most: number, curve: (k: number) => Promise<Expected[]>}} Details
+ *   most: number, keeps: boolean, curve: (k: number) => Promise<Expected[]>}} Details
  */
 
 export const MOST = 50; // labels that are asked for; the sliders choose among them
@@ -26,8 +26,6 @@ export class Doc {
     /** @type {Decisions[]} */
     this.past = [];
     this.saved = true;
-    /** @type {number | null} */
-    this.doubt = null; // how unsure the model is; null where nobody asked
     /** @type {string} */
     this.version = "";
   }
@@ -73,6 +71,8 @@ export const state = {
   at: 0,
   /** The name of the file that the documents come from. @type {string | null} */
   file: null,
+  /** The numbers of labels that were added. @type {Map<string, number>} */
+  ids: new Map(),
   k: 10,
   threshold: 0.05,
 };
@@ -99,7 +99,7 @@ export function shownFor(model) {
   const kept = suggestedBy(model);
   const names = new Set(kept.map((each) => each.label));
   const others = [...current().decisions.keys()].filter((label) => !names.has(label));
-  return [...kept, ...others.map((label) => all.get(label) ?? { label, id: null, score: null })];
+  return [...kept, ...others.map((label) => all.get(label) ?? { label, id: state.ids.get(label) ?? null, score: null })];
 }
 
 /** Whether a text is that of another document, and not the same one after a correction.

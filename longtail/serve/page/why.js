@@ -1,19 +1,37 @@
 // @ts-check
 // Why a label: words marked in the text, and details that open under the label.
 
-import { get, make, makeName, visible } from "./dom.js";
+import { get, make, makeButton, makeName, visible } from "./dom.js";
 import { ask, attempt, pathOf } from "./server.js";
 import { current, state } from "./state.js";
-import { count, percent, probability, t } from "./words.js";
+import { percent, probability, t } from "./words.js";
 
 const WEAK = 0.08; // share of the heaviest word's weight, below which a word is not marked
 const WORDS = 8; // that are listed, for and against
+const LEAST = 0.005; // share of all weights, below which a word is not listed
 const SNIPPET = 240; // characters of a similar document
+
+/** @typedef {(label: string, id: number) => void} Add */
 
 /** @type {Map<string, Promise<any>>} */
 const explained = new Map();
 /** The model and label whose words are marked. @type {string} */
 let marked = "";
+
+/** What is known about labels, by model, version and number. @type {Map<string, Promise<any>>} */
+const known = new Map();
+
+/** @param {string} model @param {number} id @returns {Promise<any>} */
+export function describe(model, id) {
+  const key = `${model} ${state.answers.get(model)?.version} ${id}`;
+  let found = known.get(key);
+  if (!found) {
+    found = ask(`label ${key}`, `${pathOf(model)}/labels/${id}`);
+    found.catch(() => known.delete(key));
+    known.set(key, found);
+  }
+  return found;
+}
 
 /** What a model says about a label of the text that is shown, asked for once.
  * @param {string} model @param {string} label @returns {Promise<any>} */
@@ -48,27 +66,44 @@ export function showWhy(model, label) {
 export function unmark() {
   marked = "";
   if (explained.size > 200) explained.clear();
+  forget();
   get("span", "marked-for").textContent = "";
   get("div", "marked").textContent = `${current().text}\n`; // the line that a last newline begins
 }
 
-/** @param {{text: string, terms: {weight: number, spans: [number, number][]}[]}} answer */
+/**
+ * Paint words in the text that lies under the one that is written in. Elements around words would
+ * break lines at other places; highlights do not.
+ * @param {{text: string, terms: {weight: number, spans: [number, number][]}[]}} answer
+ */
 function mark(answer) {
   const letters = Array.from(answer.text); // places are counted in characters, not in UTF-16
-  const weights = new Float64Array(letters.length);
+  const weights = new Float64Array(letters.length + 1);
   for (const term of answer.terms)
     for (const [start, end] of term.spans) for (let i = start; i < end; i++) weights[i] += term.weight;
   const most = weights.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1;
-  const pieces = [];
-  for (let i = 0, j = 0; i < letters.length; i = j) {
-    while (j < letters.length && weights[j] === weights[i]) j++;
-    const piece = letters.slice(i, j).join("");
+  const node = get("div", "marked").firstChild;
+  forget();
+  for (let i = 0, from = 0, at = 0; i < letters.length; i++) {
+    at += letters[i].length;
+    if (weights[i] === weights[i + 1] && i + 1 < letters.length) continue;
     const share = Math.abs(weights[i]) / most;
-    const level = share < WEAK ? 0 : Math.ceil(3 * share);
-    pieces.push(level ? make("mark", `${weights[i] > 0 ? "for" : "against"}-${level}`, piece) : piece);
+    if (node && share >= WEAK) paint(`${weights[i] > 0 ? "for" : "against"}-${Math.ceil(3 * share)}`, node, from, at);
+    from = at;
   }
-  get("div", "marked").replaceChildren(...pieces, "\n");
 }
+
+/** @param {string} name @param {Node} node @param {number} from @param {number} to */
+function paint(name, node, from, to) {
+  const range = document.createRange();
+  range.setStart(node, from);
+  range.setEnd(node, to);
+  const painted = CSS.highlights?.get(name) ?? new Highlight();
+  painted.add(range);
+  CSS.highlights?.set(name, painted);
+}
+
+const forget = () => CSS.highlights?.clear();
 
 // -- details --------------------------------------------------------------------------------------
 
@@ -78,24 +113,25 @@ function mark(answer) {
  * @param {string} model
  * @param {string} label
  * @param {number | null} id
+ * @param {Add} add - adds another label to the document
  */
-export async function fillDetails(place, model, label, id) {
+export async function fillDetails(place, model, label, id, add) {
   place.textContent = t("asking");
   const [why, facts] = await Promise.all([
     explains(model) ? explain(model, label) : null,
-    id === null ? null : ask(`details ${model} ${id}`, `${pathOf(model)}/labels/${id}`),
+    id === null ? null : describe(model, id),
   ]);
-  const parts = [...(why ? describeWhy(why, label) : []), ...(facts ? describeLabel(facts) : [])];
+  const parts = [...(why ? describeWhy(why, label) : []), ...(facts ? describeLabel(facts, add) : [])];
   place.replaceChildren(...(parts.length ? parts : [make("p", "", t("nothing-known"))]));
 }
 
 /** @param {string} title @param {...Node} content */
-const makePart = (title, ...content) => make("section", "", make("h4", "", title), ...content);
+const makePart = (title, ...content) => make("section", "", make("h3", "", title), ...content);
 
 /** @param {any} why @param {string} label */
 function describeWhy(why, label) {
   const weigh = (/** @type {number} */ sign) =>
-    why.terms.filter((/** @type {any} */ term) => term.weight * sign > 0).slice(0, WORDS);
+    why.terms.filter((/** @type {any} */ term) => term.weight * sign >= LEAST).slice(0, WORDS);
   const heaviest = Math.max(...why.terms.map((/** @type {any} */ term) => Math.abs(term.weight)), 1e-9);
   const list = (/** @type {any[]} */ terms, /** @type {string} */ side) =>
     make("ul", "words", ...terms.map((term) => makeWord(term, side, heaviest)));
@@ -119,7 +155,7 @@ const makeNote = (/** @type {string} */ note) => {
 /** @param {any} term @param {string} side @param {number} heaviest */
 function makeWord(term, side, heaviest) {
   const level = Math.max(1, Math.ceil((3 * Math.abs(term.weight)) / heaviest));
-  const word = make("mark", `${side}-${level}`, makeName(term.name));
+  const word = make("mark", `${side}-${level}`, makeName(term.term));
   return make("li", "", word, make("span", "facts", ` ${percent(Math.abs(term.weight))}`));
 }
 
@@ -154,10 +190,17 @@ function makeDocuments(documents, label) {
   return make("ol", "documents", ...items);
 }
 
-/** @param {any} facts */
-function describeLabel(facts) {
-  const links = (/** @type {any[]} */ labels) =>
-    make("div", "chips", ...labels.map((each) => make("span", "chip", makeName(each.label))));
+/** A label that can be added. @param {{id: number, label: string}} each @param {Add} add */
+function makeLink(each, add) {
+  const button = makeButton("chip", makeName(each.label), () => add(each.label, each.id));
+  button.setAttribute("aria-label", `${t("add-label")}: ${visible(each.label)}`);
+  return button;
+}
+
+/** @param {any} facts @param {Add} add */
+function describeLabel(facts, add) {
+  const links = (/** @type {{id: number, label: string}[]} */ labels) =>
+    make("div", "chips", ...labels.map((each) => makeLink(each, add)));
   const lists = ["broader", "narrower", "related", "neighbours"].filter((name) => facts[name]?.length);
   const others = (facts.names ?? []).filter((/** @type {string} */ name) => name !== facts.label);
   const examples = facts.examples ?? [];
@@ -165,20 +208,19 @@ function describeLabel(facts) {
     ...lists.map((name) => makePart(t(name), links(facts[name]))),
     ...(examples.length ? [makePart(t("examples"), makeDocuments(examples, facts.label))] : []),
     ...(others.length ? [makePart(t("names"), make("p", "", ...interleave(others.map(makeName))))] : []),
-    makePart(t("in-training"), make("p", "", count("documents", facts.documents), ...makeAddress(facts.uri))),
+    ...(facts.uri ? [makePart("URI", makeAddress(facts.uri))] : []),
   ];
 }
 
 /** @param {Node[]} nodes */
 const interleave = (nodes) => nodes.flatMap((node, i) => (i ? [", ", node] : [node]));
 
-/** A link to what the label stands for, if it is an address of the web. @param {string | null} uri */
+/** A link to what the label stands for, if it is an address of the web. @param {string} uri */
 function makeAddress(uri) {
-  if (!uri) return [];
-  if (!/^https?:\/\//.test(uri)) return [make("span", "facts", ` · ${visible(uri)}`)];
+  if (!/^https?:\/\//.test(uri)) return make("span", "", visible(uri));
   const link = make("a", "", visible(uri));
   link.href = uri;
   link.target = "_blank";
   link.rel = "noopener noreferrer";
-  return [" · ", link];
+  return link;
 }

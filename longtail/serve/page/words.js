@@ -2,7 +2,7 @@
 // The words of the interface, in the language of the browser or the one that was chosen.
 
 export const LANGUAGES = { en: "English", de: "Deutsch", fi: "Suomi", fr: "Français" };
-const ATTRIBUTES = { words: "", wordsLabel: "aria-label", wordsPlaceholder: "placeholder" };
+const ATTRIBUTES = { words: "", wordsLabel: "aria-label", wordsPlaceholder: "placeholder", wordsTitle: "title" };
 
 /** @type {Record<string, string>} */
 let words = {};
