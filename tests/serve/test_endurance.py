@@ -164,8 +164,9 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path):
     held = {number: each.text for number, each in read_feedback(file).items()}
     assert all(held.get(number) == text for number, text in stored), "feedback was lost"
     assert len({number for number, _ in stored}) == len(stored)
-    for when, error in failed:  # only what the killed worker was at
-        assert any(0 <= when - kill < 5 for kill in kills), error
-    assert len(failed) <= 6 * n_kills
+    # What fails is what had come to the killed worker, or waited for it until it was noted dead.
+    late = [(round(when - max(kills), 1), error) for when, error in failed]
+    assert all(any(0 <= when - kill < 20 for kill in kills) for when, _ in failed), late
+    assert len(failed) <= 6 * n_kills, late
     for kill in kills:  # others went on
-        assert any(0 < when - kill < 5 for when in predicted)
+        assert any(0 < when - kill < 20 for when in predicted)
