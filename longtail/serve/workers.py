@@ -180,17 +180,17 @@ class Supervisor:
                 self._start(worker)
 
     def _note_death(self, worker: Worker, process: BaseProcess) -> None:
-        from prometheus_client.multiprocess import mark_process_dead
-
-        mark_process_dead(  # type: ignore[no-untyped-call]
-            process.pid or 0, os.environ[METRICS_FOLDER]
-        )
         code = process.exitcode or 0
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
         problem = worker.read_problem() if worker.told and worker.told.poll() else None
         seconds = worker.put_off()
         if self._alive() and sys.platform == "linux":
             worker.listening.close()  # or clients would wait in it for the next worker
+        from prometheus_client.multiprocess import mark_process_dead  # takes long the first time
+
+        mark_process_dead(  # type: ignore[no-untyped-call]
+            process.pid or 0, os.environ[METRICS_FOLDER]
+        )
         when = f"in {seconds:.1f} s" if seconds else "now"
         _log.warning(
             "worker %d %s%s; the next one is started %s",
