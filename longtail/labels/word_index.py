@@ -67,7 +67,7 @@ def index_words(names: Names) -> Words:
 
 def look_up(names: Names, words: Words, query: Bytes) -> Bytes:
     """Return (n,) how each name is found, as `compare` does."""
-    spans, wanted, n_wrong = find_words(query)
+    spans, _, n_wrong = find_words(query)
     if len(query) == 1 or not len(spans):  # only whole names begin so
         return compare(*names[:3], query)
     matches = [_match_words(names.text, words, query, a, b) for a, b in spans.tolist()]
@@ -75,7 +75,7 @@ def look_up(names: Names, words: Words, query: Bytes) -> Bytes:
         return _mark_names(names.text, names.start, words, query, matches[0])
     sizes = np.diff(words.start)
     rarest = min(matches, key=lambda match: int(sizes[match < NOT].sum()))
-    return _compare_some(names.text, names.start, words, query, rarest, spans, wanted, n_wrong)
+    return _compare_some(names.text, names.start, words, query, rarest, spans, n_wrong)
 
 
 @njit(nogil=True, cache=True)
@@ -152,7 +152,6 @@ def _compare_some(
     query: Bytes,
     match: Bytes,
     spans: Int64s,
-    wanted: np.uint64,
     n_wrong: int,
 ) -> Bytes:
     """Return (n,) how names are found that have one of the words that match."""
