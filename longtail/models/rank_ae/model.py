@@ -35,6 +35,7 @@ from longtail.models.neural import (
     require_torch,
     weighed_bytes,
 )
+from longtail.models.new_labels import find_directions, find_new_labels, put_labels
 from longtail.models.rank_ae.reader import (
     Options,
     Reader,
@@ -84,6 +85,8 @@ class RankAE(NeuralRows):
     summary: ClassVar[str] = "autoencoder of label sets with word attention, trained by ranking"
     choose_when: ClassVar[str] = "rows are dense, or words must be explained"
     can_explain: ClassVar[bool] = True
+    can_update: ClassVar[bool] = True
+    trains_on: ClassVar[bool] = False
     member_order: ClassVar[int | None] = 7
     member_reason: ClassVar[str] = "is trained to rank, and errs in other places"
     milliseconds: ClassVar[float] = 0.6
@@ -491,6 +494,31 @@ class RankAE(NeuralRows):
                 raise RuntimeError("there is no LSTM to read words in their order")
             return read_texts(self.reader_, self.bilstm_, X, self._options)
         return read_rows(self.reader_, view_rows(X), self._options)
+
+    # -- updating -------------------------------------------------------------------------------
+
+    def update_documents(
+        self, dataset: Dataset, X: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Place new labels by what the decoder makes of their documents; other labels stay."""
+        texts = self._cut(dataset.texts) if dataset.texts is not None else None
+        decoded, Y = self._decode(X if texts is None else texts), dataset.Y
+        new = find_new_labels(self.training_counts_, Y)
+        known = np.flatnonzero(self.training_counts_.label_counts)
+        old = self.index_.take(known)
+        usual = np.linalg.norm(old[:, :-1], axis=1).mean()
+        weights = usual * find_directions(decoded[:, :-1], Y, new)
+        # A label scores as high for its own documents as others do for theirs.
+        rows, labels = Y.nonzero()
+        vectors = self.index_.vectors
+        of_old = np.isin(labels, known)
+        scores = np.einsum("ij,ij->i", decoded[rows[of_old]], vectors[labels[of_old]])
+        wanted = float(scores.mean()) if len(scores) else float(old[:, -1].mean() + usual)
+        own = sp.csr_matrix(Y[:, new].T)
+        means = np.asarray(own @ decoded[:, :-1]) / np.diff(own.indptr)[:, None]
+        bias = wanted - np.einsum("ij,ij->i", means, weights)
+        found = np.hstack([weights, bias[:, None]]).astype(np.float32)
+        self.index_ = put_labels(self.index_, new, found)
 
     # -- explaining -----------------------------------------------------------------------------
 
