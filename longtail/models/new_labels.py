@@ -38,7 +38,27 @@ def find_directions(
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
     found = np.where(lengths > 1e-6, found, means)  # where all documents are alike
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    return (found / np.maximum(lengths, 1e-12)).astype(np.float32)
+    directions: Floats = (found / np.maximum(lengths, 1e-12)).astype(np.float32)
+    return directions
+
+
+def mean_products(documents: Floats, Y: sp.csr_matrix, vectors: Floats) -> Floats:
+    """Return the mean product (m,) of each vector with the documents of its label, of m labels."""
+    own = sp.csr_matrix(Y.T)
+    means = np.asarray(own @ documents) / np.maximum(np.diff(own.indptr), 1)[:, None]
+    products: Floats = np.einsum("ij,ij->i", means, vectors).astype(np.float32)
+    return products
+
+
+def mean_of_known(
+    documents: Floats, Y: sp.csr_matrix, before: TrainingCounts, vectors: Floats
+) -> float | None:
+    """Return the mean product of documents and labels that were known; None if there is none."""
+    rows, labels = Y.nonzero()
+    known = before.padded(Y.shape[1])[labels] > 0
+    if not known.any():
+        return None
+    return float(np.einsum("ij,ij->i", documents[rows[known]], vectors[labels[known]]).mean())
 
 
 def put_labels(index: Index, labels: NDArray[np.int64], vectors: Floats) -> Index:

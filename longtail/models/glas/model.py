@@ -34,7 +34,13 @@ from longtail.models.neural import (
     require_torch,
     weighed_bytes,
 )
-from longtail.models.new_labels import find_directions, find_new_labels, put_labels
+from longtail.models.new_labels import (
+    find_directions,
+    find_new_labels,
+    mean_of_known,
+    mean_products,
+    put_labels,
+)
 from longtail.progress import SILENT, Progress
 from longtail.runtime.memory import Needs, Stage, train_stage
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
@@ -354,9 +360,19 @@ class GLaS(NeuralRows):
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
-        """Place new labels by the embeddings of their documents; other labels stay."""
-        new = find_new_labels(self.training_counts_, Y)
-        self.index_ = put_labels(self.index_, new, find_directions(self.read_rows(X), Y, new))
+        """Place new labels by the embeddings of their documents; other labels stay.
+
+        A new vector is shorter than 1 if it would otherwise score higher for its own documents than
+        labels that were known do for theirs: it has been made of these very documents.
+        """
+        before, documents = self.training_counts_, self.read_rows(X)
+        new = find_new_labels(before, Y)
+        vectors = find_directions(documents, Y, new)
+        usual = mean_of_known(documents, Y, before, self.index_.vectors)
+        if usual is not None:
+            own = mean_products(documents, Y[:, new], vectors)
+            vectors *= np.clip(usual / np.maximum(own, 1e-6), 0, 1).astype(np.float32)[:, None]
+        self.index_ = put_labels(self.index_, new, vectors)
 
     def add_to_files(self, files: Files) -> None:
         """Add the embedding map, the labels' index, scale and bias."""

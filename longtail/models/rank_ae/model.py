@@ -35,7 +35,13 @@ from longtail.models.neural import (
     require_torch,
     weighed_bytes,
 )
-from longtail.models.new_labels import find_directions, find_new_labels, put_labels
+from longtail.models.new_labels import (
+    find_directions,
+    find_new_labels,
+    mean_of_known,
+    mean_products,
+    put_labels,
+)
 from longtail.models.rank_ae.reader import (
     Options,
     Reader,
@@ -509,14 +515,10 @@ class RankAE(NeuralRows):
         usual = np.linalg.norm(old[:, :-1], axis=1).mean()
         weights = usual * find_directions(decoded[:, :-1], Y, new)
         # A label scores as high for its own documents as others do for theirs.
-        rows, labels = Y.nonzero()
-        vectors = self.index_.vectors
-        of_old = np.isin(labels, known)
-        scores = np.einsum("ij,ij->i", decoded[rows[of_old]], vectors[labels[of_old]])
-        wanted = float(scores.mean()) if len(scores) else float(old[:, -1].mean() + usual)
-        own = sp.csr_matrix(Y[:, new].T)
-        means = np.asarray(own @ decoded[:, :-1]) / np.diff(own.indptr)[:, None]
-        bias = wanted - np.einsum("ij,ij->i", means, weights)
+        wanted = mean_of_known(decoded, Y, self.training_counts_, self.index_.vectors)
+        if wanted is None:
+            wanted = float(old[:, -1].mean() + usual)
+        bias = wanted - mean_products(decoded[:, :-1], Y[:, new], weights)
         found = np.hstack([weights, bias[:, None]]).astype(np.float32)
         self.index_ = put_labels(self.index_, new, found)
 
