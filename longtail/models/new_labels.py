@@ -51,14 +51,22 @@ def mean_products(documents: Floats, Y: sp.csr_matrix, vectors: Floats) -> Float
 
 
 def mean_of_known(
-    documents: Floats, Y: sp.csr_matrix, before: TrainingCounts, vectors: Floats
+    documents: Floats,
+    Y: sp.csr_matrix,
+    before: TrainingCounts,
+    vectors: Floats,
+    below: float = 0.0,
 ) -> float | None:
-    """Return the mean product of documents and labels that were known; None if there is none."""
+    """Return the mean product of documents and labels that were known; None if there is none.
+
+    `below` is how many standard deviations less than that is returned.
+    """
     rows, labels = Y.nonzero()
     known = before.padded(Y.shape[1])[labels] > 0
     if not known.any():
         return None
-    return float(np.einsum("ij,ij->i", documents[rows[known]], vectors[labels[known]]).mean())
+    products = np.einsum("ij,ij->i", documents[rows[known]], vectors[labels[known]])
+    return float(products.mean() - below * products.std())
 
 
 def put_labels(index: Index, labels: NDArray[np.int64], vectors: Floats) -> Index:
