@@ -98,7 +98,7 @@ def test_the_probes_are_answered():
     from longtail.serve.batching import Limits
 
     made = make_app({}, Limits(), tokens=[], local=False, feedback=None)
-    paths = set(made._app.openapi()["paths"])
+    paths = set(made._app.app.openapi()["paths"])
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container()[probe]["httpGet"]["path"] in paths
     annotations = in_kubernetes("StatefulSet")["spec"]["template"]["metadata"]["annotations"]

@@ -120,7 +120,8 @@ def example(
     if is_folder and split is not None:
         raise ParameterError(f"--split is for a file, and {out} would be a folder, with both")
     train, test = load_debian(documents)
-    splits = Splits(train, test) if is_folder else Splits(test if split == "test" else train, None)
+    one = train if test is None or split != "test" else test
+    splits = Splits(train, test) if is_folder else Splits(one, None)
     with if_interrupted(f"{out} was not written."):
         write_dataset(splits, out)
     n_documents = sum(len(each) for each in splits if each is not None)

@@ -499,22 +499,44 @@ class Reliability(NamedTuple):
         return float(gaps @ self.counts[some] / max(self.counts.sum(), 1))
 
 
+class ReliabilityCounts:
+    """Predictions counted in bins, as they come."""
+
+    def __init__(self, bins: int = BINS) -> None:
+        """Begin without predictions."""
+        self._counts = np.zeros(bins, np.int64)
+        self._sums, self._right = np.zeros(bins), np.zeros(bins)
+
+    def add(self, probabilities: NDArray[Any], hits: NDArray[Any]) -> "ReliabilityCounts":
+        """Count predictions, of which `hits` are right."""
+        flat, bins = np.asarray(probabilities, np.float64).ravel(), len(self._counts)
+        chosen = np.clip((flat * bins).astype(np.int64), 0, bins - 1)
+        # One after the other, so that the sums are the same however predictions are divided.
+        np.add.at(self._sums, chosen, flat)
+        np.add.at(self._right, chosen, np.asarray(hits, np.float64).ravel())
+        self._counts += np.bincount(chosen, minlength=bins)
+        return self
+
+    def add_first(self, top: TopK, Y: sp.csr_matrix) -> "ReliabilityCounts":
+        """Count the first five labels of each document."""
+        first = top.first(FIRST)
+        given = first.labels != NO_LABEL
+        return self.add(first.scores[given], find_hits(first, Y)[given])
+
+    def result(self) -> Reliability:
+        """Return what was counted."""
+        with np.errstate(invalid="ignore"):
+            return Reliability(self._counts, self._sums / self._counts, self._right / self._counts)
+
+
 def reliability(probabilities: NDArray[Any], hits: NDArray[Any], bins: int = BINS) -> Reliability:
     """Compare the probabilities of predictions with how many of them are right."""
-    flat = np.asarray(probabilities, np.float64).ravel()
-    chosen = np.clip((flat * bins).astype(np.int64), 0, bins - 1)
-    counts = np.bincount(chosen, minlength=bins)
-    with np.errstate(invalid="ignore"):
-        means = np.bincount(chosen, flat, bins) / counts
-        shares = np.bincount(chosen, np.asarray(hits, np.float64).ravel(), bins) / counts
-    return Reliability(counts, means, shares)
+    return ReliabilityCounts(bins).add(probabilities, hits).result()
 
 
 def reliability_of_first(top: TopK, Y: sp.csr_matrix) -> Reliability:
     """Compare the probabilities of the first five labels of each document with the truth."""
-    first = top.first(FIRST)
-    given = first.labels != NO_LABEL
-    return reliability(first.scores[given], find_hits(first, Y)[given])
+    return ReliabilityCounts().add_first(top, Y).result()
 
 
 def error_of_first(top: TopK, Y: sp.csr_matrix) -> float:

@@ -24,6 +24,7 @@ EXACT, PREFIX, WORD, TYPO, NOT = range(5)
 SEVERAL = 8  # names to look at for each label that is asked for, at first
 LONGEST = 64  # bytes of a word that are compared where a letter may be wrong
 MOST_WRONG = 2
+PIECE = 1 << 16  # names that are folded together: one after the other takes long, all much memory
 
 Bytes = NDArray[np.uint8]
 
@@ -54,10 +55,21 @@ def fold(text: str) -> str:
 
 def fold_names(names: Sequence[str], labels: NDArray[np.int32]) -> Names:
     """Make names findable; `labels` says whose each is."""
-    joined = fold("\n".join(name.replace("\n", " ") if "\n" in name else name for name in names))
-    text = np.frombuffer((joined + "\n").encode("utf-8", "surrogatepass"), np.uint8)
-    start = np.concatenate([[0], np.flatnonzero(text == ord("\n")) + 1]).astype(np.int64)
+    joined = bytearray()
+    starts = [np.zeros(1, np.int64)]
+    for at in range(0, len(names), PIECE):
+        piece = _fold_piece(names[at : at + PIECE])
+        ends = np.flatnonzero(np.frombuffer(piece, np.uint8) == ord("\n"))
+        starts.append(ends + 1 + len(joined))
+        joined += piece
+    text, start = np.frombuffer(joined, np.uint8), np.concatenate(starts)
     return Names(text, start, _mask_all(text, start), labels)
+
+
+def _fold_piece(names: Sequence[str]) -> bytes:
+    """Return names as UTF-8, each closed by a line feed."""
+    lines = (name.replace("\n", " ") if "\n" in name else name for name in names)
+    return (fold("\n".join(lines)) + "\n").encode("utf-8", "surrogatepass")
 
 
 def search(names: Names, typed: str, counts: NDArray[np.int64], limit: int) -> list[int]:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data import Dataset
+from longtail.data.columns import Columns
 from longtail.errors import NotFittedError
 from longtail.evaluation.calibration import Calibration
 from longtail.evaluation.explanation import Neighbour
@@ -88,6 +89,7 @@ class Contract(Estimated, ABC):
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
     label_state_: LabelState = learned(default=NO_STATE)  # what labels mean, and became
     card_: Card | None = learned(default=None)  # where it comes from
+    columns_: Columns | None = learned(default=None)  # of the files it was trained on
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
     added_: NDArray[np.int64] = learned()  # those of the last update's documents it could use
 

@@ -74,6 +74,7 @@ async def show_model(request: Request, model: str) -> Json:
                 "bytes": state.limits.max_bytes,
                 "rare": FEW,
             },
+            "feedback": state.feedback is not None,
         }
     )
 

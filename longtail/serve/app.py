@@ -4,20 +4,20 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from importlib.resources import files
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 
-from longtail.serve import annif, api, label_api, label_studio
+from longtail.serve import annif, api, health, label_api, label_studio, uploads
 from longtail.serve.batching import Batcher, Limits
+from longtail.serve.description import describe
 from longtail.serve.feedback import FeedbackStore
 from longtail.serve.guard import Guard
 from longtail.serve.hosting import Hosted
 from longtail.serve.metrics import Metrics
-from longtail.serve.problems import Json, NotFoundError, add_problems
+from longtail.serve.problems import NotFoundError, add_problems
 from longtail.serve.shortcut import Shortcut
-from longtail.serve.state import State, state_of
+from longtail.serve.state import State
 from longtail.version import __version__
 from longtail.visible import visible
 
@@ -67,7 +67,9 @@ def make_app(
     app.include_router(label_api.router)
     app.include_router(annif.router)
     app.include_router(label_studio.router)
-    _add_health(app)
+    app.include_router(uploads.router)
+    app.include_router(health.router)
+    describe(app)
     _add_page(app)
     return Guard(Shortcut(app, state), limits, tokens, local, metrics.count_request)
 
@@ -82,8 +84,8 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
         for name, hosted in state.hosted.items():
             batcher = Batcher(
                 state.limits,
-                partial(state.metrics.count_batch, name),
-                partial(state.metrics.set_queue, name),
+                state.metrics.batches_of(name),
+                state.metrics.queue_of(name),
             )
             state.batchers[name] = batcher
             stack.callback(batcher.close)
@@ -117,25 +119,6 @@ async def _watch(state: State, hosted: Hosted) -> None:
             await asyncio.to_thread(getattr, hosted.current, "labels")
         elif hosted.problem not in (None, problem):
             _log.warning("%s; version %s goes on answering", visible(str(hosted.problem)), before)
-
-
-def _add_health(app: FastAPI) -> None:
-    @app.get("/health/live", tags=["health"])
-    async def is_alive() -> Json:
-        """Say that the process answers."""
-        return Json({"status": "ok"})
-
-    @app.get("/health/ready", tags=["health"])
-    async def is_ready(request: Request) -> Json:
-        """Say that all models are loaded; the server does not listen before they are."""
-        versions = {name: each.current.name for name, each in state_of(request).hosted.items()}
-        return Json({"status": "ok", "models": versions})
-
-    @app.get("/metrics", tags=["health"])
-    async def show_metrics(request: Request) -> Response:
-        """Show counters, for Prometheus."""
-        metrics = state_of(request).metrics
-        return Response(metrics.write(), media_type=metrics.content_type)
 
 
 def _add_page(app: FastAPI) -> None:

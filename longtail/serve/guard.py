@@ -177,6 +177,13 @@ class ImpatientProtocol(HttpToolsProtocol):
         elif self._deadline is None:
             self._deadline = self.loop.call_later(self.patience, self._cut)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP as all problems are answered."""
+        answer = make_problem(HTTPStatus.BAD_REQUEST, "this is not a request in HTTP/1.1", CLOSE)
+        headers = b"".join(b"%b: %b\r\n" % each for each in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + headers + b"\r\n" + answer.body)
+        self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client, and what is done for it."""
         self._stop_waiting()

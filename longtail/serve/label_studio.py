@@ -21,6 +21,7 @@ from longtail.serve.api import PROBLEMS, find_hosted, label, store
 from longtail.serve.feedback import Correction
 from longtail.serve.hosting import Asked, Hosted, Version
 from longtail.serve.problems import ConflictError, Json
+from longtail.serve.schemas import VERSION
 from longtail.serve.state import State, state_of
 from longtail.visible import visible
 
@@ -108,11 +109,21 @@ class Suggested(BaseModel):
 class Predictions(BaseModel):
     """A prediction for each task."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"results": [{"model_version": VERSION, "score": 0.93, "result": [RESULT]}]}
+            ]
+        }
+    )
+
     results: list[Suggested]
 
 
 class Ready(BaseModel):
     """The version of the model that answers."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model_version": VERSION}]})
 
     model_version: str
 
@@ -120,12 +131,20 @@ class Ready(BaseModel):
 class Up(BaseModel):
     """That the backend answers."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"status": "UP", "model_class": "linear"}]}
+    )
+
     status: str
     model_class: str
 
 
 class Done(BaseModel):
     """What was done about an event."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"status": "ok", "result": {"feedback": 412}}]}
+    )
 
     status: str
     result: dict[str, Any]
@@ -169,7 +188,12 @@ def _check_reads(version: Version) -> None:
         raise DataError("the model was trained on rows, and tasks of Label Studio are texts")
 
 
-@router.post("/webhook", response_model=Done, status_code=201)
+@router.post(
+    "/webhook",
+    response_model=Done,
+    status_code=201,
+    responses={409: {**PROBLEMS[404], "description": "this server keeps no feedback"}},
+)
 async def learn(request: Request, model: str, body: Event) -> Json:
     """Store what a person annotated, or start training on all that was stored."""
     state = state_of(request)

@@ -5,6 +5,7 @@ them up; prometheus-client does so where an environment variable names the folde
 """
 
 import os
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -24,6 +25,8 @@ class Metrics:
     def __init__(self) -> None:
         """Begin with nothing counted."""
         self._registry = CollectorRegistry()
+        # Looking for a counter by its labels takes longer than counting.
+        self._found: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._requests = Counter(
             "longtail_requests",
             "Requests that were answered",
@@ -61,16 +64,21 @@ class Metrics:
 
     def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count an answer; `path` is that of the route, so that there are few."""
-        self._requests.labels(method, path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
+        key = method, path, status
+        if key not in self._found:
+            counter = self._requests.labels(method, path, str(status))
+            self._found[key] = counter, self._seconds.labels(path)
+        counter, histogram = self._found[key]
+        counter.inc()
+        histogram.observe(seconds)
 
-    def set_queue(self, model: str, n_waiting: int) -> None:
-        """Note how many documents wait."""
-        self._waiting.labels(model).set(n_waiting)
+    def queue_of(self, model: str) -> Callable[[float], None]:
+        """Return what is to be told how many documents wait."""
+        return self._waiting.labels(model).set
 
-    def count_batch(self, model: str, size: int) -> None:
-        """Count a batch."""
-        self._sizes.labels(model).observe(size)
+    def batches_of(self, model: str) -> Callable[[float], None]:
+        """Return what is to be told the size of each batch."""
+        return self._sizes.labels(model).observe
 
     def set_version(self, model: str, version: str, before: str | None = None) -> None:
         """Note which version of a model answers from now on."""

@@ -112,6 +112,8 @@ def add_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> Response:
+        if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's, for bytes that are no text
+            return make_problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the body is not JSON in UTF-8")
         headers = dict(error.headers) if error.headers else None
         return make_problem(error.status_code, str(error.detail), headers)
 

@@ -13,6 +13,19 @@ Names = Annotated[list[Name], Field(max_length=MOST_LABELS)]
 Threshold = Annotated[float, Field(ge=0, le=1)] | Literal["auto", "auto-document"]
 Value = Annotated[float, Field(allow_inf_nan=False)]
 TEXT = "Brewing at home: which yeast for a dark beer?"
+VERSION = "5f2c9a0b77d1"
+SUMMARY: Any = {
+    "name": "recipes",
+    "type": "linear",
+    "version": VERSION,
+    "loaded": "2026-11-16 09:30:00",
+    "labels": 1963,
+    "documents": "texts",
+    "calibrated": True,
+    "explains": True,
+    "problem": None,
+}
+FOUND: Any = {"id": 17, "label": "beer", "uri": None, "documents": 241, "share": 0.0121}
 
 
 class Request(BaseModel):
@@ -32,7 +45,10 @@ class PredictRequest(Request):
     """One text, several texts, or feature rows."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"text": TEXT, "k": 3}, {"texts": [TEXT, "A sea trip"]}]}
+        json_schema_extra={
+            "examples": [{"text": TEXT, "k": 3}, {"texts": [TEXT, "A sea trip"]}],
+            "oneOf": [{"required": [name]} for name in ("text", "texts", "rows")],
+        }
     )
 
     text: str | None = Field(None, description="one document")
@@ -91,7 +107,7 @@ class Prediction(BaseModel):
             "examples": [
                 {
                     "model": "recipes",
-                    "version": "5f2c9a0b77d1",
+                    "version": VERSION,
                     "documents": [{"labels": [{"id": 17, "label": "beer", "score": 0.93}]}],
                 }
             ]
@@ -144,7 +160,7 @@ class Explanation(BaseModel):
             "examples": [
                 {
                     "model": "recipes",
-                    "version": "5f2c9a0b77d1",
+                    "version": VERSION,
                     "text": TEXT,
                     "label": "beer",
                     "terms": [{"term": "yeast", "weight": 0.41, "spans": [[24, 29]]}],
@@ -187,15 +203,31 @@ class ModelSummary(BaseModel):
 class Models(BaseModel):
     """All models."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"models": [SUMMARY]}]})
+
     models: list[ModelSummary]
 
 
 class ModelDetails(ModelSummary):
     """A model with its card and its limits."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    **SUMMARY,
+                    "card": {"model": "linear", "trained": "2026-11-15 18:02:11"},
+                    "thresholds": {"auto": 0.31, "auto-document": 0.27},
+                    "limits": {"documents": 1000, "bytes": 16777216, "rare": 5},
+                }
+            ]
+        }
+    )
+
     card: dict[str, Any] | None
     thresholds: dict[str, float]
     limits: dict[str, int]
+    feedback: bool = Field(description="whether this server keeps feedback")
 
 
 class Expected(BaseModel):
@@ -215,7 +247,7 @@ class Thresholds(BaseModel):
         json_schema_extra={
             "examples": [
                 {
-                    "version": "5f2c9a0b77d1",
+                    "version": VERSION,
                     "k": 5,
                     "documents": 2000,
                     "named": {"auto": 0.31, "auto-document": 0.27},
@@ -253,6 +285,10 @@ class FoundLabel(BaseModel):
 class FoundLabels(BaseModel):
     """Labels that were found."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"version": VERSION, "labels": [FOUND]}]}
+    )
+
     version: str
     labels: list[FoundLabel]
 
@@ -277,7 +313,7 @@ class LabelDetails(FoundLabel):
         json_schema_extra={
             "examples": [
                 {
-                    "version": "5f2c9a0b77d1",
+                    "version": VERSION,
                     "id": 17,
                     "label": "beer",
                     "uri": "http://www.yso.fi/onto/yso/p1319",
@@ -311,7 +347,10 @@ class OrderRequest(Request):
     """Documents, and by what to order them."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"texts": [TEXT, "A sea trip"], "by": "useful"}]}
+        json_schema_extra={
+            "examples": [{"texts": [TEXT, "A sea trip"], "by": "useful"}],
+            "oneOf": [{"required": [name]} for name in ("texts", "rows")],
+        }
     )
 
     texts: list[str] | None = Field(None, description="documents")
@@ -328,7 +367,7 @@ class Ordered(BaseModel):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [{"version": "5f2c9a0b77d1", "order": [1, 0], "values": [0.61, 0.12]}]
+            "examples": [{"version": VERSION, "order": [1, 0], "values": [0.61, 0.12]}]
         }
     )
 
@@ -375,11 +414,32 @@ class FeedbackRequest(Request):
 class Stored(BaseModel):
     """The number of what was stored."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": 412}]})
+
     id: int
+
+
+class ExtractedText(BaseModel):
+    """The text of a file."""
+
+    text: str
 
 
 class Problem(BaseModel):
     """What is wrong, as RFC 9457 has it; `detail` is the sentence to show."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "about:blank",
+                    "title": "Not Found",
+                    "status": 404,
+                    "detail": "there is no model 'recipe'; did you mean 'recipes'?",
+                }
+            ]
+        }
+    )
 
     type: str
     title: str

@@ -1,6 +1,7 @@
 """Labels are found by their names, with typos, quickly."""
 
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -72,3 +73,15 @@ def test_a_million_names_are_searched_in_twenty_milliseconds():
         seconds.append(time.process_time() - began)
         assert 777 in found or typed == "abc"
     assert sorted(seconds)[1] < 0.1  # 10 ms on a quiet machine
+
+
+def test_folding_takes_little_more_memory_than_the_names():
+    names = [f"label number {i}" for i in range(200_000)]
+    owners = np.arange(len(names), dtype=np.int32)
+    fold_names(names[:2], owners[:2])  # compiles
+    tracemalloc.start()
+    folded = fold_names(names, owners)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert search(folded, "number 199999", np.zeros(len(names), np.int64), 1) == [199_999]
+    assert peak < 1.6 * kept

@@ -198,6 +198,37 @@ def test_the_examples_of_the_description_work(running):
         assert running.client.post(PREDICT, json=example).status_code == 200
 
 
+def test_every_route_is_described_with_examples(running):
+    described = running.client.get("/v1/openapi.json").json()
+    schemas = described["components"]["schemas"]
+
+    def has_example(content):
+        schema = content.get("schema", {})
+        held = schema.get("items", schema)
+        named = schemas.get(held.get("$ref", "").rpartition("/")[2], {})
+        return "example" in content or bool(named.get("examples"))
+
+    for path, held in described["paths"].items():
+        for method, operation in held.items():
+            where = f"{method} {path}"
+            assert operation["tags"], where
+            assert operation["summary"], where
+            bodies = operation.get("requestBody", {}).get("content", {})
+            answers = {
+                kind: content
+                for code, answer in operation["responses"].items()
+                for kind, content in answer.get("content", {}).items()
+                if code != "204"
+            }
+            for kind, content in [*bodies.items(), *answers.items()]:
+                assert has_example(content), f"{where}: {kind}"
+            for parameter in operation.get("parameters", ()):
+                assert parameter["in"] == "query" or "example" in parameter, where
+            for code, answer in operation["responses"].items():
+                if int(code) >= 400:
+                    assert list(answer["content"]) == ["application/problem+json"], where
+
+
 def test_metrics(running):
     running.client.post(PREDICT, json={"text": TEXT})
     text = running.client.get("/metrics").text
@@ -236,6 +267,8 @@ def test_what_is_not_there(running):
     kind = {"Content-Type": "application/json"}
     bad = post(PREDICT, content=b"{bad", headers=kind)
     assert bad.json()["detail"] == "the body is not JSON"
+    bad = post(PREDICT, content=b"\xff", headers=kind)
+    assert (bad.status_code, bad.json()["detail"]) == (422, "the body is not JSON in UTF-8")
     assert "Content-Type: application/json" in post(PREDICT, content=b"{}").json()["detail"]
     unknown = post("/v1/models/planted/explain", json={"text": TEXT, "label": "bear"})
     assert "did you mean 'beer'" in unknown.json()["detail"]

@@ -210,15 +210,26 @@ def test_a_token_is_asked_for(browser, tmp_path):
         opened.close()
 
 
-def test_a_server_that_keeps_no_feedback_says_so(browser, tmp_path):
+def test_a_server_that_keeps_no_feedback_says_so(open_page, tmp_path):
     with served(train_planted(tmp_path / "planted")) as running:
-        opened = browser.new_page()  # the browser reports the answer 409, which is meant
-        opened.goto(running.url)
-        opened.fill("#text", TEXT)
-        opened.click("button[aria-label='Accept beer']")
-        opened.click("#save")
-        opened.wait_for_selector("#problem:has-text('--feedback FILE.db')")
-        opened.close()
+        page = open_page(running.url)
+        page.fill("#text", TEXT)
+        page.click("button[aria-label='Accept beer']")
+        page.wait_for_selector("#said:has-text('export your decisions')")
+        assert page.is_hidden("#save")
+        asked = []
+        page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+        file = tmp_path / "other.txt"
+        file.write_text("rook and pawn")
+        page.set_input_files("#file", file)
+        page.wait_for_timeout(300)
+        assert asked == ["Decisions are not stored yet. Go on without them?"]
+        assert page.locator(f"{row('beer')}.accepted").count() == 1
+        with page.expect_download():
+            page.click("#export-csv")
+        page.set_input_files("#file", file)
+        page.wait_for_selector(row("chess"))
+        assert len(asked) == 1
 
 
 @pytest.mark.parametrize("text", ["", "   "])

@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from shown import TEXT, row
+from shown import TEXT, make_docx, row
 
 import longtail
 from longtail.serve.feedback import read_feedback
@@ -69,6 +69,20 @@ def test_a_file_is_labelled_from_first_to_last(page, running, given, tmp_path):
     assert data.texts[0] == TEXTS[0]
 
 
+def test_no_decision_is_lost_however_quickly_one_goes_on(page, running, given):
+    texts = [f"{TEXT} {i}" for i in range(12)]
+    open_file(page, given("many.jsonl", "\n".join(json.dumps(text) for text in texts)))
+    for _ in texts:
+        page.wait_for_selector(row("beer"))
+        page.keyboard.press("1")
+        page.keyboard.press("n")
+    page.keyboard.press("p")
+    page.wait_for_selector("#progress-words:has-text('12 of 12')")
+    page.wait_for_timeout(500)
+    kept = {each.text for each in read_feedback(running.file).values() if each.accepted}
+    assert set(texts) <= kept
+
+
 def test_a_table_is_exported_with_labels_side_by_side(page, given, tmp_path):
     table = io.StringIO()
     rows = csv.writer(table, delimiter=";")
@@ -126,6 +140,13 @@ def test_documents_come_in_the_order_of_the_model(page, running, given, by):
     assert page.input_value("#text") == TEXTS[0]
 
 
+def test_the_text_of_a_docx_is_opened(page, given):
+    open_file(page, given("letter.docx", make_docx("rook", "and pawn")), given("a.txt", "malt"))
+    page.wait_for_selector(row("chess"))
+    assert page.input_value("#text") == "rook\nand pawn"
+    assert count_documents(page) == 2
+
+
 def test_a_dropped_file_is_opened(page):
     page.evaluate(
         """() => {
@@ -142,7 +163,11 @@ def test_a_dropped_file_is_opened(page):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.pdf", b"%PDF-1.7\0\0", "a.pdf is not a text; open .txt, .csv, .tsv or .jsonl."),
+        (
+            "a.xls",
+            b"\xd0\xcf\0",
+            "a.xls is not a text; open .txt, .csv, .tsv, .jsonl, .docx or .pdf.",
+        ),
         ("a.jsonl", '"one"\n{', "a.jsonl, line 2: expected a JSON object or a string."),
         ("a.jsonl", "17", "a.jsonl, line 1: expected a JSON object or a string."),
         ("a.csv", "text\n", "a.csv holds no text."),

@@ -269,11 +269,11 @@ class Prober:
         except Exception as error:  # what fails on a sample may work on all, or fail there
             reraise_interrupt(error)
             return None
-        if by_processor:
-            self._processor += watch.seconds
-            self._wall += time.monotonic() - began
-        if model.name in self._loaded:
+        if model.name in self._loaded:  # what loads code may wait for another process to compile it
             self.seconds += watch.seconds
+            if by_processor:
+                self._processor += watch.seconds
+                self._wall += time.monotonic() - began
         passes = watch.passed / len(rows) if is_whole else 1.0
         trial = Trial(len(rows), watch.seconds, passes, watch.each, is_whole)
         if not is_whole or not self.limits.any:

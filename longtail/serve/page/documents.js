@@ -3,7 +3,7 @@
 
 import { get, say } from "./dom.js";
 import { download, makeDocuments, readFile, writeJsonLines, writeTable } from "./files.js";
-import { ask, attempt, pathOf, Problem } from "./server.js";
+import { ask, attempt, pathOf } from "./server.js";
 import { current, Doc, mainModel, state, suggestedBy } from "./state.js";
 import { number, t } from "./words.js";
 
@@ -28,7 +28,8 @@ export const onDocument = (work) => (showDocument = work);
 export async function openFiles(files) {
   if (!files.length) return;
   const read = await Promise.all(files.map(readFile));
-  await leave();
+  leave();
+  if (!mayLose()) return;
   [tables, names] = [read, files.map((file) => file.name)];
   divide(read[0].division);
 }
@@ -50,8 +51,9 @@ function divide(division) {
 }
 
 /** Go back to a single text. */
-async function closeFile() {
-  await leave();
+function closeFile() {
+  leave();
+  if (!mayLose()) return;
   [inFile, state.documents, state.at, state.file] = [[], [new Doc("")], 0, null];
   showDocument();
   get("textarea", "text").focus();
@@ -60,9 +62,9 @@ async function closeFile() {
 // -- one after the other ---------------------------------------------------------------------------
 
 /** Go to a document by its place; what was decided about the last one is stored. @param {number} place */
-export async function go(place) {
+export function go(place) {
   if (place < 0 || place >= state.documents.length) return say(t(place < 0 ? "first-document" : "last-document"));
-  await leave();
+  leave();
   state.at = place;
   showDocument();
 }
@@ -87,7 +89,7 @@ export function showPlace() {
 /** Put documents into an order: as in the file, or those first that teach the model most.
  * @param {string} by */
 async function sort(by) {
-  await leave();
+  leave();
   [state.documents, state.at] = [by === "file" ? inFile : await rank(by), 0];
   say(t(`ordered-${by}`));
   showDocument();
@@ -114,37 +116,45 @@ async function rank(by) {
 
 // -- keeping --------------------------------------------------------------------------------------
 
+let stored = 0; // requests, so that none takes another's place
+
+/** Whether the server keeps feedback. */
+export const isKept = () => state.details.get(mainModel())?.keeps ?? false;
+
 /** Store what was decided about the current document, as feedback on each model that is shown. */
 export async function store() {
   const document = current();
   const [accepted, rejected] = [document.having("accepted"), document.having("rejected")];
-  for (const model of state.columns) {
-    const shown = suggestedBy(model).map(({ label, score }) => ({ label, score }));
-    const suggested = new Set(shown.map((each) => each.label));
-    await ask(`save ${model}`, `${pathOf(model)}/feedback`, {
-      text: document.text,
-      shown,
-      accepted: accepted.filter((label) => suggested.has(label)),
-      rejected,
-      added: accepted.filter((label) => !suggested.has(label)),
-      version: state.answers.get(model)?.version,
-      by: get("input", "by").value.trim() || null,
-      document: document.id?.slice(0, 1000) ?? null,
-    });
-  }
   document.saved = true;
+  try {
+    const asked = state.columns.map((model) => {
+      const shown = suggestedBy(model).map(({ label, score }) => ({ label, score }));
+      const suggested = new Set(shown.map((each) => each.label));
+      return ask(`store ${++stored}`, `${pathOf(model)}/feedback`, {
+        text: document.text,
+        shown,
+        accepted: accepted.filter((label) => suggested.has(label)),
+        rejected,
+        added: accepted.filter((label) => !suggested.has(label)),
+        version: state.answers.get(model)?.version,
+        by: get("input", "by").value.trim() || null,
+        document: document.id?.slice(0, 1000) ?? null,
+      });
+    });
+    await Promise.all(asked);
+  } catch (error) {
+    document.saved = false;
+    throw error;
+  }
 }
 
-/** Store what was not stored before another document comes, if this server keeps feedback. */
-export async function leave() {
-  if (current().saved || !current().text.trim()) return;
-  try {
-    await store();
-  } catch (error) {
-    if (!(error instanceof Problem && error.status === 409)) throw error;
-    say(t("not-kept"));
-  }
+/** Store what was not stored, as another document comes, if this server keeps feedback. */
+export function leave() {
+  if (!current().saved && current().text.trim() && isKept()) attempt(store);
 }
+
+/** Whether decisions that are nowhere else may go. */
+const mayLose = () => state.documents.every((each) => each.saved) || confirm(t("lose-decisions"));
 
 /** Let the person save the decisions as a file. @param {"csv" | "jsonl"} ending */
 function exportDecisions(ending) {
@@ -153,6 +163,7 @@ function exportDecisions(ending) {
   const name = `${(state.file ?? "longtail").replace(/\.\w+$/, "")}-labels.${ending}`;
   if (ending === "csv") download(name, writeTable(decided, mainModel()), "text/csv");
   else download(name, writeJsonLines(decided, mainModel()), "application/x-ndjson");
+  if (!isKept()) for (const each of decided) each.saved = true;
   say(t("exported", { name, n: number(decided.length) }));
 }
 
@@ -175,15 +186,20 @@ for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
     const files = [...event.dataTransfer.files];
     if (kind === "drop") attempt(() => openFiles(files));
   });
-get("button", "previous").addEventListener("click", () => attempt(() => go(state.at - 1)));
-get("button", "next").addEventListener("click", () => attempt(() => go(state.at + 1)));
+get("button", "previous").addEventListener("click", () => go(state.at - 1));
+get("button", "next").addEventListener("click", () => go(state.at + 1));
 get("input", "place").addEventListener("change", (event) => {
   const wanted = Number(/** @type {HTMLInputElement} */ (event.target).value);
-  attempt(() => go(Math.min(Math.max(1, wanted || 1), state.documents.length) - 1));
+  go(Math.min(Math.max(1, wanted || 1), state.documents.length) - 1);
 });
 get("select", "order").addEventListener("change", () => attempt(() => sort(get("select", "order").value)));
-get("select", "division").addEventListener("change", () => attempt(() => divide(get("select", "division").value)));
-get("button", "close-file").addEventListener("click", () => attempt(closeFile));
+get("select", "division").addEventListener("change", () =>
+  attempt(() => {
+    leave();
+    if (mayLose()) divide(get("select", "division").value);
+  }),
+);
+get("button", "close-file").addEventListener("click", closeFile);
 get("button", "export-csv").addEventListener("click", () => exportDecisions("csv"));
 get("button", "export-jsonl").addEventListener("click", () => exportDecisions("jsonl"));
 window.addEventListener("beforeunload", (event) => {

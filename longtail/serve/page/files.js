@@ -1,6 +1,8 @@
 // @ts-check
-// Files of documents: read in the browser, and written with what was decided. Nothing is uploaded.
+// Files of documents: read in the browser, and written with what was decided. Only the text of .docx and
+// .pdf files is found by the server, which keeps nothing of them.
 
+import { ask } from "./server.js";
 import { Doc } from "./state.js";
 import { t } from "./words.js";
 
@@ -21,12 +23,16 @@ const SEPARATORS = [";", "|", ",", "\t"];
 export async function readFile(file) {
   if (file.size > MOST_BYTES) throw new Error(t("file-large", { name: file.name }));
   const ending = file.name.toLowerCase().match(/\.(\w+)$/)?.[1] ?? "txt";
+  if (ending === "docx" || ending === "pdf") return makeWhole((await ask(`text of ${file.name}`, "/v1/text", file)).text);
   const bytes = new Uint8Array(await file.arrayBuffer());
   const text = decode(bytes, file.name).replace(/\r\n?/g, "\n");
   if (["jsonl", "ndjson", "json"].includes(ending)) return readJson(text, file.name);
   if (ending === "csv" || ending === "tsv") return readTable(text, file.name, ending === "tsv" ? "\t" : null);
-  return { columns: [WHOLE, "lines"], rows: [{ [WHOLE]: text }], division: WHOLE };
+  return makeWhole(text);
 }
+
+/** A text that is one document, unless each line is to be one. @param {string} text @returns {Table} */
+const makeWhole = (text) => ({ columns: [WHOLE, "lines"], rows: [{ [WHOLE]: text }], division: WHOLE });
 
 /** Return the characters of a file. @param {Uint8Array} bytes @param {string} name */
 function decode(bytes, name) {

@@ -2,9 +2,9 @@
 // The suggested labels: one column for each model that is shown, with what differs between them.
 
 import { get, make, makeButton, makeName, say, visible } from "./dom.js";
-import { ask, attempt, pathOf } from "./server.js";
+import { attempt } from "./server.js";
 import { current, mainModel, shownFor, state, suggestedBy } from "./state.js";
-import { fillDetails, showWhy } from "./why.js";
+import { describe, fillDetails, showWhy } from "./why.js";
 import { count, percent, probability, t } from "./words.js";
 
 const HOVER = 120; // milliseconds that the mouse rests before words are marked
@@ -152,7 +152,7 @@ export async function fetchFacts() {
   await Promise.allSettled(
     missing.map(async ({ model, id }) => {
       const key = keyOf(model, id);
-      frequencies.set(key, (await ask(`facts ${key}`, `${pathOf(model)}/labels/${id}`)).documents);
+      frequencies.set(key, (await describe(model, id)).documents);
     }),
   );
   show();

@@ -30,7 +30,15 @@ export async function chooseModels(main, beside) {
   if (state.models.length > 2) options.push(["*", t("all-others")]);
   const select = get("select", "other");
   select.replaceChildren(...options.map(([value, shown]) => new Option(shown, value, false, value === beside)));
-  for (const name of state.columns) state.details.set(name, await fetchDetails(name));
+  await refreshDetails();
+}
+
+/** Ask what is known about the models that are shown, if other versions answer now. */
+export async function refreshDetails() {
+  for (const name of state.columns) {
+    const version = state.answers.get(name)?.version ?? "";
+    if (state.details.get(name)?.model.version !== version) state.details.set(name, await fetchDetails(name));
+  }
 }
 
 /** @param {string} main */
@@ -53,6 +61,7 @@ async function fetchDetails(name) {
     best: answer.thresholds.auto ?? null,
     rare: answer.limits.rare,
     most: answer.limits.documents,
+    keeps: answer.feedback,
     curve,
   };
 }

@@ -3,14 +3,14 @@
 
 import { showCopies } from "./copy.js";
 import { get, say } from "./dom.js";
-import { go, leave, onDocument, showPlace, store } from "./documents.js";
+import { go, isKept, leave, onDocument, showPlace, store } from "./documents.js";
 import { closeAll, decide, fetchFacts, focusRow, onDecided, rows, show, undo } from "./labels.js";
-import { chooseModels, fetchModels, showCard, showVersion } from "./models.js";
+import { chooseModels, fetchModels, refreshDetails, showCard, showVersion } from "./models.js";
 import "./search.js";
 import { ask, attempt, pathOf } from "./server.js";
-import { current, Doc, isOther, mainModel, MOST, state } from "./state.js";
+import { current, Doc, isOther, mainModel, MOST, state, suggestedBy } from "./state.js";
 import { unmark } from "./why.js";
-import { findLanguage, LANGUAGES, speak, t } from "./words.js";
+import { count, findLanguage, LANGUAGES, speak, t } from "./words.js";
 
 const PAUSE = 300; // milliseconds without typing after which labels are asked for
 const text = get("textarea", "text");
@@ -31,8 +31,10 @@ async function suggest() {
     answers.map((answer) => [answer.model, { version: answer.version, labels: answer.documents[0].labels }]),
   );
   asked.version = state.answers.get(mainModel())?.version ?? "";
+  await refreshDetails();
   showVersion();
   show();
+  get("p", "heard").textContent = count("suggested", suggestedBy(mainModel()).length);
   await fetchFacts();
 }
 
@@ -60,7 +62,7 @@ function takeText() {
   const before = current();
   const after = text.value;
   if (state.file === null && isOther(before.text, after) && before.decisions.size) {
-    attempt(leave);
+    leave();
     state.documents[state.at] = new Doc(after);
   } else before.text = after;
   unmark();
@@ -68,6 +70,7 @@ function takeText() {
 }
 
 function save() {
+  if (!isKept()) return say(t("not-kept"));
   if (!current().decisions.size && current().saved) return say(t("decide-first"));
   attempt(async () => {
     await store();
@@ -96,8 +99,8 @@ const KEYS = {
   u: undo,
   s: save,
   t: () => text.focus(),
-  n: () => attempt(() => go(state.at + 1)),
-  p: () => attempt(() => go(state.at - 1)),
+  n: () => go(state.at + 1),
+  p: () => go(state.at - 1),
 };
 
 document.addEventListener("keydown", (event) => {
@@ -155,7 +158,7 @@ get("button", "best-threshold").addEventListener("click", () => {
 for (const id of ["model", "other"])
   get("select", id).addEventListener("change", () =>
     attempt(async () => {
-      await leave();
+      leave();
       localStorage.setItem("model", get("select", "model").value);
       await chooseModels(get("select", "model").value, get("select", "other").value || null);
       document.body.classList.toggle("many", state.columns.length > 1);
@@ -193,6 +196,7 @@ by.addEventListener("change", () => localStorage.setItem("by", by.value));
 
 async function start() {
   await fetchModels();
+  get("button", "save").hidden = !isKept();
   setSliders();
   showVersion();
   current().text = text.value;
@@ -212,7 +216,10 @@ get("form", "token-form").addEventListener("submit", (event) => {
   attempt(start);
 });
 onDocument(showDocument);
-onDecided(showPlace);
+onDecided(() => {
+  showPlace();
+  if (!isKept()) say(t("not-kept"));
+});
 language.value = findLanguage();
 attempt(async () => {
   await speak(language.value);

@@ -4,6 +4,8 @@
 import { get, visible } from "./dom.js";
 import { t } from "./words.js";
 
+const TRIES = 4; // of a server that is busy
+
 /** @type {Map<string, AbortController>} */
 const running = new Map();
 
@@ -20,7 +22,7 @@ export class Problem extends Error {
  * Ask the server; a newer question of the same kind gives up the older one.
  * @param {string} kind
  * @param {string} path
- * @param {object} [body]
+ * @param {object} [body] - a file, or what is sent as JSON
  * @returns {Promise<any>}
  */
 export async function ask(kind, path, body) {
@@ -30,17 +32,32 @@ export async function ask(kind, path, body) {
   const token = sessionStorage.getItem("token");
   /** @type {Record<string, string>} */
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  if (body) headers["Content-Type"] = "application/json";
-  const answer = await fetch(path, {
+  if (body) headers["Content-Type"] = body instanceof Blob ? "application/octet-stream" : "application/json";
+  const request = {
     method: body ? "POST" : "GET",
     headers,
-    body: body && JSON.stringify(body),
+    body: body instanceof Blob ? body : body && JSON.stringify(body),
     signal: controller.signal,
-  });
-  const held = await answer.json();
-  get("form", "token-form").hidden = answer.status !== 401;
-  if (!answer.ok) throw new Problem(answer.status, held.detail);
-  return held;
+  };
+  try {
+    const answer = await insist(path, request);
+    const held = await answer.json();
+    get("form", "token-form").hidden = answer.status !== 401;
+    if (!answer.ok) throw new Problem(answer.status, held.detail);
+    return held;
+  } finally {
+    if (running.get(kind) === controller) running.delete(kind);
+  }
+}
+
+/** Ask a busy server again, as late as it says. @param {string} path @param {RequestInit} request */
+async function insist(path, request) {
+  for (let tries = 1; ; tries++) {
+    const answer = await fetch(path, request);
+    if (answer.status !== 503 || tries === TRIES) return answer;
+    const seconds = Number(answer.headers.get("Retry-After") ?? 1);
+    await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+  }
 }
 
 /**
@@ -62,6 +79,7 @@ export async function attempt(work) {
     if (error instanceof DOMException && error.name === "AbortError") return;
     if (!(error instanceof Error)) throw error;
     place.textContent = error instanceof TypeError ? t("no-answer") : visible(error.message);
+    place.lang = error instanceof Problem ? "en" : document.documentElement.lang;
     place.hidden = false;
     if (error instanceof TypeError && !/fetch/i.test(error.message)) throw error; // a bug of ours
   }

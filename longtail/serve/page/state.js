@@ -10,7 +10,7 @@
  *   calibrated: boolean, explains: boolean}} Model
  * @typedef {{threshold: number, precision: number | null, recall: number}} Expected
  * @typedef {{model: Model, card: Record<string, any> | null, best: number | null, rare: number,
- *   most: number, curve: (k: number) => Promise<Expected[]>}} Details
+ *   most: number, keeps: boolean, curve: (k: number) => Promise<Expected[]>}} Details
  */
 
 export const MOST = 50; // labels that are asked for; the sliders choose among them

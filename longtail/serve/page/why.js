@@ -18,6 +18,21 @@ const explained = new Map();
 /** The model and label whose words are marked. @type {string} */
 let marked = "";
 
+/** What is known about labels, by model, version and number. @type {Map<string, Promise<any>>} */
+const known = new Map();
+
+/** @param {string} model @param {number} id @returns {Promise<any>} */
+export function describe(model, id) {
+  const key = `${model} ${state.answers.get(model)?.version} ${id}`;
+  let found = known.get(key);
+  if (!found) {
+    found = ask(`label ${key}`, `${pathOf(model)}/labels/${id}`);
+    found.catch(() => known.delete(key));
+    known.set(key, found);
+  }
+  return found;
+}
+
 /** What a model says about a label of the text that is shown, asked for once.
  * @param {string} model @param {string} label @returns {Promise<any>} */
 function explain(model, label) {
@@ -104,7 +119,7 @@ export async function fillDetails(place, model, label, id, add) {
   place.textContent = t("asking");
   const [why, facts] = await Promise.all([
     explains(model) ? explain(model, label) : null,
-    id === null ? null : ask(`details ${model} ${id}`, `${pathOf(model)}/labels/${id}`),
+    id === null ? null : describe(model, id),
   ]);
   const parts = [...(why ? describeWhy(why, label) : []), ...(facts ? describeLabel(facts, add) : [])];
   place.replaceChildren(...(parts.length ? parts : [make("p", "", t("nothing-known"))]));
