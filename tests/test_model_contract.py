@@ -670,3 +670,32 @@ def test_a_vocabulary_longer_than_the_rows_is_refused(name, document_type, fitte
     files.arrays["features.idf"] = np.ones(len(idf) + 1, np.float32)
     with pytest.raises(ModelFileError, match="do not fit together"):
         get_model_class(name).from_files(files, "model")
+
+
+def _with_new_label(data):
+    """Return the documents with a new label on all that carry the first; its name is a word."""
+    Y = sp.csr_matrix(sp.hstack([data.Y, data.Y[:, [0]]]))
+    return replace(data, Y=Y, label_names=[*data.label_names, "word0"])
+
+
+def test_an_update_brings_new_labels_and_keeps_what_was_known(name, tmp_path):
+    if not get_model_class(name).can_update:
+        pytest.skip(f"{name} cannot be updated")
+    data, known = planted(name), planted(name, seed=1)
+    test = _with_new_label(known)
+    first, more = data.take(np.arange(150)), _with_new_label(data.take(np.arange(150, 300)))
+    model = make(name, **({"rank": "neighbours"} if name == "mnn" else {})).fit(first)
+    before = evaluate(model.predict(known), known)["P@1"]
+    model.partial_fit(more)
+    new, n_carry = 12, int(more.Y[:, [12]].sum())
+    assert list(model.label_names_) == list(test.label_names)
+    assert model.training_counts_.n_documents == 300
+    assert model.training_counts_.label_counts[new] == n_carry
+    assert evaluate(model.predict(test), test)["P@1"] > before - 3
+    top, carry = model.predict(test), test.Y[:, [new]].toarray().ravel() > 0
+    found = (top.labels == new).any(axis=1)
+    assert found[carry].mean() > 0.6
+    assert found[carry].mean() > found[~carry].mean() + 0.3
+    assert np.array_equal(model.score(test, top.labels), top.scores)
+    model.save(tmp_path / "model")
+    assert_same(name, load_model(tmp_path / "model").predict(test), top)

@@ -1,6 +1,7 @@
 """What users call: fit, calibrate, predict, score, explain and update, for every model."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -167,6 +168,14 @@ class Model(Saved):
         )
         self.note_event(f"{len(useful):,} documents added")
         return self
+
+    @property
+    def is_updatable(self) -> bool:
+        """Whether this model can take in more documents."""
+        with suppress(ParameterError):
+            self.check_updatable()
+            return True
+        return False
 
     def check_updatable(self) -> None:
         """Raise ParameterError if this model cannot take in more documents."""

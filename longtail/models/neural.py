@@ -17,6 +17,7 @@ from longtail.models.base import Model
 from longtail.models.contract import Documents
 from longtail.models.cost import STEP_SECONDS, DeviceType, Facts
 from longtail.progress import SILENT, Progress
+from longtail.runtime.memory import total_ram
 from longtail.runtime.rows import fingerprint, weigh_features
 from longtail.runtime.settings import (
     above,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 MOST_EPOCHS = 1_000_000
 AHEAD = 4  # batches that the training loop prepares before they are needed
+INT8_SHARE = 12  # of what training takes is kept: parameters without gradients, at a byte each
 CELL = 28  # bytes of a cell of a `SparseBatch`
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -177,6 +179,10 @@ class NeuralRows(Neural):
         "weight the features of rows by how rare they are; texts have such weights already",
     )
     normalize: bool = setting(True, "scale every document's row to length 1")
+
+    def kept_of(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> int:
+        """Return about how many bytes the trained model keeps: its vectors are int8 by then."""
+        return total_ram(self.needs_of(X, Y, "cpu")) // INT8_SHARE
 
     def weigh(self, X: sp.csr_matrix) -> NDArray[np.float32]:
         """Return what each feature is multiplied by."""

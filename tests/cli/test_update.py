@@ -124,12 +124,13 @@ def test_an_interrupted_update_leaves_the_old_model(model, tmp_path, monkeypatch
 
 def test_a_model_that_cannot_be_updated(tmp_path):
     data = write_texts(tmp_path / "train.jsonl", sorted(WORDS))
-    settings = ["--set", "dim=8", "--set", "epochs=1", "--set", "device=cpu"]
-    command = ["train", data, "--model", "glas", "--valid", 0, "--out", tmp_path / "glas"]
+    sizes = ("hidden=4", "head=4", "word_dim=4", "levels=0", "epochs=1", "device=cpu")
+    settings = [word for size in sizes for word in ("--set", size)]
+    command = ["train", data, "--model", "attention-xml", "--valid", 0, "--out", tmp_path / "model"]
     assert run(*command, *settings)[0] == 0
-    code, output = run("update", tmp_path / "glas", data)
+    code, output = run("update", tmp_path / "model", data)
     assert code == 2
-    assert "Error: glas cannot be updated; models that can: " in output
+    assert "Error: attention-xml cannot be updated; models that can: " in output
     assert "dxml" in output
 
 

@@ -14,12 +14,12 @@ pytest.importorskip("gensim")
 from longtail import evaluate, load_model  # noqa: E402
 from longtail.errors import DataError, MissingExtraError, ModelFileError, ParameterError  # noqa: E402
 from longtail.models import neural  # noqa: E402
+from longtail.models.attention_xml.model import AttentionXML  # noqa: E402
 from longtail.models.dxml import model as dxml_model  # noqa: E402
 from longtail.models.dxml import network as module  # noqa: E402
 from longtail.models.dxml.model import DXML  # noqa: E402
 from longtail.models.dxml.network import distance, mean_labels, new_network, open_network  # noqa: E402
 from longtail.models.embedder import embed_rows  # noqa: E402
-from longtail.models.glas.model import GLaS  # noqa: E402
 from longtail.runtime.quantized import QuantizedRows  # noqa: E402
 from longtail.runtime.rows import view_rows  # noqa: E402
 from longtail.search import inverted  # noqa: E402
@@ -479,8 +479,8 @@ def test_an_index_of_clusters_takes_in_more():
 def test_what_cannot_be_updated():
     X, Y = planted_rows()
     with pytest.raises(ParameterError) as caught:
-        GLaS().partial_fit(X, Y)
-    assert str(caught.value).startswith("glas cannot be updated; models that can: ")
+        AttentionXML().partial_fit(X, Y)
+    assert str(caught.value).startswith("attention-xml cannot be updated; models that can: ")
     assert "dxml" in str(caught.value)
     model = DXML(**SMALL).fit(X, Y)
     with pytest.raises(DataError, match="the rows have 7 features, but the model was trained on"):

@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
@@ -253,13 +254,15 @@ class Fusion(Model):
         fold = 2 * int(size_of(X, Y) * plan.scheme.largest_share)
         members = [member.make() for member in plan.members]
         kept = [model.kept_of(X, Y) for model in members]
-        # Members trained on a part stay until those trained on all are there.
-        held = sum(kept) if plan.scheme.folds and plan.scheme.refit else 0
+        # The models of all folds stay until stacking has their scores, one of each member until it
+        # has been trained on all documents.
+        n_models = max(1, plan.scheme.folds)
+        to_refit = sum(kept) if plan.scheme.folds and plan.scheme.refit else 0
         needs = [model.needs_of(X, Y, device) for model in members]
         stages = []
         for number, own in enumerate(needs):
             others = {
-                "other members": held + sum(kept[:number]),
+                "other members": max(to_refit, n_models * sum(kept[:number])),
                 "rows of a fold": fold,
                 "workspace": WORKSPACE,
                 **texts,
@@ -267,7 +270,8 @@ class Fusion(Model):
             stages += [stage.also(others) for stage in own]
         width = min(USUAL_PROPOSED * len(plan.members), Y.shape[1])
         n_numbers = plan.scheme.count_held(X.shape[0]) * width * count_inputs(len(plan.members))
-        stages.append(Stage({"stacking": STACKED * n_numbers, "members": sum(kept), **texts}))
+        stacked = {"stacking": STACKED * n_numbers, "members": n_models * sum(kept)}
+        stages.append(Stage({**stacked, **texts}))
         plan_text = memory.plan_memory(stages, device=device, refuse=False)
         if total_ram(stages) >= WORTH_SAYING:
             progress.say(f"Memory: {plan_text}")
@@ -339,7 +343,7 @@ class Fusion(Model):
         trainer.progress.stage("stacking", 1)
 
         def score(fold: int, name: str, labels: NDArray[np.int32]) -> NDArray[np.float32]:
-            return trainer.score(held[name].models[fold], trainer.splits[fold][1], labels)
+            return trainer.score(held[name].model_of(fold), trainer.splits[fold][1], labels)
 
         choice = learn_stacking(
             {name: each.lists for name, each in held.items()},
@@ -373,11 +377,12 @@ class Fusion(Model):
             members = list(trainer.plan.members)
             if trainer.splits:
                 trainer.progress.say("Nothing could be held out: all members get the same weight")
+        for each in held.values():
+            each.models.clear()  # `done` has what is needed of them
         if trainer.plan.scheme.refit or not held:
-            found = trainer.in_lanes(
-                lambda member: trainer.refit(member, done.get(member.name)), members
+            done = trainer.in_lanes(
+                lambda member: trainer.refit(member, done.pop(member.name, None)), members
             )
-            done |= found
         if not done:
             raise TrainingError("no member of the fusion could be trained; the lines above say why")
         self.members_ = done
@@ -574,7 +579,7 @@ class Fusion(Model):
         self, dataset: Dataset, X: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
         """Update the members that can be; of new labels, others say what these say."""
-        able = [name for name, each in self.members_.items() if self._can_update(each)]
+        able = [name for name, each in self.members_.items() if each.is_updatable]
         if not able:
             raise ParameterError(
                 f"none of the members ({', '.join(self.members_)}) can be updated; train anew, "
@@ -584,8 +589,10 @@ class Fusion(Model):
         rows = Dataset(dataset.Y, dataset.label_names, X=X)
         for name in able:
             member = copy(members[name])
-            member.partial_fit(rows, train=train and member.trains_on, progress=progress)
-            if dataset.texts is not None:
+            reads_rows = member.trained_on == "rows"
+            more = rows if reads_rows else replace(dataset, label_uris=None)
+            member.partial_fit(more, train=train and member.trains_on, progress=progress)
+            if dataset.texts is not None and reads_rows:
                 member.add_snippets(dataset.texts)
             members[name] = member
         others = [name for name in members if name not in able]
@@ -594,10 +601,6 @@ class Fusion(Model):
         if not any(name in self.proposers_ for name in able):  # nobody would propose a new label
             self.proposers_ = {**self.proposers_, able[0]: USUAL_PROPOSED}
         self.members_ = members
-
-    @staticmethod
-    def _can_update(member: Model) -> bool:
-        return member.can_update and member.trained_on == "rows"
 
     @property
     def finds_names(self) -> bool:

@@ -194,9 +194,11 @@ class Prober:
             model = model.sized_for(n, self.facts.device).with_parameters(epochs=1)
         if model.name not in self._loaded:
             began = time.monotonic()
-            self._try(model, LEAST, LOADING * budget)
+            first = self._try(model, LEAST, LOADING * budget)
             self._loaded.add(model.name)
             self.loading += time.monotonic() - began
+            if first is not None and not first.is_whole:
+                return None  # what is still to be loaded would count as training
         limit = SHARE * budget - self.seconds
         if isinstance(model, Neural):
             found = self._measure_steps(model, epochs, most, limit / 2)

@@ -34,6 +34,13 @@ from longtail.models.neural import (
     require_torch,
     weighed_bytes,
 )
+from longtail.models.new_labels import (
+    find_directions,
+    find_new_labels,
+    mean_of_known,
+    mean_products,
+    put_labels,
+)
 from longtail.progress import SILENT, Progress
 from longtail.runtime.memory import Needs, Stage, train_stage
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
@@ -81,6 +88,8 @@ class GLaS(NeuralRows):
     summary: ClassVar[str] = "unit embeddings of documents and labels, co-occurring ones near"
     choose_when: ClassVar[str] = "labels go together, or there is a GPU to train on"
     has_embeddings: ClassVar[bool] = True
+    can_update: ClassVar[bool] = True
+    trains_on: ClassVar[bool] = False
     member_order: ClassVar[int | None] = 4
     member_reason: ClassVar[str] = "learns which labels go together"
     cheaper_presets: ClassVar[Sequence[str]] = ("fast",)
@@ -347,6 +356,23 @@ class GLaS(NeuralRows):
         margins = products.astype(np.float64) * self.scale_ + self.bias_
         with np.errstate(over="ignore"):  # 1 / (1 + inf) is 0
             return (1 / (1 + np.exp(-margins))).astype(np.float32)
+
+    def update_rows(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Place new labels by the embeddings of their documents; other labels stay.
+
+        A new vector is shorter than 1 if it would otherwise score higher for its own documents than
+        labels that were known do for theirs: it has been made of these very documents.
+        """
+        before, documents = self.training_counts_, self.read_rows(X)
+        new = find_new_labels(before, Y)
+        vectors = find_directions(documents, Y, new)
+        usual = mean_of_known(documents, Y, before, self.index_.vectors)
+        if usual is not None:
+            own = mean_products(documents, Y[:, new], vectors)
+            vectors *= np.clip(usual / np.maximum(own, 1e-6), 0, 1).astype(np.float32)[:, None]
+        self.index_ = put_labels(self.index_, new, vectors)
 
     def add_to_files(self, files: Files) -> None:
         """Add the embedding map, the labels' index, scale and bias."""

@@ -11,7 +11,7 @@ right (`matching.py`). A label that no training document carries is found like a
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +22,7 @@ from longtail.evaluation.explanation import Explanation, Term
 from longtail.evaluation.metrics import find_hits
 from longtail.models.base import Model
 from longtail.models.checks import Floats, Ids
+from longtail.models.contract import Documents
 from longtail.models.cost import Facts
 from longtail.models.lexical.matching import (
     N_INPUTS,
@@ -47,7 +48,7 @@ from longtail.models.lexical.names import (
     stem,
     weigh_names,
 )
-from longtail.progress import Progress
+from longtail.progress import SILENT, Progress
 from longtail.runtime import memory
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import cut, in_threads
@@ -105,6 +106,8 @@ class Lexical(Model):
     reads = ("texts",)
     makes_rows: ClassVar[bool] = False
     can_explain: ClassVar[bool] = True
+    can_update: ClassVar[bool] = True
+    trains_on: ClassVar[bool] = False
     member_order: ClassVar[int | None] = 2
     member_reason: ClassVar[str] = "finds the names of labels, also of those never seen"
     milliseconds: ClassVar[float] = 0.1
@@ -188,26 +191,33 @@ class Lexical(Model):
 
     def add_names(self, names: Sequence[tuple[int, str]]) -> None:
         """Look for further names of labels, of which nothing is known but how they are spelled."""
+        self.reader_, spelling, self.counts_ = self._join_names(names, len(self.label_names_))
+        self.names_ = weigh_names(spelling, self.counts_.held, self.training_counts_.n_documents)
+
+    def _join_names(
+        self, names: Sequence[tuple[int, str]], n_labels: int
+    ) -> tuple[Reader, Spelling, Counts]:
+        """Return what reads the stems of all names, these names, and what is known of them."""
         numbers = dict(self.reader_.numbers)
-        own = Spelling(*(getattr(self.names_, part) for part in Spelling._fields))
         more = spell_forms(names, numbers)
-        spelling, name_places, part_places = join_spellings(own, more)
-        old, n_labels = self.counts_, len(self.label_names_)
-        labels = self.training_counts_.padded(n_labels)
+        spelling, name_places, part_places = join_spellings(self._spelling, more)
+        old = self.counts_
 
         def widen(counted: NDArray[np.int64], n: int) -> NDArray[np.int64]:
             return np.pad(counted, (0, n))
 
-        self.counts_ = Counts(
+        counted = Counts(
             held=widen(old.held, len(numbers) - len(old.held)),
             word_right=widen(old.word_right, len(more.stems))[part_places],
             found=widen(old.found, len(more.labels))[name_places],
             right=widen(old.right, len(more.labels))[name_places],
-            labels=labels,
+            labels=self.training_counts_.padded(n_labels),
         )
-        self.reader_ = Reader.of(list(numbers), self.max_length)
-        n_documents = self.training_counts_.n_documents
-        self.names_ = weigh_names(spelling, self.counts_.held, n_documents)
+        return Reader.of(list(numbers), self.max_length), spelling, counted
+
+    @property
+    def _spelling(self) -> Spelling:
+        return Spelling(*(getattr(self.names_, part) for part in Spelling._fields))
 
     def say_unseen(self) -> str:
         """Say how well labels without documents are found, as training measured it."""
@@ -217,6 +227,39 @@ class Lexical(Model):
             f"of {self.unseen_.n_labels:,} labels that training did not show to lexical, "
             f"{self.unseen_.share:.0%} were among the first {FIRST} of documents that carry them"
         )
+
+    # -- more documents -----------------------------------------------------------------------
+
+    def partial_fit(
+        self,
+        data: Documents,
+        labels: Any = None,
+        *,
+        train: bool = False,
+        progress: Progress | bool = SILENT,
+    ) -> Self:
+        """Take in more documents, as every model does; words are as rare as in all of them."""
+        super().partial_fit(data, labels, train=train, progress=progress)
+        n_documents = self.training_counts_.n_documents
+        self.names_ = weigh_names(self._spelling, self.counts_.held, n_documents)
+        return self
+
+    def _rows_of(self, data: Documents) -> sp.csr_matrix:
+        """Return how many words each text has: any word may be one of a new label's name."""
+        starts, _ = self.reader_.read(cast(list[str], self.check_documents(data)))
+        return sp.csr_matrix(np.diff(starts)[:, None], dtype=np.float32)
+
+    def update_documents(
+        self, dataset: Dataset, X: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Look for the names of new labels too, and count what the new documents hold."""
+        new = range(len(self.label_names_), dataset.n_labels)
+        named = [(label, dataset.label_names[label]) for label in new]
+        reader, spelling, counted = self._join_names(named, dataset.n_labels)
+        words, n = reader.read(dataset.texts or []), len(dataset)
+        names = weigh_names(spelling, counted.held, self.training_counts_.n_documents + n)
+        more, _ = count_matches(words, np.arange(n), _as_pair(dataset.Y), names, dataset.n_labels)
+        self.reader_, self.names_, self.counts_ = reader, names, Counts.add([counted, more])
 
     # -- explaining ---------------------------------------------------------------------------
 

@@ -35,6 +35,13 @@ from longtail.models.neural import (
     require_torch,
     weighed_bytes,
 )
+from longtail.models.new_labels import (
+    find_directions,
+    find_new_labels,
+    mean_of_known,
+    mean_products,
+    put_labels,
+)
 from longtail.models.rank_ae.reader import (
     Options,
     Reader,
@@ -69,6 +76,7 @@ if TYPE_CHECKING:
 ALL_LABELS = {"cpu": 50_000, "cuda": 500_000}  # up to so many, every batch scores all labels
 MOST_SAMPLED = 10_000_000
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
+CAUTION = 0.5  # standard deviations; with less, new labels take the place of known ones
 WORD_DIM = 256  # where no vectors say otherwise
 CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
 LSTM_WORK = 5  # how much longer an LSTM takes for a text than a sum over its words, about
@@ -84,6 +92,8 @@ class RankAE(NeuralRows):
     summary: ClassVar[str] = "autoencoder of label sets with word attention, trained by ranking"
     choose_when: ClassVar[str] = "rows are dense, or words must be explained"
     can_explain: ClassVar[bool] = True
+    can_update: ClassVar[bool] = True
+    trains_on: ClassVar[bool] = False
     member_order: ClassVar[int | None] = 7
     member_reason: ClassVar[str] = "is trained to rank, and errs in other places"
     milliseconds: ClassVar[float] = 0.6
@@ -491,6 +501,28 @@ class RankAE(NeuralRows):
                 raise RuntimeError("there is no LSTM to read words in their order")
             return read_texts(self.reader_, self.bilstm_, X, self._options)
         return read_rows(self.reader_, view_rows(X), self._options)
+
+    # -- updating -------------------------------------------------------------------------------
+
+    def update_documents(
+        self, dataset: Dataset, X: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Place new labels by what the decoder makes of their documents; other labels stay."""
+        texts = None if dataset.texts is None else self._cut(list(dataset.texts))
+        decoded, Y = self._decode(X if texts is None else texts), dataset.Y
+        new = find_new_labels(self.training_counts_, Y)
+        known = np.flatnonzero(self.training_counts_.label_counts)
+        old = self.index_.take(known)
+        usual = np.linalg.norm(old[:, :-1], axis=1).mean()
+        weights = usual * find_directions(decoded[:, :-1], Y, new)
+        # A label scores lower for its own documents, of which it is made, than others for theirs.
+        before, vectors = self.training_counts_, self.index_.vectors
+        wanted = mean_of_known(decoded, Y, before, vectors, CAUTION)
+        if wanted is None:
+            wanted = float(old[:, -1].mean() + usual)
+        bias = wanted - mean_products(decoded[:, :-1], Y[:, new], weights)
+        found = np.hstack([weights, bias[:, None]]).astype(np.float32)
+        self.index_ = put_labels(self.index_, new, found)
 
     # -- explaining -----------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from longtail.models.cost import Cost, Facts
 from longtail.models.fusion.plan import Member, Plan, Scheme
 from longtail.models.fusion.training import MemberTrainer, TimeEstimates
 from longtail.models.knn.model import KNN
+from longtail.models.lexical.model import Lexical
 from longtail.models.linear.model import Linear
 from longtail.progress import DeadlineProgress, OutOfTimeError
 from longtail.runtime.store import read_folder, write_folder
@@ -569,7 +570,8 @@ def test_update_takes_in_documents_and_labels_at_once(tmp_path):
     assert np.array_equal(again.predict(texts).scores, model.predict(texts).scores)
 
 
-def test_members_that_cannot_be_updated_follow_the_others(tmp_path):
+def test_members_that_cannot_be_updated_follow_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(Lexical, "can_update", False)
     known = planted_texts(n=300, seed=0)
     model = Fusion(members="linear,lexical").fit(known)
     texts, labels = with_new_label(30, seed=5)

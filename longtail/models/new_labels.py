@@ -1,0 +1,81 @@
+"""Labels that an update brings to a model of vectors: placed by the documents that carry them."""
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.evaluation.metrics import TrainingCounts
+from longtail.runtime.quantized import QuantizedRows
+from longtail.search.index import Index
+
+Floats = NDArray[np.float32]
+
+
+def find_new_labels(before: TrainingCounts, Y: sp.csr_matrix) -> NDArray[np.int64]:
+    """Return the labels that documents carry now, and none did before; rising."""
+    carried = np.bincount(Y.indices, minlength=Y.shape[1]) > 0
+    return np.flatnonzero(carried & (before.padded(Y.shape[1]) == 0))
+
+
+def find_directions(
+    documents: Floats, Y: sp.csr_matrix, labels: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return unit vectors (m, dim) that lead from other documents to those of each label.
+
+    Args:
+        documents: (n, dim) the vectors of the new documents.
+        Y: (n, n_labels) what they carry.
+        labels: (m,) each is carried by some of them.
+    """
+    exact = documents.astype(np.float64)
+    own = sp.csr_matrix(Y[:, labels].T, dtype=np.float64)
+    n_own = np.diff(own.indptr)[:, None]
+    sums = np.asarray(own @ exact)
+    n_others = len(exact) - n_own
+    others = (exact.sum(axis=0) - sums) / np.maximum(n_others, 1)
+    means = sums / n_own
+    found = means - others
+    lengths = np.linalg.norm(found, axis=1, keepdims=True)
+    found = np.where(lengths > 1e-6, found, means)  # where all documents are alike
+    lengths = np.linalg.norm(found, axis=1, keepdims=True)
+    directions: Floats = (found / np.maximum(lengths, 1e-12)).astype(np.float32)
+    return directions
+
+
+def mean_products(documents: Floats, Y: sp.csr_matrix, vectors: Floats) -> Floats:
+    """Return the mean product (m,) of each vector with the documents of its label, of m labels."""
+    own = sp.csr_matrix(Y.T)
+    means = np.asarray(own @ documents) / np.maximum(np.diff(own.indptr), 1)[:, None]
+    products: Floats = np.einsum("ij,ij->i", means, vectors).astype(np.float32)
+    return products
+
+
+def mean_of_known(
+    documents: Floats,
+    Y: sp.csr_matrix,
+    before: TrainingCounts,
+    vectors: Floats,
+    below: float = 0.0,
+) -> float | None:
+    """Return the mean product of documents and labels that were known; None if there is none.
+
+    `below` is how many standard deviations less than that is returned.
+    """
+    rows, labels = Y.nonzero()
+    known = before.padded(Y.shape[1])[labels] > 0
+    if not known.any():
+        return None
+    products = np.einsum("ij,ij->i", documents[rows[known]], vectors[labels[known]])
+    return float(products.mean() - below * products.std())
+
+
+def put_labels(index: Index, labels: NDArray[np.int64], vectors: Floats) -> Index:
+    """Return an index with the vectors of these labels, some of which it may hold already."""
+    if not len(labels):
+        return index
+    if labels[0] >= len(index):  # all of them are behind the others
+        return index.extend(vectors)
+    everything = np.zeros((max(len(index), int(labels[-1]) + 1), index.dim), np.float32)
+    everything[: len(index)] = index.vectors
+    everything[labels] = vectors
+    return Index(QuantizedRows.of(everything), index.dim, index.metric)
