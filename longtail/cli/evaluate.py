@@ -130,7 +130,7 @@ def choose_device(model: "Model", device: str | None) -> None:
 
 def choose_threshold(model: "Model", given: str | None) -> float | None:
     """Return the threshold that the option --threshold means; `auto` if the model knows it."""
-    from longtail.models.base import find_threshold
+    from longtail.models.checks import find_threshold
 
     if given is None:
         return None if model.calibration_ is None else model.calibration_.find_threshold("auto")

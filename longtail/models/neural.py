@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import MissingExtraError, TrainingError
-from longtail.models.base import Documents, Model
+from longtail.models.base import Model
+from longtail.models.contract import Documents
 from longtail.models.cost import STEP_SECONDS, DeviceType, Facts
 from longtail.progress import SILENT, Progress
 from longtail.runtime.rows import fingerprint, weigh_features

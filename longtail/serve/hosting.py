@@ -18,8 +18,9 @@ import scipy.sparse as sp
 
 from longtail.errors import LongtailError, ModelFileError, ParameterError
 from longtail.models import load_model
-from longtail.models.base import Model, find_threshold
+from longtail.models.base import Model
 from longtail.models.card import now
+from longtail.models.checks import find_threshold
 from longtail.runtime.store import identify
 from longtail.runtime.store.manifest import MANIFEST
 from longtail.serve.labels import Labels

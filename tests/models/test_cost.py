@@ -35,8 +35,8 @@ def test_what_takes_long_is_said_before_training(monkeypatch):
     make("linear").fit(planted_dataset(), progress=said)
     assert [line for line in said.lines if not line.startswith("Chosen: ")] == []
     said = Said()
-    monkeypatch.setattr("longtail.models.base.LONG", 0.0)
-    monkeypatch.setattr("longtail.models.base.WORTH_SAYING", 0)
+    monkeypatch.setattr("longtail.models.estimates.LONG", 0.0)
+    monkeypatch.setattr("longtail.models.estimates.WORTH_SAYING", 0)
     make("linear").fit(planted_dataset(), progress=said)
     assert said.lines[0] == "Time: training takes about 1 s"
     assert said.lines[1].startswith("Memory: training takes about ")

@@ -44,7 +44,7 @@ from longtail.labels.graph import (
 )
 from longtail.labels.hierarchy import check_hierarchy, link_labels
 from longtail.labels.pairs import estimate_product, thin_labels
-from longtail.models.base import Documents
+from longtail.models.contract import Documents
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import (

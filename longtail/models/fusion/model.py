@@ -28,8 +28,10 @@ from numpy.typing import NDArray
 from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.explanation import Explanation, Neighbour, Term, Vote, explain_terms
-from longtail.models.base import WORTH_SAYING, Documents, HeldOut, Model
+from longtail.models.base import Model
+from longtail.models.contract import Documents, HeldOut
 from longtail.models.cost import Facts, format_seconds
+from longtail.models.estimates import WORTH_SAYING
 from longtail.models.fusion.candidates import (
     MOST_PROPOSED,
     USUAL_PROPOSED,

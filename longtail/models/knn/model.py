@@ -30,7 +30,8 @@ from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Neighbour
 from longtail.evaluation.metrics import evaluate
-from longtail.models.base import Documents, Model
+from longtail.models.base import Model
+from longtail.models.contract import Documents
 from longtail.models.cost import Facts
 from longtail.models.knn.space import (
     RARITIES,

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.evaluation.explanation import Explanation, Term
 from longtail.evaluation.metrics import find_hits
-from longtail.models.base import Floats, Ids, Model
+from longtail.models.base import Model
+from longtail.models.checks import Floats, Ids
 from longtail.models.cost import Facts
 from longtail.models.lexical.matching import (
     N_INPUTS,

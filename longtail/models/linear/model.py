@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from longtail.evaluation.explanation import Explanation
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
-from longtail.models.base import DEFAULT_K, Documents, Model
+from longtail.models.base import Model
+from longtail.models.contract import DEFAULT_K, Documents
 from longtail.models.cost import Facts
 from longtail.models.linear.beam import (
     UNKNOWN,
