@@ -101,8 +101,8 @@ class TextFile:
 
     def extend(self, other: "TextFile") -> None:
         """Append the documents of another file of the split."""
-        self.texts += _finish(other.texts)
-        self.ids += _finish(other.ids)
+        self.texts.extend(_finish(other.texts))
+        self.ids.extend(_finish(other.ids))
         self.rows += other.rows
         self.labels.extend(other.labels)
 

@@ -56,7 +56,7 @@ from longtail.data.labels import (
     order_labels,
 )
 from longtail.data.packed import find_packed, packed_batches, read_packed
-from longtail.data.source import Source, drop_packed, find_file
+from longtail.data.source import PACKED_ENDINGS, Source, drop_packed, find_file
 from longtail.data.spool import space_in_files
 from longtail.errors import DataError
 from longtail.reading import ANYTHING, ReadOptions
@@ -83,6 +83,8 @@ LAYOUTS = {
     "packed data": "what longtail data pack writes; FOLDER/train and FOLDER/test are its splits",
 }
 FEATURE_NAMES = "feature_names.txt"
+MEMORY_A_BYTE = 1.5  # bytes of memory that a byte of a file becomes, about
+UNPACKED = 4  # bytes that a byte of a packed file becomes, about
 _PACKED = r"(\.gz|\.bz2|\.xz|\.zst)?"
 _BESIDE = re.compile(
     rf"(label_names\.(txt|tsv)|lbl\.json|filter_labels_\w+\.txt|feature_names\.txt){_PACKED}"
@@ -149,6 +151,19 @@ def read_splits(data: Any, options: ReadOptions = ANYTHING, split: int = 0) -> S
             return _add_filters(path, splits)
     texts = _load_full_texts(path, files, options) if form is None else None
     return texts or _add_filters(path, _load_roles(path, files, form, options))
+
+
+def estimate_bytes(data: str | Path) -> int:
+    """Return about how much memory the data at a path take once they are read; 0 if unknown."""
+    path = Path(data)
+    if str(path) == "-" or find_packed(path, ANYTHING) is not None:
+        return 0
+    if path.is_dir():
+        files = [file for file in path.glob("**/*") if file.is_file()]
+    else:
+        files = [path] if path.is_file() else _match(path)
+    sizes = ((file.stat().st_size, file.suffix in PACKED_ENDINGS) for file in files)
+    return int(sum(MEMORY_A_BYTE * size * (UNPACKED if packed else 1) for size, packed in sizes))
 
 
 def read_batches(data: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> Iterator[Dataset]:

@@ -35,7 +35,7 @@ ROLES = ("train", "test")
 BATCH = 8192  # documents
 MOST_BYTES = 1 << 24  # of a manifest
 
-_TYPES = {
+_TYPES: dict[str, np.dtype[Any]] = {
     "text": np.dtype("u1"),
     "start": np.dtype("<i8"),
     "columns": np.dtype("<i4"),
@@ -152,9 +152,7 @@ class _Packed:
             else None,
             feature_names=words if is_rows else None,
             ids=self._texts(f"{role}.ids", n) if self.has(f"{role}.ids") else None,
-            label_uris={
-                name: uri for name, uri in zip(self.label_names, uris, strict=False) if uri
-            }
+            label_uris={name: uri for name, uri in zip(self.label_names, uris, strict=False) if uri}
             or None,
             read_as=self._expect("read_as", str),
         )

@@ -160,7 +160,7 @@ def labelled_batches(source: Source) -> Iterator[tuple[sp.csr_matrix, sp.csr_mat
 
 
 def write_sparse(source: Source) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
-    """Do as `read_sparse` does, into files, for a matrix file."""
+    """Do as `read_sparse` does for a matrix file, into files; no rows of one that has labels."""
     X, has_labels = MatrixWriter(), False
     for rows in _grow(source):
         has_labels = rows.n_labels >= 0
@@ -168,7 +168,7 @@ def write_sparse(source: Source) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
             break
         X.add(rows.feature_matrix())
     matrix = X.map()
-    return matrix, sp.csr_matrix((0, 0), dtype=np.float32) if has_labels else None
+    return matrix, matrix if has_labels else None
 
 
 def _grow(source: Source, what: str = "feature") -> Iterator[_Rows]:

@@ -123,7 +123,9 @@ class CellWriter:
 
     def append(self, cell: str | list[Any]) -> None:
         """Add a cell."""
-        self._texts.append(_TEXT + cell if isinstance(cell, str) else json.dumps(cell, default=repr))
+        self._texts.append(
+            _TEXT + cell if isinstance(cell, str) else json.dumps(cell, default=repr)
+        )
 
     def extend(self, cells: Iterable[str | list[Any]]) -> None:
         """Add cells."""

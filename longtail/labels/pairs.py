@@ -49,7 +49,9 @@ def estimate_product(Y: sp.csr_matrix, other: sp.csr_matrix) -> int:
     n_drawn = int(np.clip(MOST_CELLS / usual, FEWEST_SAMPLED, MOST_SAMPLED))
     draws = (np.arange(n_drawn) + 0.5) / n_drawn * total
     chosen, times = np.unique(np.searchsorted(np.cumsum(most), draws), return_counts=True)
-    found = np.diff((by_label[chosen] @ _as_ones(other)).indptr)
+    some = by_label[chosen]
+    documents = np.unique(some.indices)  # no more of `other` is copied
+    found = np.diff((some[:, documents] @ _as_ones(other[documents])).indptr)
     return int(total * (found / most[chosen] @ times) / n_drawn)
 
 

@@ -11,8 +11,9 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, Self, overload
+from typing import IO, Any, cast, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -59,21 +60,21 @@ def _map(file: IO[bytes], dtype: np.dtype[Any], n: int, *, shared: bool) -> NDAr
 
 def is_mapped(array: Any) -> bool:
     """Return whether an array, or what a matrix holds, lies in a file."""
-    found = array.indices if sp.issparse(array) else array
+    found: Any = getattr(array, "indices", array)
     while isinstance(found, np.ndarray):
         found = found.base
     owner = found.obj if isinstance(found, memoryview) else found
     return isinstance(owner, mmap.mmap)
 
 
-def room_like(array: NDArray[Any], n: int | None = None) -> NDArray[Any]:
-    """Return an array to be filled, in a file of its own if `array` lies in one."""
-    n = len(array) if n is None else n
-    if not is_mapped(array):
-        return np.empty(n, array.dtype)
+def room_for(matrix: sp.csr_matrix, dtype: Any, n: int | None = None) -> NDArray[Any]:
+    """Return an array to be filled, of as many values as a matrix, and in a file as that is."""
+    kind, n = np.dtype(dtype), len(matrix.indices) if n is None else n
+    if not is_mapped(matrix):
+        return np.empty(n, kind)
     with _open_scratch() as file:
-        _reserve(file, n * array.dtype.itemsize)
-        return _map(file, array.dtype, n, shared=True)
+        _reserve(file, n * kind.itemsize)
+        return _map(file, kind, n, shared=True)
 
 
 def _open_scratch() -> IO[bytes]:
@@ -114,19 +115,20 @@ class ArrayWriter:
 
     def add(self, values: NDArray[Any] | bytes) -> None:
         """Append values, or bytes that are values."""
-        block = values if isinstance(values, bytes) else values.astype(self.dtype, copy=False)
-        data = memoryview(np.ascontiguousarray(block) if isinstance(block, np.ndarray) else block)
+        if isinstance(values, bytes):
+            values = np.frombuffer(values, self.dtype)
+        block = np.ascontiguousarray(values, self.dtype)
         try:
-            self._file.write(data)
+            self._file.write(block.data)
         except OSError as error:
             raise _no_room(error) from None
-        self.n += data.nbytes // self.dtype.itemsize
+        self.n += len(block)
 
     def map(self) -> NDArray[Any]:
         """Return the whole array; nothing can be added any more."""
         try:
             self._file.flush()
-            return map_file(self._file, self.dtype, self.n)
+            return _map(self._file, self.dtype, self.n, shared=True)
         except OSError as error:
             raise _no_room(error) from None
         finally:
@@ -144,7 +146,7 @@ class Texts(Sequence[str]):
     ) -> None:
         """Text i is letters[start[i]:start[i + 1]], or that of rows[i] where `rows` are given."""
         self.letters, self.start, self.rows = letters, start, rows
-        self._view = memoryview(letters)
+        self._view = letters.data
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Texts":
@@ -210,6 +212,11 @@ class Texts(Sequence[str]):
             ) from None
 
 
+def in_memory(documents: list[str] | Texts | sp.csr_matrix) -> list[str] | sp.csr_matrix:
+    """Return texts that lie in a file as a list, and everything else as it is."""
+    return list(documents) if isinstance(documents, Texts) else documents
+
+
 class TextWriter:
     """Texts that are written as they come, and then mapped."""
 
@@ -236,18 +243,6 @@ class TextWriter:
         """Add texts."""
         for text in texts:
             self.append(text)
-
-    def __iadd__(self, texts: Iterable[str]) -> Self:
-        """Add texts."""
-        self.extend(texts)
-        return self
-
-    def add_encoded(self, letters: bytes, sizes: NDArray[np.int64]) -> None:
-        """Add texts that are UTF-8 already."""
-        self._flush()
-        self.letters.add(letters)
-        self._sizes.add(sizes)
-        self.n += len(sizes)
 
     def _flush(self) -> None:
         encoded = [text.encode("utf-8", "surrogatepass") for text in self._waiting]
@@ -293,16 +288,18 @@ class MatrixWriter:
 def build_csr(
     values: NDArray[np.float32],
     columns: NDArray[np.int32],
-    start: NDArray[np.int64],
+    start: NDArray[np.integer],
     shape: tuple[int, int],
 ) -> sp.csr_matrix:
     """Return a CSR matrix of these very arrays; `start` is copied where 32 bits hold it."""
+    if columns.dtype != np.int32:
+        return sp.csr_matrix((values, columns, start), shape=shape)
     if len(columns) < 2**31:
-        start = start.astype(np.int32)
-    matrix = sp.csr_matrix(shape, dtype=np.float32)
+        start = start.astype(np.int32, copy=False)
+    matrix: Any = sp.csr_matrix(([], ([], [])), shape=shape, dtype=np.float32)
     # Given to the constructor, columns would be copied where `start` needs 64 bits.
     matrix.data, matrix.indices, matrix.indptr = values, columns, start
-    return matrix
+    return cast(sp.csr_matrix, matrix)
 
 
 def take_rows(matrix: sp.csr_matrix, rows: NDArray[np.integer]) -> sp.csr_matrix:
@@ -313,7 +310,7 @@ def take_rows(matrix: sp.csr_matrix, rows: NDArray[np.integer]) -> sp.csr_matrix
     start = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=start[1:])
     n = int(start[-1])
-    columns, values = room_like(matrix.indices, n), room_like(matrix.indices, n).view(np.float32)
+    columns, values = room_for(matrix, np.int32, n), room_for(matrix, np.float32, n)
     for first, last in cut_sizes(counts, BLOCK):
         part, cells = matrix[rows[first:last]], slice(int(start[first]), int(start[last]))
         columns[cells], values[cells] = part.indices, part.data
@@ -327,7 +324,7 @@ def cut_sizes(sizes: NDArray[np.integer], most: int) -> list[tuple[int, int]]:
     ends = np.cumsum(sizes, dtype=np.int64)
     borders = np.searchsorted(ends, np.arange(most, int(ends[-1]), most)).tolist()
     cuts = sorted({0, *borders, len(sizes)})
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(pairwise(cuts))
 
 
 def count_values(numbers: NDArray[np.integer], n: int) -> NDArray[np.int64]:

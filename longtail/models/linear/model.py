@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from longtail.evaluation.explanation import Explanation
 from longtail.labels.pairs import estimate_product, thin_labels
-from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
+from longtail.labels.tree import LabelTree, build_label_vectors, build_tree, vector_bytes
 from longtail.models.base import Model
 from longtail.models.contract import DEFAULT_K, Documents
 from longtail.models.cost import Facts
@@ -51,9 +51,15 @@ from longtail.models.linear.choices import (
 from longtail.models.linear.memory import KEPT, Kept
 from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
 from longtail.models.linear.solver import Settings
-from longtail.models.linear.training import BLOCK, count_documents, train_tree
+from longtail.models.linear.training import (
+    BLOCK,
+    MOST_TOGETHER,
+    count_documents,
+    train_tree,
+)
 from longtail.models.linear.update import Update, update_tree
 from longtail.progress import SILENT, Progress
+from longtail.runtime.mapped import count_values, is_mapped
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import in_threads, n_threads
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
@@ -234,17 +240,21 @@ class Linear(Model):
         n_cells = estimate_product(thin_labels(Y, self.seed, SILENT), X)
         n_used = _count_used(X)
         n_blocks = -(-n_labels // BLOCK)
-        block = X.nnz * 8 + 4 * min(BLOCK, n_labels) * (n + n_used) + 28 * n + 20 * n_used
+        documents = X.nnz * 8 + 4 * min(BLOCK, n_labels) * n + 28 * n
+        if is_mapped(X):  # nodes that see more of them learn from a sample
+            documents = min(documents, MOST_TOGETHER)
+        block = documents + 4 * min(BLOCK, n_labels) * n_used + 20 * n_used
         scratch = min(n_threads(), n_blocks) * (block + 4 * n_features)
         trained, tree = self._weigh_trees(X, Y, n_cells, n_used)
-        common = {"rows": 4 * X.nnz * self.normalize + 8 * n, "labels": PER_LABEL * n_labels}
+        rows = 4 * X.nnz * (self.normalize and not is_mapped(X)) + 8 * n
+        common = {"rows": rows, "labels": PER_LABEL * n_labels}
         is_flat = self._is_flat(n_labels)
         done = 0 if is_flat else (self.trees - 1) * tree
         stages = [
             Stage({"classifiers": scratch, "weights": trained + done, **common}),
             Stage({"scratch": min(scratch, 1 << 26), "weights": trained + tree + done, **common}),
         ]
-        vectors = Stage({"label vectors": 20 * n_cells, **common})
+        vectors = Stage({"label vectors": vector_bytes(X, n_cells), **common})
         return stages if is_flat else [vectors, *stages]
 
     def kept_of(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> int:
@@ -474,7 +484,7 @@ def _count_used(X: sp.csr_matrix) -> int:
     """Return how many features occur, with memory for those that do."""
     if X.nnz < X.shape[1]:
         return len(np.unique(X.indices))
-    return int(np.count_nonzero(np.bincount(X.indices)))
+    return int(np.count_nonzero(count_values(X.indices, X.shape[1])))
 
 
 def _cut(rows: Rows) -> list[tuple[int, int]]:

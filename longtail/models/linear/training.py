@@ -14,10 +14,14 @@ from longtail.models.linear.beam import TreeWeights, count_rows, empty_weights, 
 from longtail.models.linear.choices import choose_C
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
+from longtail.runtime.mapped import count_values, is_mapped
 from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import view_rows
 
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
+# What a block of a node may take of documents that are larger than memory, and what they take.
+MOST_TOGETHER = 1 << 30
+BYTES_A_CELL, BYTES_A_DOCUMENT = 8, 4 * BLOCK + 28
 SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
 
 
@@ -47,7 +51,7 @@ def train_tree(
 ) -> TreeWeights:
     """Train all nodes of a tree; `which` names it in the progress."""
     belongs = spread_upwards(Y, tree)
-    tasks = plan_tasks(X, tree, belongs)
+    tasks = plan_tasks(X, tree, belongs, seed)
     rows, levels = view_rows(X), [view_rows(matrix) for matrix in belongs]
     costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
     scratch = Scratch(X.shape[1])
@@ -88,7 +92,7 @@ class Scratch(local):
 
 def count_documents(belongs: sp.csr_matrix) -> NDArray[np.int64]:
     """Return how many documents each node, or label, has."""
-    return np.bincount(belongs.indices, minlength=belongs.shape[1])
+    return count_values(belongs.indices, belongs.shape[1])
 
 
 def constant(n_children: int, margin: float) -> NodeWeights:
@@ -116,8 +120,14 @@ def spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
     return belongs
 
 
-def plan_tasks(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -> list[Task]:
-    """List the blocks of all nodes, level by level, with their documents."""
+def plan_tasks(
+    X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix], seed: int
+) -> list[Task]:
+    """List the blocks of all nodes, level by level, with their documents.
+
+    Where documents are larger than memory, nodes that see too many of them learn from a sample.
+    """
+    largest = MOST_TOGETHER if is_mapped(X) else None
     n_cells = np.diff(X.indptr).astype(np.int64)
     tasks = []
     for level, children in enumerate(tree.children):
@@ -128,6 +138,8 @@ def plan_tasks(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matri
             starts, indices = by_node.indptr, by_node.indices
         for node in range(tree.sizes[level]):
             documents = indices[starts[node] : starts[node + 1]]
+            if largest is not None:
+                documents = _draw(documents, n_cells, largest, [seed, level, node])
             only_child = bool(level) and children[node + 1] - children[node] == 1
             n_cells_here = float(n_cells[documents].sum()) + len(documents)
             n_blocks = -(-(children[node + 1] - children[node]) // BLOCK)
@@ -139,6 +151,18 @@ def plan_tasks(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matri
                 own = None if only_child and len(documents) else documents
                 tasks.append(Task(level, node, own, first, last, cost))
     return tasks
+
+
+def _draw(
+    documents: NDArray[np.int32], n_cells: NDArray[np.int64], most: int, seed: list[int]
+) -> NDArray[np.int32]:
+    """Return as many documents, in order, as take `most` bytes to train a block on."""
+    n_bytes = BYTES_A_CELL * int(n_cells[documents].sum()) + BYTES_A_DOCUMENT * len(documents)
+    if n_bytes <= most:
+        return documents
+    n_kept = int(len(documents) * most / n_bytes)
+    chosen = np.random.default_rng(seed).choice(len(documents), n_kept, replace=False)
+    return documents[np.sort(chosen)]
 
 
 def assemble(
