@@ -17,6 +17,7 @@ from longtail.models.base import Model
 from longtail.models.contract import Documents
 from longtail.models.cost import STEP_SECONDS, DeviceType, Facts
 from longtail.progress import SILENT, Progress
+from longtail.runtime.mapped import Extent, is_mapped
 from longtail.runtime.rows import fingerprint, weigh_features
 from longtail.runtime.settings import (
     above,
@@ -187,7 +188,9 @@ def count_cells(matrix: sp.csr_matrix, batch_size: int) -> int:
     """Return how many cells a batch of rows has, one with the longest row among them."""
     if not matrix.shape[0]:
         return 0
-    mean, longest = matrix.nnz / matrix.shape[0], int(np.diff(matrix.indptr).max())
+    is_real = not isinstance(matrix, Extent)
+    longest = int(np.diff(matrix.indptr).max()) if is_real else matrix.longest
+    mean = matrix.nnz / matrix.shape[0]
     return min(matrix.nnz, int(batch_size * mean + longest))
 
 
@@ -198,7 +201,7 @@ def batch_bytes(n_cells: int, n_columns: int) -> int:
 
 def weighed_bytes(X: sp.csr_matrix) -> int:
     """Return what `weigh_rows` adds to rows: their values, and where they begin in 64 bits."""
-    return 4 * X.nnz + 8 * X.shape[0]
+    return 4 * X.nnz * (not is_mapped(X)) + 8 * X.shape[0]
 
 
 def choose_batch_size(n_documents: int) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, cast, overload
+from typing import IO, Any, NamedTuple, cast, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -58,8 +58,24 @@ def _map(file: IO[bytes], dtype: np.dtype[Any], n: int, *, shared: bool) -> NDAr
     return np.frombuffer(pages, dtype, n)
 
 
+class Extent(NamedTuple):
+    """How large a matrix is that does not exist, for plans; it would lie in files.
+
+    Attributes:
+        shape: its rows and columns.
+        nnz: its values.
+        longest: the values of its longest row.
+    """
+
+    shape: tuple[int, int]
+    nnz: int
+    longest: int
+
+
 def is_mapped(array: Any) -> bool:
     """Return whether an array, or what a matrix holds, lies in a file."""
+    if isinstance(array, Extent):
+        return True
     found: Any = getattr(array, "indices", array)
     while isinstance(found, np.ndarray):
         found = found.base
@@ -69,9 +85,14 @@ def is_mapped(array: Any) -> bool:
 
 def room_for(matrix: sp.csr_matrix, dtype: Any, n: int | None = None) -> NDArray[Any]:
     """Return an array to be filled, of as many values as a matrix, and in a file as that is."""
-    kind, n = np.dtype(dtype), len(matrix.indices) if n is None else n
-    if not is_mapped(matrix):
-        return np.empty(n, kind)
+    return room(len(matrix.indices) if n is None else n, dtype, in_file=is_mapped(matrix))
+
+
+def room(n: int, dtype: Any, *, in_file: bool) -> NDArray[Any]:
+    """Return an array of zeros to be filled, in a file if that is asked for."""
+    kind = np.dtype(dtype)
+    if not in_file or not n:
+        return np.zeros(n, kind)
     with _open_scratch() as file:
         _reserve(file, n * kind.itemsize)
         return _map(file, kind, n, shared=True)

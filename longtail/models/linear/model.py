@@ -59,7 +59,7 @@ from longtail.models.linear.training import (
 )
 from longtail.models.linear.update import Update, update_tree
 from longtail.progress import SILENT, Progress
-from longtail.runtime.mapped import count_values, is_mapped
+from longtail.runtime.mapped import Extent, count_values, is_mapped
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import in_threads, n_threads
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
@@ -482,6 +482,8 @@ class Linear(Model):
 
 def _count_used(X: sp.csr_matrix) -> int:
     """Return how many features occur, with memory for those that do."""
+    if isinstance(X, Extent):
+        return X.shape[1]
     if X.nnz < X.shape[1]:
         return len(np.unique(X.indices))
     return int(np.count_nonzero(count_values(X.indices, X.shape[1])))

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from threading import local
-from typing import NamedTuple
+from threading import Lock, local
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +14,7 @@ from longtail.models.linear.beam import TreeWeights, count_rows, empty_weights, 
 from longtail.models.linear.choices import choose_C
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
-from longtail.runtime.mapped import count_values, is_mapped
+from longtail.runtime.mapped import ArrayWriter, count_values, is_mapped
 from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import view_rows
 
@@ -22,6 +22,7 @@ BLOCK = 64  # classifiers trained side by side; more of them overflow the proces
 # What a block of a node may take of documents that are larger than memory, and what they take.
 MOST_TOGETHER = 1 << 30
 BYTES_A_CELL, BYTES_A_DOCUMENT = 8, 4 * BLOCK + 28
+Places = tuple[tuple[int, int], ...]
 SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
 
 
@@ -56,7 +57,13 @@ def train_tree(
     costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
     scratch = Scratch(X.shape[1])
 
-    def train(number: int, task: Task) -> NodeWeights:
+    spill = Spill() if is_mapped(X) else None
+
+    def train(number: int, task: Task) -> NodeWeights | Places:
+        weights = train_block(number, task)
+        return weights if spill is None else spill.add(weights)
+
+    def train_block(number: int, task: Task) -> NodeWeights:
         n_children = task.last - task.first
         if task.documents is None:
             return constant(n_children, SURE)
@@ -76,11 +83,37 @@ def train_tree(
 
     costs = [task.cost for task in tasks]
     progress.stage(f"classifiers{which}", sum(costs))
-    trained = run_tasks(train, list(enumerate(tasks)), costs, progress)
-    weights = assemble(tree, tasks, trained, X.shape[1])
+    found = run_tasks(train, list(enumerate(tasks)), costs, progress)
+    trained = cast("list[NodeWeights]", found) if spill is None else spill.take(found)
+    weights = assemble(tree, tasks, trained, X.shape[1], in_files=spill is not None)
     is_unseen = count_documents(Y) == 0
     weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
     return weights
+
+
+class Spill:
+    """Weights of blocks in files, where documents are larger than memory, and so may they be."""
+
+    def __init__(self) -> None:
+        kinds = (np.int32, np.int64, np.uint8, np.float32, np.float32)
+        self._files = [ArrayWriter(kind) for kind in kinds]
+        self._lock = Lock()
+
+    def add(self, block: NodeWeights) -> Places:
+        """Write the weights of a block; return where each of its arrays begins and ends."""
+        with self._lock:
+            for file, part in zip(self._files, block, strict=True):
+                file.add(part)
+            pairs = zip(self._files, block, strict=True)
+            return tuple((file.n - len(part), file.n) for file, part in pairs)
+
+    def take(self, places: Sequence[Any]) -> list[NodeWeights]:
+        """Return the blocks as they lie in the files."""
+        whole = [file.map() for file in self._files]
+        return [
+            NodeWeights(*(array[a:b] for array, (a, b) in zip(whole, place, strict=True)))
+            for place in places
+        ]
 
 
 class Scratch(local):
@@ -166,7 +199,12 @@ def _draw(
 
 
 def assemble(
-    tree: LabelTree, tasks: Sequence[Task], trained: list[NodeWeights], n_features: int
+    tree: LabelTree,
+    tasks: Sequence[Task],
+    trained: list[NodeWeights],
+    n_features: int,
+    *,
+    in_files: bool = False,
 ) -> TreeWeights:
     """Number all nodes through and bring the rows of each feature together.
 
@@ -182,7 +220,7 @@ def assemble(
     last_node = np.full(n_features, -1, np.int32)
     for node, block in zip(nodes, trained, strict=True):
         count_rows(block, node, last_node, n_rows, n_weights)
-    weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights)
+    weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights, in_files=in_files)
     next_row, next_weight = weights.row[:-1].copy(), _running_sum(n_weights)[:-1]
     last_node[:] = -1
     for number, (node, task) in enumerate(zip(nodes, tasks, strict=True)):
