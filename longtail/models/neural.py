@@ -184,12 +184,14 @@ class NeuralRows(Neural):
         return weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
 
 
-def count_cells(matrix: sp.csr_matrix, batch_size: int) -> int:
+def count_cells(matrix: sp.csr_matrix | Extent, batch_size: int) -> int:
     """Return how many cells a batch of rows has, one with the longest row among them."""
     if not matrix.shape[0]:
         return 0
-    is_real = not isinstance(matrix, Extent)
-    longest = int(np.diff(matrix.indptr).max()) if is_real else matrix.longest
+    if isinstance(matrix, Extent):
+        longest = matrix.longest
+    else:
+        longest = int(np.diff(matrix.indptr).max())
     mean = matrix.nnz / matrix.shape[0]
     return min(matrix.nnz, int(batch_size * mean + longest))
 

@@ -101,10 +101,11 @@ class Spill:
 
     def add(self, block: NodeWeights) -> Places:
         """Write the weights of a block; return where each of its arrays begins and ends."""
+        parts = cast("Sequence[NDArray[Any]]", block)
         with self._lock:
-            for file, part in zip(self._files, block, strict=True):
+            for file, part in zip(self._files, parts, strict=True):
                 file.add(part)
-            pairs = zip(self._files, block, strict=True)
+            pairs = zip(self._files, parts, strict=True)
             return tuple((file.n - len(part), file.n) for file, part in pairs)
 
     def take(self, places: Sequence[Any]) -> list[NodeWeights]:
