@@ -23,7 +23,7 @@ and `filter_labels_test.txt` give the pairs of document and label that must neve
 import glob
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -158,12 +158,16 @@ def estimate_bytes(data: str | Path) -> int:
     path = Path(data)
     if str(path) == "-" or find_packed(path, ANYTHING) is not None:
         return 0
-    if path.is_dir():
-        files = [file for file in path.glob("**/*") if file.is_file()]
+    if path.is_dir():  # its files, and those in folders called train and test
+        files = [file for pattern in ("*", "*/*") for file in path.glob(pattern)]
     else:
         files = [path] if path.is_file() else _match(path)
-    sizes = ((file.stat().st_size, file.suffix in PACKED_ENDINGS) for file in files)
-    return int(sum(MEMORY_A_BYTE * size * (UNPACKED if packed else 1) for size, packed in sizes))
+    total = 0
+    for file in files:
+        with suppress(OSError):  # whatever is wrong with it, reading will say
+            size = file.stat().st_size if file.is_file() else 0
+            total += size * (UNPACKED if file.suffix in PACKED_ENDINGS else 1)
+    return int(MEMORY_A_BYTE * total)
 
 
 def read_batches(data: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> Iterator[Dataset]:

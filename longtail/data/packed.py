@@ -217,7 +217,7 @@ class _Packed:
         start = self._array(f"{part}.start")
         blocks = range(0, n + 1, BLOCK)
         tasks = [(start[first : first + BLOCK + 1],) for first in blocks]
-        if len(start) != n + 1 or start[0] != 0 or start[-1] != end:
+        if n < 0 or len(start) != n + 1 or start[0] != 0 or start[-1] != end:
             raise self.refuse(f"{part}.start does not lead through {part}")
         if not all(in_threads(_rises, tasks)):
             raise self.refuse(f"{part}.start does not rise")

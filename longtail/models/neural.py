@@ -188,10 +188,8 @@ def count_cells(matrix: sp.csr_matrix | Extent, batch_size: int) -> int:
     """Return how many cells a batch of rows has, one with the longest row among them."""
     if not matrix.shape[0]:
         return 0
-    if isinstance(matrix, Extent):
-        longest = matrix.longest
-    else:
-        longest = int(np.diff(matrix.indptr).max())
+    is_planned = isinstance(matrix, Extent)
+    longest = matrix.longest if is_planned else int(np.diff(matrix.indptr).max())
     mean = matrix.nnz / matrix.shape[0]
     return min(matrix.nnz, int(batch_size * mean + longest))
 

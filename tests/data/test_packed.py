@@ -192,6 +192,12 @@ def test_other_faults_are_named(folder: Path) -> None:
     change(folder, labels=5, arrays={"train.Y.start": -3})
     with pytest.raises(DataError, match="has the length -3"):
         load(folder)
+    change(folder, arrays={"train.Y.start": 0, "train.Y.columns": 0})
+    for name in ("train.Y.start", "train.Y.columns"):
+        (folder / f"{name}.bin").write_bytes(b"")
+    change(folder, labels=0)
+    with pytest.raises(DataError, match="does not lead through"):
+        load(folder)
     (folder / MANIFEST).write_text("[]")
     with pytest.raises(DataError, match="does not say 'format'"):
         load(folder)

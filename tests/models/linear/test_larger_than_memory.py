@@ -1,4 +1,4 @@
-"""Documents in files: the same model where all fits, and one that still learns where it does not."""
+"""Documents in files: the same model where all fits, and one that still learns elsewhere."""
 
 from pathlib import Path
 
