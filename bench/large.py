@@ -3,13 +3,15 @@
     python -m bench.large                                       # linear and glas, three sizes
     python -m bench.large --models linear --documents 2M        # one size
 
-Made-up rows with one label for every ten documents are packed, block by block, and each model is
-trained on the pack in a process of its own. What counts is memory that the process holds itself
-(RssAnon): pages of mapped files count as free, since the system takes them back when it needs them.
-Straight lines through the sizes say what 10 million documents with 1 million labels would take.
+Made-up rows, ten documents for each label unless told otherwise, are packed block by block, and each
+model is trained on the pack in a process of its own. What counts is memory that the process holds
+itself (RssAnon), beside what it held before: pages of mapped files count as free, since the system
+takes them back when it needs them. Straight lines through the sizes say what 10 million documents
+would take.
 """
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,14 +32,14 @@ from longtail.data import Dataset, Splits
 from longtail.data.labels import NumberedNames
 from longtail.data.packed import read_packed, write_packed
 from longtail.models import get_model_class
+from longtail.models.sizing import parse_count
+from longtail.runtime import memory
 from longtail.runtime.mapped import MatrixWriter, scratch_in
 
 BLOCK = 20_000  # documents made at a time
 LABELS_EACH, WORDS_EACH, N_FEATURES = 4, 40, 200_000
-PER_LABEL = 10  # documents for each label
 SIZES = "100k,200k,400k"
 TARGET = 10_000_000  # documents
-UNITS = {"k": 1_000, "M": 1_000_000}
 
 
 def make_blocks(n_documents: int, n_labels: int) -> Iterator[tuple[sp.csr_matrix, sp.csr_matrix]]:
@@ -66,9 +69,9 @@ def make_blocks(n_documents: int, n_labels: int) -> Iterator[tuple[sp.csr_matrix
         yield X, Y
 
 
-def make_pack(n_documents: int, folder: Path) -> None:
+def make_pack(n_documents: int, per_label: int, folder: Path) -> None:
     """Pack made-up documents."""
-    n_labels = max(2, n_documents // PER_LABEL)
+    n_labels = max(2, n_documents // per_label)
     X, Y = MatrixWriter(), MatrixWriter()
     with scratch_in(folder.parent):
         for rows, labels in make_blocks(n_documents, n_labels):
@@ -79,11 +82,12 @@ def make_pack(n_documents: int, folder: Path) -> None:
 
 
 class Measured(NamedTuple):
-    """What a training took: bytes of the process's own, and of its largest size, and seconds."""
+    """What a training took: bytes of memory beside what was there before, as planned, and time."""
 
     documents: int
+    labels: int
     own: int
-    largest: int
+    planned: int
     seconds: float
     cpu_seconds: float
 
@@ -108,16 +112,24 @@ def measure_here(model_name: str, folder: Path) -> Measured:
         settings |= {"device": "cpu", "epochs": 1}
     few = [make_blocks(500, 50).__next__()]
     model_class.from_settings(settings).fit(few[0][0], few[0][1])  # compiles, imports
-    watch = _Watch()
+    planned: list[int] = []
+    plan = memory.plan_memory
+
+    def note_plan(needs: memory.Needs, **options: Any) -> str:
+        planned.append(memory.total_ram(needs))
+        return plan(needs, **options)
+
+    gc.collect()
+    before, watch = read_memory("RssAnon"), _Watch()
     watch.start()
     began, cpu = time.monotonic(), time.process_time()
-    with scratch_in(folder.parent):
+    with scratch_in(folder.parent), patch.object(memory, "plan_memory", note_plan):
         data = read_packed(folder).train
         model_class.from_settings(settings).fit(data)
     took = time.monotonic() - began, time.process_time() - cpu
     watch.ends.set()
     watch.join()
-    return Measured(len(data), watch.peak, read_memory("VmHWM"), *took)
+    return Measured(len(data), data.n_labels, watch.peak - before, max(planned), *took)
 
 
 def measure(model_name: str, folder: Path) -> Measured:
@@ -129,25 +141,23 @@ def measure(model_name: str, folder: Path) -> Measured:
     return Measured(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def extrapolate(found: Sequence[Measured], field: str, n_documents: int = TARGET) -> float:
-    """Return what so many documents would take, by the straight line through all sizes."""
+def extrapolate(found: Sequence[Measured], n_documents: int = TARGET) -> Measured:
+    """Return what so many documents would take, by straight lines through all sizes."""
     sizes = [each.documents for each in found]
-    slope, constant = np.polyfit(sizes, [getattr(each, field) for each in found], 1)
-    return float(slope * n_documents + constant)
+
+    def lead_on(field: str) -> float:
+        slope, constant = np.polyfit(sizes, [getattr(each, field) for each in found], 1)
+        return float(slope * n_documents + constant)
+
+    return Measured(n_documents, *(lead_on(field) for field in Measured._fields[1:]))  # type: ignore[arg-type]
 
 
-def parse_count(text: str) -> int:
-    """Return the number that 400k or 2M stands for."""
-    return int(float(text[:-1]) * UNITS[text[-1]]) if text[-1] in UNITS else int(text)
-
-
-def describe(each: Measured | dict[str, float]) -> str:
+def describe(each: Measured) -> str:
     """Return one row of the table."""
-    held = each._asdict() if isinstance(each, Measured) else each
-    gib = 1 << 30
+    own, planned = (size / (1 << 30) for size in (each.own, each.planned))
     return (
-        f"{held['documents']:,.0f} | {held['documents'] / PER_LABEL:,.0f} | "
-        f"{held['own'] / gib:.2f} | {held['seconds']:,.0f} | {held['cpu_seconds']:,.0f} |"
+        f"{each.documents:,.0f} | {each.labels:,.0f} | {own:.2f} | {planned:.2f} | "
+        f"{each.seconds:,.0f} | {each.cpu_seconds:,.0f} |"
     )
 
 
@@ -156,28 +166,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", default="linear,glas")
     parser.add_argument("--documents", default=SIZES, help="such as 100k,200k,2M")
+    parser.add_argument("--per-label", type=int, default=10, help="documents for each label")
     parser.add_argument("--folder", type=Path, help="where packs go; a temporary one unless given")
     parser.add_argument("--cell", nargs=2, metavar=("MODEL", "PACK"), help="measure one, here")
     args = parser.parse_args(arguments)
     if args.cell:
         print(json.dumps(measure_here(args.cell[0], Path(args.cell[1]))))
         return 0
-    print("| model | documents | labels | memory, GiB | seconds | CPU seconds |")
-    print("|---|---|---|---|---|---|")
+    print("| model | documents | labels | memory, GiB | planned, GiB | seconds | CPU seconds |")
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
         packs = []
         for size in args.documents.split(","):
             packs.append(Path(temporary) / size)
-            make_pack(parse_count(size), packs[-1])
+            make_pack(parse_count(size, "documents"), args.per_label, packs[-1])
         for model in args.models.split(","):
             found = []
             for pack in packs:
                 found.append(measure(model, pack))
                 print(f"| {model} | {describe(found[-1])}", flush=True)
             if len(found) > 1:
-                fields = ("own", "seconds", "cpu_seconds")
-                line = {field: extrapolate(found, field) for field in fields}
-                print(f"| {model}, by a line | {describe({'documents': TARGET, **line})}")
+                print(f"| {model}, by a line | {describe(extrapolate(found))}", flush=True)
     return 0
 
 
