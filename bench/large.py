@@ -3,7 +3,7 @@
     python -m bench.large                                       # linear and glas, three sizes
     python -m bench.large --models linear --documents 2M        # one size
 
-Made-up rows, ten documents for each label unless told otherwise, are packed block by block, and each
+Made-up rows, ten documents a label unless told otherwise, are packed block by block, and each
 model is trained on the pack in a process of its own. What counts is memory that the process holds
 itself (RssAnon), beside what it held before: pages of mapped files count as free, since the system
 takes them back when it needs them. Straight lines through the sizes say what 10 million documents
