@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 LIGHT := .venv/light
+# axe-core and TypeScript, which check the page; tests that need them skip where npm is not there.
+TOOLS := tests/serve/node_modules/.package-lock.json
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # A file's tests stay together, as they share what it trains.
 TWO_WORKERS := --numprocesses 2 --dist loadfile
@@ -12,22 +14,23 @@ TWO_WORKERS := --numprocesses 2 --dist loadfile
 demo: $(LIGHT)            ## train and evaluate on the bundled data set, label a few texts
 	$(BIN)/longtail demo
 
-test: $(READY)            ## the tests but for the slow ones, in about 5 minutes
+test: $(READY) $(TOOLS)   ## the tests but for the slow ones, in about 5 minutes
 	$(BIN)/python -m pytest $(TWO_WORKERS)
 
-test-all: $(READY)        ## all tests, with studies, large presets and long fault tests
+test-all: $(READY) $(TOOLS) ## all tests, with studies, large presets and long fault tests
 	$(BIN)/python -m pytest $(TWO_WORKERS) -m ""
 
 test-bounds: $(READY)     ## what models promise, with compiled code that checks every index
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/boundscheck $(BIN)/python -m pytest \
 	    $(TWO_WORKERS) tests/test_model_contract.py tests/search tests/models/linear
 
-check: $(READY)           ## style, types and layering
+check: $(READY) $(TOOLS)  ## style, types and layering
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vulture
+	! test -e $(TOOLS) || tests/serve/node_modules/.bin/tsc --project tests/serve
 
 format: $(READY)          ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
@@ -52,5 +55,8 @@ $(READY): $(LIGHT)
 	$(INSTALL) --editable '.[deep,serve,dev,docs]'
 	touch $@
 
+$(TOOLS): tests/serve/package-lock.json
+	npm ci --prefix tests/serve --silent && touch $@ || echo "The page is checked less: npm failed."
+
 clean:                    ## remove what the other targets made
-	rm -rf .venv build dist docs/_build *.egg-info
+	rm -rf .venv build dist docs/_build *.egg-info tests/serve/node_modules

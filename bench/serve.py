@@ -1,173 +1,200 @@
-"""`python -m bench.serve DIR DATA`: how many documents a second a server labels, and how soon.
+"""`python -m bench.serve DATA [MODEL…]`: documents a second of a server, how soon, at what cost.
 
-Starts `longtail serve DIR` in a process of its own and sends it the test texts of DATA, one a
-request, over as many connections as there are clients: first as quickly as they are answered, then
-at half of that rate. The client writes and reads plain HTTP, as a library for it would take more
-time than the server. Beside it stands what `predict` takes for the same texts in this process. CPU
-milliseconds are those of the server's process: other work on the machine does not change them much.
+Starts `longtail serve MODEL --workers N` and lets wrk, a load generator in C, send it the test
+texts of DATA, one a request, over as many connections as there are clients: first without a pause,
+then at half of the rate that was reached. CPU milliseconds are those of all processes of the
+server, those of wrk stand apart; other work on the machine changes them less than times. Without a
+MODEL, a linear model of DATA is trained first (kept in build/serving). `--soak` goes on for so many
+seconds and says how memory grows. `--annif` does the same with Annif serving Omikuji, trained on
+the same texts, in an environment of its own; the ratios are ours to Annif's. `--large MB` makes a
+model of that size and says how soon a server of it is ready.
 """
 
 import argparse
-import asyncio
 import json
-import re
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import urlopen
 
 import numpy as np
 
 import longtail
+from bench.loading import make_model
+from bench.serving.annif import prepare_annif
+from bench.serving.load import Load, Requests, apply_load
+from bench.serving.process import PORT, Server
 from bench.table import markdown
+from longtail.runtime.parallel import set_threads
 
-HEADINGS = ["what", "documents/s", "p50 ms", "p99 ms", "CPU ms each", "not 200"]
-START_SECONDS = 60
-TICKS = 100  # of Linux, a second
+HEADINGS = ["what", "documents/s", "p50 ms", "p90 ms", "p99 ms", "CPU ms each", "of wrk", "failed"]
+WORK = Path("build/serving")
 
 
-class Load(NamedTuple):
-    """What was measured under one load."""
+class Measured(NamedTuple):
+    """A server under full load, under half of it, and how long it took to start."""
 
-    n: int
-    seconds: float
-    latencies: list[float]
-    cpu: float
-    n_failed: int
+    full: Load
+    half: Load
+    start_seconds: float
 
-    def row(self, what: str) -> list[str]:
-        """Return the row of a table."""
-        p50, p99 = np.percentile(self.latencies, [50, 99]) * 1e3
-        rate, cpu = self.n / self.seconds, 1e3 * self.cpu / self.n
-        return [what, f"{rate:,.0f}", f"{p50:.1f}", f"{p99:.1f}", f"{cpu:.2f}", str(self.n_failed)]
+    def rows(self, what: str) -> list[list[str]]:
+        """Return the rows of a table."""
+        return [self.full.row(what), self.half.row(f"{what}, half of that load")]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure a server under full and half load, and predict alone."""
+    """Measure servers and print tables."""
     parser = argparse.ArgumentParser(prog="python -m bench.serve")
-    parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)
+    parser.add_argument("models", type=Path, nargs="*", metavar="MODEL")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--documents", type=int, default=5000)
+    parser.add_argument("--soak", type=float, default=0, metavar="SECONDS")
+    parser.add_argument("--annif", action="store_true")
+    parser.add_argument("--large", type=int, default=0, metavar="MB")
     args = parser.parse_args(arguments)
-    test = longtail.load(args.data).test
-    texts = list(test.texts or [])[: args.documents]
-    with _Server(args.model) as server:
-        path = f"/v1/models/{args.model.resolve().name}/predict"
-        requests = [_make_request(path, text) for text in texts]
-        asyncio.run(load(server, requests, args.clients, args.seconds / 4))  # warm-up
-        full = asyncio.run(load(server, requests, args.clients, args.seconds))
-        rate = full.n / full.seconds / 2
-        half = asyncio.run(load(server, requests, args.clients, args.seconds, rate))
-        started = server.start_seconds
-    rows = [full.row(f"{args.clients} clients"), half.row("half of that load")]
-    rows += measure_predict(args.model, texts)
-    print(f"{args.model.name}; the server was ready after {started:.1f} s\n")
+    WORK.mkdir(parents=True, exist_ok=True)
+    split = longtail.load(args.data)
+    texts = list(split.test.texts or [])[: args.documents]
+    models = args.models or [_train_linear(args.data)]
+    rows, notes, ours = [], [], []
+    for model in models:
+        requests = _write_requests(model.resolve().name, texts)
+        with _serve(model, args.workers) as server:
+            ours.append(_measure(server, requests, args))
+            notes += [f"{model.name}: ready after {ours[-1].start_seconds:.2f} s"]
+            notes += [f"{model.name}: {_measure_overhead(server, requests, model, texts)}"]
+            if args.soak:
+                notes += [f"{model.name}: {soak(server, requests, args)}"]
+        rows += ours[-1].rows(f"longtail, {model.name}")
+        rows += measure_predict(model, texts)
+    if args.annif:
+        command, requests = prepare_annif(split.train, texts, WORK, args.workers)
+        log = WORK / "annif.log"
+        with Server(command, "/v1/projects", cwd=WORK / "annif", log=log) as server:
+            theirs = _measure(server, requests, args)
+        rows += theirs.rows("Annif, Omikuji")
+        notes += [_compare(ours[0], theirs)]
+    if args.large:
+        notes += [_measure_start(args.large, args.workers)]
+    load = Path("/proc/loadavg").read_text().split()[0]
+    print(f"\n{args.workers} workers, {args.clients} clients; the machine's load is {load}\n")
     print(markdown(HEADINGS, rows))
+    print("\n" + "\n".join(f"- {note}" for note in notes))
+
+
+def _measure_start(megabytes: int, n_workers: int) -> str:
+    """Say how soon a server of a large model is ready, at its second start."""
+    folder = WORK / f"large-{megabytes}"
+    if not folder.exists():
+        make_model(folder, megabytes)
+    size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
+    seconds = []
+    for n in (1, 1, n_workers):  # at the first, the system may not hold the folder yet
+        with _serve(folder, n) as server:
+            seconds.append(server.start_seconds)
+    return (
+        f"a model of {size:.0f} MB: ready after {seconds[1]:.2f} s, "
+        f"with {n_workers} workers after {seconds[2]:.2f} s"
+    )
+
+
+def _train_linear(data: Path) -> Path:
+    """Return a linear model of the data, which is trained if it is not there."""
+    folder = WORK / "linear"
+    if not folder.exists():
+        command = [sys.executable, "-m", "longtail", "train", str(data), "--model", "linear"]
+        subprocess.run([*command, "--out", str(folder)], check=True)
+    return folder
+
+
+def _serve(model: Path, n_workers: int) -> Server:
+    command = [sys.executable, "-m", "longtail", "serve", str(model), "--port", PORT]
+    command += ["--workers", str(n_workers)]
+    return Server(command, "/health/ready", log=WORK / f"{model.name}.log")
+
+
+def _write_requests(name: str, texts: list[str]) -> Requests:
+    bodies = WORK / "bodies.jsonl"
+    bodies.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return Requests(f"/v1/models/{name}/predict", "application/json", bodies)
+
+
+def _measure(server: Server, requests: Requests, args: argparse.Namespace) -> Measured:
+    """Load a server as much as it takes, and half of that."""
+    apply_load(server, requests, args.clients, args.seconds / 5)  # warm-up
+    full = apply_load(server, requests, args.clients, args.seconds)
+    rate = full.rate / 2
+    half = apply_load(server, requests, args.clients, args.seconds, rate)
+    return Measured(full, half, server.start_seconds)
+
+
+def soak(server: Server, requests: Requests, args: argparse.Namespace) -> str:
+    """Go on under full load; say how much memory grows once half of the time is over."""
+    first = apply_load(server, requests, args.clients, args.soak / 2)
+    before = server.resident_bytes()
+    second = apply_load(server, requests, args.clients, args.soak / 2)
+    grown = (server.resident_bytes() - before) / 2**20
+    hour = grown * 3600 / second.seconds
+    return (
+        f"{first.n + second.n:,} more requests; in the second half of them memory went from "
+        f"{before / 2**20:.1f} MiB by {grown:+.2f} MiB, which is {hour:+.1f} MiB an hour"
+    )
 
 
 def measure_predict(path: Path, texts: list[str]) -> list[list[str]]:
-    """Return rows for predict in this process: in batches of 64, and one by one."""
+    """Return rows for predict in this process, with one thread: 64 together, and one by one."""
+    set_threads(1)
     model = longtail.load_model(path)
     model.predict(texts[:64])
     rows = []
-    for what, size, n in (("predict, 64 together", 64, len(texts)), ("predict, one", 1, 500)):
-        latencies, cpu, began = [], time.process_time(), time.perf_counter()
+    for what, size, n in (("predict, 64 together", 64, 2048), ("predict, one", 1, 500)):
+        times, cpu, began = [], time.process_time(), time.perf_counter()
         for start in range(0, min(n, len(texts)), size):
             at = time.perf_counter()
             model.predict(texts[start : start + size]).to_list()
-            latencies.append(time.perf_counter() - at)
+            times.append(1e3 * (time.perf_counter() - at))
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-        rows.append(Load(min(n, len(texts)), seconds, latencies, cpu, 0).row(what))
+        p50, p90, p99 = np.percentile(times, [50, 90, 99])
+        rows.append(Load(min(n, len(texts)), seconds, p50, p90, p99, 0, cpu, 0).row(what))
     return rows
 
 
-async def load(
-    server: "_Server",
-    requests: list[bytes],
-    n_clients: int,
-    seconds: float,
-    rate: float | None = None,
-) -> Load:
-    """Send requests over `n_clients` connections; `rate` a second in all, else without a pause."""
-    latencies: list[float] = []
-    failed = 0
-    began, cpu = time.perf_counter(), server.cpu_seconds()
-
-    async def client(number: int) -> None:
-        nonlocal failed
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        i, due = number, began + (number / rate if rate else 0)
-        while time.perf_counter() < began + seconds:
-            if rate:
-                await asyncio.sleep(max(0.0, due - time.perf_counter()))
-                due += n_clients / rate
+def _measure_overhead(server: Server, requests: Requests, path: Path, texts: list[str]) -> str:
+    """Say how much longer one client waits for an answer than for predict, the same text each."""
+    set_threads(1)
+    model = longtail.load_model(path)
+    bodies = requests.bodies.read_bytes().splitlines()
+    alone, asked = [], []
+    with closing(HTTPConnection("127.0.0.1", server.port)) as link:
+        for text, body in list(zip(texts, bodies, strict=True))[:400]:
             at = time.perf_counter()
-            writer.write(requests[i % len(requests)])
-            status = await _read_answer(reader)
-            latencies.append(time.perf_counter() - at)
-            failed += status != 200
-            i += n_clients
-        writer.close()
-
-    await asyncio.gather(*(client(number) for number in range(n_clients)))
-    spent = time.perf_counter() - began
-    return Load(len(latencies), spent, latencies, server.cpu_seconds() - cpu, failed)
+            model.predict([text]).to_list()
+            between = time.perf_counter()
+            link.request("POST", requests.path, body, {"Content-Type": requests.content_type})
+            link.getresponse().read()
+            alone.append(between - at)
+            asked.append(time.perf_counter() - between)
+    here, there = 1e3 * np.median(alone), 1e3 * np.median(asked)
+    return f"one client waits {there:.2f} ms, predict takes {here:.2f} ms: {there - here:+.2f} ms"
 
 
-async def _read_answer(reader: asyncio.StreamReader) -> int:
-    head = await reader.readuntil(b"\r\n\r\n")
-    found = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
-    await reader.readexactly(int(found[1]) if found else 0)
-    return int(head[9:12])
-
-
-def _make_request(path: str, text: str) -> bytes:
-    body = json.dumps({"text": text}).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
+def _compare(ours: Measured, theirs: Measured) -> str:
+    """Return ours ÷ theirs."""
+    rate = ours.full.rate / theirs.full.rate
+    cpu = theirs.full.cpu_each / ours.full.cpu_each
+    p50, p99 = theirs.half.p50 / ours.half.p50, theirs.half.p99 / ours.half.p99
+    return (
+        f"ours to Annif's: {rate:.1f} times the documents a second, 1/{cpu:.1f} of the CPU for "
+        f"each; at half load 1/{p50:.1f} of the p50 and 1/{p99:.1f} of the p99"
     )
-    return head.encode() + body
-
-
-class _Server:
-    """`longtail serve` in a process of its own."""
-
-    def __init__(self, model: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        self._model = model
-        self.start_seconds = 0.0
-
-    def __enter__(self) -> "_Server":
-        began = time.perf_counter()
-        command = [sys.executable, "-m", "longtail", "serve", str(self._model)]
-        self._process = subprocess.Popen([*command, "--port", str(self.port)])
-        while time.perf_counter() < began + START_SECONDS:
-            try:
-                with urlopen(f"http://127.0.0.1:{self.port}/health/ready"):
-                    self.start_seconds = time.perf_counter() - began
-                    return self
-            except OSError:
-                time.sleep(0.02)
-        self.__exit__()
-        raise SystemExit(f"the server did not start within {START_SECONDS} s")
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
-
-    def cpu_seconds(self) -> float:
-        """Return the CPU seconds that the server's process has taken."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ extensions = [
     "sphinx.ext.napoleon",
     "parameter_tables",
     "data_tables",
+    "command_tables",
+    "notebooks",
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"

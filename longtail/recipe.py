@@ -19,8 +19,7 @@ from longtail.data import Dataset, ReadOptions, Splits, as_dataset, read_splits
 from longtail.data.folder import estimate_bytes
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
-from longtail.evaluation.hierarchical import evaluate_above, link_above
-from longtail.evaluation.metrics import KS, TrainingCounts, evaluate, find_unknown
+from longtail.evaluation.metrics import TrainingCounts, evaluate
 from longtail.labels.adopting import adopt
 from longtail.labels.state import LabelState
 from longtail.labels.vocabulary import Vocabulary
@@ -391,47 +390,12 @@ def report_on(
     top: TopK,
     test: Dataset,
     counts: TrainingCounts,
-    propensity: Any = "default",
     threshold: float | None = None,
-    k: Sequence[int] = KS,
 ) -> Report:
     """Return all metrics; those of a threshold only with one."""
-    report = evaluate(top, test, train=counts, propensity=propensity, k=k, threshold=threshold)
+    report = evaluate(top, test, train=counts, threshold=threshold)
     report["ECE"] = round(error_of_first(top, test.Y), 5)
     return report if threshold is None else report | {"threshold": threshold}
-
-
-def evaluate_model(
-    model: Model,
-    test: Dataset,
-    propensity: Any = "default",
-    threshold: float | None = None,
-    progress: Progress = SILENT,
-    k: Sequence[int] = KS,
-) -> tuple[Report, TopK]:
-    """Return the metrics of `model` on `test`, with the seconds it took, and its predictions."""
-    model.check_documents(test)
-    test = model.read_labels(test, progress)
-    if unknown := find_unknown(test, model.label_names_):
-        progress.say(f"Note: {unknown}.")
-    began = time.perf_counter()
-    depth = max(k) if model.calibration_ is None else max(*k, model.calibration_.depth)
-    top = model.predict(test, depth, progress=progress)
-    seconds = time.perf_counter() - began
-    aligned = test.align(model.label_names_)
-    by_id = replace(top, label_names=None)  # what is unknown has been said
-    report = report_on(by_id, aligned, model.current_counts, propensity, threshold, k)
-    report |= _report_above(model, top, aligned, k)
-    return {**report, "seconds": round(seconds, 3)}, top
-
-
-def _report_above(model: Model, top: TopK, test: Dataset, k: Sequence[int]) -> Report:
-    """Return the hierarchical metrics, where the model's vocabulary has a hierarchy."""
-    vocabulary, concepts = model.label_state_.vocabulary, model.label_state_.concepts
-    if vocabulary is None or concepts is None or not len(vocabulary.broader):
-        return {}
-    above = link_above(vocabulary.broader, concepts, len(vocabulary))
-    return evaluate_above(top, test.Y, above, k)
 
 
 def _fit(model: Model, dataset: Dataset, progress: Progress) -> tuple[Model, str | None]:

@@ -9,7 +9,8 @@ from command_line import planted_rows
 
 import longtail
 from longtail.serve.batching import Limits
-from longtail.serve.server import make_server, open_socket
+from longtail.serve.listening import open_socket
+from longtail.serve.server import make_server
 
 
 def train_planted(path, seed=0, *, overwrite=False):
@@ -31,7 +32,7 @@ class Served:
 
     @property
     def state(self):
-        return self.server.config.app._app.state.longtail
+        return self.server.config.app._app.app.state.longtail
 
 
 @contextmanager

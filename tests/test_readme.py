@@ -2,26 +2,21 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pages_run import find_blocks, find_python, run_console, run_python
 from planted import planted_texts
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"^\$ (.*longtail .*?)(?:\s+#.*)?$", README, re.MULTILINE)
+README = ROOT / "README.md"
 
 
 def find_pages() -> list[Path]:
     pages = sorted((ROOT / "docs").glob("**/*.md"))
-    return [ROOT / "README.md", *(page for page in pages if "_build" not in page.parts)]
-
-
-def find_code(page: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    return [README, *(page for page in pages if "_build" not in page.parts)]
 
 
 def name_page(page: Path) -> str:
@@ -29,7 +24,7 @@ def name_page(page: Path) -> str:
 
 
 PAGES = find_pages()
-PAGES_WITH_CODE = [page for page in PAGES if find_code(page)]
+PAGES_WITH_CODE = [page for page in PAGES if find_python(page) and page.parent.name != "tutorials"]
 
 
 def write_lines(path: Path, seed: int) -> None:
@@ -52,17 +47,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run_code(page: Path) -> dict[str, object]:
-    """Run the Python blocks of a page one after the other; return the names they define."""
+def run_code(page: Path) -> tuple[dict[str, object], str]:
+    """Run the Python blocks of a page; return the names they define and what they print."""
     names: dict[str, object] = {"__name__": "example"}
-    for block in find_code(page):
-        exec(compile(block, page.name, "exec"), names)
-    return names
+    return names, "".join(run_python(code, page.name, names) for code in find_python(page))
 
 
-def test_the_python_code_of_the_readme_runs(folder, capsys):
-    run_code(ROOT / "README.md")
-    held_out, tested, labels = capsys.readouterr().out.splitlines()
+def test_the_python_code_of_the_readme_runs(folder):
+    _, printed = run_code(README)
+    held_out, tested, labels = printed.splitlines()
     assert float(held_out) > 60
     assert float(tested) > 90
     assert set(labels.strip("[]").replace("'", "").split(", ")) == {"beer", "brewing"}
@@ -72,7 +65,7 @@ def test_the_python_code_of_the_readme_runs(folder, capsys):
 def test_the_python_code_of_the_other_pages_runs(page, folder):
     if page.name == "comparing.md":
         write_comparison(folder)
-    names = run_code(page)
+    names, _ = run_code(page)
     if page.name == "plug-ins.md":
         try_plug_in(names["Nearest"], folder)
 
@@ -98,19 +91,21 @@ def try_plug_in(model_class, folder: Path) -> None:
     assert (restored.predict(data, k=3).scores == model.predict(data, k=3).scores).all()
 
 
+def make_quick(command: str) -> str:
+    """Return the command as it is run here: with less time, and a text of the planted documents."""
+    command = command.replace("--budget 2m", "--budget 15s")
+    return re.sub(r'"Why .*?"', f'"{planted_texts(n=1).texts[0]}"', command)
+
+
 def test_the_commands_run_in_the_order_shown(folder):
-    assert len(COMMANDS) == 6
-    printed = {}
-    for command in COMMANDS:
-        name = command.partition("longtail ")[2].split()[0]
-        command = command.replace("longtail ", f"{shlex.quote(sys.executable)} -m longtail ", 1)
-        command = command.replace("--budget 2m", "--budget 15s")  # to be quick here
-        command = re.sub(r'"Why .*?"', f'"{planted_texts(n=1).texts[0]}"', command)
-        done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, (command, done.stderr)
-        printed[name] = done.stdout
-    assert set(json.loads(printed["predict"])["labels"][0]) == {"label", "score"}
-    assert "label" in printed["explain"]
+    block = next(each for each in find_blocks(README) if "questions.jsonl" in each.text)
+    printed = []
+    for command, _, real, code in run_console(block, folder, make_quick):
+        assert code == 0, (command, real)
+        printed.append(real)
+    assert len(printed) == 6
+    assert "label" in printed[4]
+    assert "label" in printed[5]
 
 
 def test_the_table_of_commands_names_them_all():

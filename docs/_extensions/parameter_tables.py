@@ -9,6 +9,7 @@ with `tfidf` it shows only these. A name that does not exist is an error.
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -100,21 +101,32 @@ def _describe(parameter: dict[str, Any]) -> str:
 def build_table(
     heading: Sequence[str], widths: Sequence[int], rows: Sequence[Sequence[str]]
 ) -> nodes.table:
-    """Return a table; all columns but the last hold code."""
+    """Return a table; all columns but the last hold code, and that may hold some."""
     group = nodes.tgroup(cols=len(widths))
     group.extend(nodes.colspec(colwidth=width) for width in widths)
     head, body = nodes.thead(), nodes.tbody()
-    head += _row([nodes.Text(cell) for cell in heading])
+    head += _row([[nodes.Text(cell)] for cell in heading])
     body.extend(
-        _row([*(nodes.literal(text=cell) for cell in row[:-1]), nodes.Text(row[-1])])
+        _row(
+            [*([nodes.literal(text=cell)] if cell else [] for cell in row[:-1]), mark_code(row[-1])]
+        )
         for row in rows
     )
     group += [head, body]
     return nodes.table("", group)
 
 
-def _row(cells: Sequence[nodes.Node]) -> nodes.row:
-    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))
+def _row(cells: Sequence[Sequence[nodes.Node]]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", *cell)) for cell in cells))
+
+
+def mark_code(text: str) -> list[nodes.Node]:
+    """Return a text whose `code` and --options are marked as such."""
+    pieces = re.split(r"(`[^`]+`|(?<![\w-])--?[a-z][\w-]*)", text)
+    return [
+        nodes.literal(text=piece.strip("`")) if i % 2 else nodes.Text(piece)
+        for i, piece in enumerate(pieces)
+    ]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from longtail.cli.exits import if_interrupted, say_what_is_in
-from longtail.cli.reading import reads, say_reading
+from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.cli.terminal import echo
 from longtail.errors import DataError, ParameterError
 from longtail.reading import ReadOptions
@@ -51,7 +51,7 @@ def calibrate(
     with if_interrupted(say_what_is_in(place)), locked(place):
         fitted = load_model(model)
         check_writable(place, overwrite=out is None)
-        train, test = read_splits(data, reading)
+        train, test = read_splits(data, as_trained(reading, fitted))
         documents = train if test is None else test
         say_reading(documents.read_as)
         if not len(documents):

@@ -1,7 +1,7 @@
 """`longtail data`: look at a data set, or write it in another format."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -9,6 +9,7 @@ from longtail.cli.exits import Commands, if_interrupted
 from longtail.cli.output import check_json, write_json
 from longtail.cli.reading import reads, say_reading
 from longtail.cli.terminal import echo_block
+from longtail.errors import ParameterError
 from longtail.reading import ReadOptions, option_table
 
 app = typer.Typer(
@@ -89,11 +90,50 @@ def formats(
         show(*(named_table(title, rows) for title, rows in lists.items()))
 
 
+OUT = typer.Argument(metavar="OUT", help="A new file or folder.")
+
+
+@app.command()
+def example(
+    out: Annotated[Path, OUT],
+    documents: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How many documents of each split; all unless given."),
+    ] = None,
+    split: Annotated[
+        Literal["train", "test"] | None,
+        typer.Option(help="The split that a file gets; train unless given."),
+    ] = None,
+) -> None:
+    """Write the bundled data set, Debian package descriptions, to try things on.
+
+    The name of OUT says how, as for `longtail data convert`. A folder gets the training and the
+    test split, a file one of them.
+    """
+    from longtail.cli.show import show
+    from longtail.data import Splits
+    from longtail.data.debian import load_debian
+    from longtail.data.writer import names_folder, write_dataset
+
+    if documents is not None and documents < 1:
+        raise ParameterError(f"--documents must be at least 1. Got {documents} instead.")
+    is_folder = names_folder(out)
+    if is_folder and split is not None:
+        raise ParameterError(f"--split is for a file, and {out} would be a folder, with both")
+    train, test = load_debian(documents)
+    one = train if test is None or split != "test" else test
+    splits = Splits(train, test) if is_folder else Splits(one, None)
+    with if_interrupted(f"{out} was not written."):
+        write_dataset(splits, out)
+    n_documents = sum(len(each) for each in splits if each is not None)
+    show(f"{n_documents:,} Debian package descriptions are in {out}")
+
+
 @app.command()
 @reads
 def convert(
     data: Annotated[Path, DATA],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new file or folder.")],
+    out: Annotated[Path, OUT],
     *,
     reading: ReadOptions,
 ) -> None:

@@ -23,10 +23,13 @@ def demo(
     ] = Path("demo-model"),
 ) -> None:
     """Train, measure and use a model on bundled data."""
+    import numpy as np
+
+    from longtail.assessment import assess
     from longtail.cli.show import example_lines, metric_table, show
+    from longtail.data.blocks import cut
     from longtail.data.debian import load_debian
     from longtail.models import get_model_class
-    from longtail.recipe import evaluate_model
     from longtail.runtime.store import check_writable, locked
 
     check_writable(out, overwrite=True)
@@ -44,10 +47,11 @@ def demo(
         seconds = time.perf_counter() - began
         model.save(out, overwrite=True)
     with show_progress() as progress:
-        report, top = evaluate_model(model, test, progress=progress)
+        report = assess(model, cut(test), progress=progress).report
     show(f"Trained the {model.name} model in {seconds:.1f} s.", "")
     show(metric_table(report, title=f"On the {len(test):,} test documents, in percent"))
-    show(*example_lines(test, top, _choose_examples(len(test))))
+    some = test.take(np.array(_choose_examples(len(test))))
+    show(*example_lines(some, model.predict(some)))
     show(
         f"The model is in {out}. Label a text of your own with it:",
         f"  echo 'a fast text editor for the terminal' | longtail predict {out} -",

@@ -7,11 +7,14 @@ import typer
 
 from longtail.cli.output import check_json, check_output, write_json
 from longtail.cli.progress import show_progress
-from longtail.cli.reading import reads, say_reading
-from longtail.errors import DataError, ParameterError, suggest
+from longtail.cli.reading import as_trained, reads, say_reading
+from longtail.errors import ParameterError, suggest
 from longtail.reading import ReadOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from longtail.data import Dataset
     from longtail.models.base import Model
 
 
@@ -58,17 +61,18 @@ def evaluate(
 
     Shows P, nDCG, PSP, PSnDCG, recall, F1 and coverage of labels at 1, 3 and 5, in percent, and how
     well frequent and rare labels are found. Labels are compared by their names. Takes the test
-    split of DATA, or all of it if there is no other. Of a model with probabilities, also shows how
-    far these are from the truth (the expected calibration error) and precision, recall and F1 of
-    the labels above a threshold, `auto` unless given. Of a model whose vocabulary has a hierarchy,
-    also shows hP and hrecall, in which what is above a true label counts in part.
+    split of DATA, or all of it if there is no other, and reads it in batches, so that files may be
+    of any size. Of a model with probabilities, also shows how far these are from the truth (the
+    expected calibration error) and precision, recall and F1 of the labels above a threshold, `auto`
+    unless given. Of a model whose vocabulary has a hierarchy, also shows hP and hrecall, in which
+    what is above a true label counts in part.
     """
+    from longtail.assessment import assess
     from longtail.cli.reliability import check_reliability, write_reliability
     from longtail.cli.show import METRICS, band_table, metric_table, probability_blocks, show
-    from longtail.data import read_splits
-    from longtail.evaluation.metrics import PROPENSITIES, evaluate_bands
+    from longtail.data.blocks import read_blocks
+    from longtail.evaluation.metrics import PROPENSITIES
     from longtail.models import load_model
-    from longtail.recipe import evaluate_model
     from longtail.runtime.parallel import set_threads
 
     if propensity not in PROPENSITIES:
@@ -84,26 +88,35 @@ def evaluate(
     fitted = load_model(model)
     choose_device(fitted, device)
     least = choose_threshold(fitted, threshold)
-    splits = read_splits(data, reading)
-    test = splits.train if splits.test is None else splits.test
-    say_reading(test.read_as)
-    if not len(test):
-        raise DataError("there is no document to evaluate on", path=data)
-    if not test.Y.nnz:
-        raise DataError("none of the documents carries a label to compare with", path=data)
+    options = as_trained(reading, fitted)
     with show_progress() as progress:
-        report, top = evaluate_model(fitted, test, propensity, least, progress, cuts)
-    test = fitted.read_labels(test).align(fitted.label_names_)
-    write_reliability(reliability, top, test.Y, f"{fitted.name} on {len(test):,} documents")
+        found = assess(
+            fitted,
+            _said(read_blocks(data, options)),
+            k=cuts,
+            propensity=propensity,
+            threshold=least,
+            source=data,
+            progress=progress,
+        )
+    report, n = found.report, int(found.report["n_documents"])
+    write_reliability(reliability, found.reliability, f"{fitted.name} on {n:,} documents")
     write_json(report, json)
     if json == "-":
         return
-    n = int(report["n_documents"])
     title = f"{fitted.name} on {n:,} documents, in percent"
     show(metric_table(report, title, cuts, METRICS))
-    show(band_table(evaluate_bands(top, test, fitted.current_counts, cuts), cuts))
+    show(band_table(found.bands, cuts))
     show(*probability_blocks(report, calibrated=fitted.calibration_ is not None))
     show(f"{n:,} documents labelled in {report['seconds']:.2f} s")
+
+
+def _said(blocks: "Iterator[Dataset]") -> "Iterator[Dataset]":
+    """Yield the blocks, and say how the first was read."""
+    for place, block in enumerate(blocks):
+        if not place:
+            say_reading(block.read_as)
+        yield block
 
 
 def parse_cuts(given: str) -> list[int]:

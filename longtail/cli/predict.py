@@ -13,7 +13,7 @@ from longtail.cli.evaluate import choose_device, choose_threshold
 from longtail.cli.exits import if_interrupted
 from longtail.cli.output import check_output, is_special, unfinished_file
 from longtail.cli.progress import show_progress
-from longtail.cli.reading import reads, say_reading
+from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.cli.terminal import is_terminal, open_stdout
 from longtail.errors import ParameterError
 from longtail.progress import SILENT
@@ -108,7 +108,7 @@ def predict(
     ):
         said, n = "", 0
         progress.stage("labelling", 0)
-        for batch in read_batches(source, replace(reading, keep=keep)):
+        for batch in read_batches(source, replace(as_trained(reading, fitted), keep=keep)):
             if batch.read_as != said:
                 say_reading(said := batch.read_as)
             results.write(batch, fitted.predict(batch, k, threshold=least, language=language))

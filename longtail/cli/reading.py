@@ -2,13 +2,17 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longtail.cli.terminal import echo
 from longtail.reading import ReadOptions, option_table
+
+if TYPE_CHECKING:
+    from longtail.models.base import Model
 
 
 def reads(command: Callable[..., None]) -> Callable[..., None]:
@@ -37,6 +41,11 @@ def reads(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = own.replace(parameters=[*others, *options])  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in (*others, *options)}
     return run
+
+
+def as_trained(reading: ReadOptions, model: "Model") -> ReadOptions:
+    """Return the options, by which the columns of the model's training are taken where there."""
+    return replace(reading, like=model.columns_)
 
 
 def say_reading(read_as: str) -> None:

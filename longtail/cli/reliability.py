@@ -8,11 +8,9 @@ from longtail.cli.output import open_output
 from longtail.errors import MissingExtraError, ParameterError
 
 if TYPE_CHECKING:
-    import scipy.sparse as sp
     from markupsafe import Markup
 
     from longtail.evaluation.calibration import Reliability
-    from longtail.topk import TopK
 
 SUFFIXES = (".svg", ".html", ".png")
 X_LABEL, Y_LABEL = "probability given", "share that is right"
@@ -31,13 +29,10 @@ def check_reliability(path: Path | None) -> None:
         raise MissingExtraError.of("a .png, unlike a .svg, needs matplotlib", "plots")
 
 
-def write_reliability(path: Path | None, top: "TopK", Y: "sp.csr_matrix", subject: str) -> None:
-    """Plot the first five labels of each document into `path`; nowhere for None."""
+def write_reliability(path: Path | None, found: "Reliability", subject: str) -> None:
+    """Plot what was found into `path`; nowhere for None."""
     if path is None:
         return
-    from longtail.evaluation.calibration import reliability_of_first
-
-    found = reliability_of_first(top, Y)
     if path.suffix.lower() == ".png":
         _draw_png(path, found, subject)
         return

@@ -245,10 +245,10 @@ def verified_line(path: Path, found: "Verified") -> str:
     )
 
 
-def example_lines(data: "Dataset", top: "TopK", rows: Sequence[int]) -> list[str]:
+def example_lines(data: "Dataset", top: "TopK") -> list[str]:
     """Show documents with their predicted labels, the right ones marked, and their true ones."""
     lines = ["Some of the test documents, with a ✓ at each true label that was found", ""]
-    for row in rows:
+    for row in range(len(data)):
         true = [data.label_names[label] for label in data.Y[row].indices.tolist()]
         predicted = [
             f"{'✓ ' if each['label'] in true else ''}{each['label']} {each['score']:.2f}"

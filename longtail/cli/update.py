@@ -9,7 +9,7 @@ import typer
 
 from longtail.cli.exits import if_interrupted, say_what_is_in
 from longtail.cli.progress import show_progress
-from longtail.cli.reading import reads, say_reading
+from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.cli.terminal import echo
 from longtail.errors import ParameterError
 from longtail.reading import ReadOptions
@@ -69,7 +69,7 @@ def update(
         fitted = load_model(model)
         fitted.check_updatable()
         check_writable(place, overwrite=out is None)
-        documents, ids = _read(model, data, feedback, reading)
+        documents, ids = _read(model, data, feedback, as_trained(reading, fitted))
         began, before = time.perf_counter(), fitted.training_counts_
         with show_progress() as progress:
             fitted.partial_fit(documents, train=train, progress=progress)

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset, Splits, build_label_matrix
 from longtail.data.frames import is_frame, read_frame, read_frame_texts
 from longtail.data.labels import MAX_LABELS, NumberedNames, find_fault
@@ -22,7 +23,11 @@ from longtail.runtime.mapped import BLOCK, Texts
 
 
 def as_dataset(
-    data: Any, labels: Any = None, *, text: str | Sequence[str] | None = None
+    data: Any,
+    labels: Any = None,
+    *,
+    text: str | Sequence[str] | None = None,
+    like: Columns | None = None,
 ) -> Dataset:
     """Turn documents, with or without their labels, into a Dataset.
 
@@ -34,9 +39,10 @@ def as_dataset(
             ids (whole numbers), or a single one of them; of a frame also the name of a column.
             Without it documents have no labels, but for frames, whose column is guessed.
         text: of a frame, the name of the column that holds the text, or several.
+        like: of a frame, the columns to take where they are there.
     """
     if is_frame(data):
-        return _from_frame(data, labels, text)
+        return _from_frame(data, labels, ReadOptions(text, like=like))
     _refuse_column(text, "text")
     if isinstance(data, Dataset):
         if labels is not None:
@@ -50,10 +56,10 @@ def as_dataset(
     return Dataset(Y, names, X=documents)
 
 
-def _from_frame(data: Any, labels: Any, text: str | Sequence[str] | None) -> Dataset:
+def _from_frame(data: Any, labels: Any, options: ReadOptions) -> Dataset:
     if labels is None or isinstance(labels, str):
-        return read_frame(data, ReadOptions(text, labels))
-    documents = read_frame_texts(data, ReadOptions(text))
+        return read_frame(data, replace(options, labels=labels))
+    documents = read_frame_texts(data, options)
     Y, names = as_labels(labels, len(documents))
     return replace(documents, Y=Y, label_names=names)
 
@@ -66,7 +72,7 @@ def _refuse_column(name: Any, parameter: str) -> None:
 
 
 def as_documents(
-    data: Any, *, text: str | Sequence[str] | None = None
+    data: Any, *, text: str | Sequence[str] | None = None, like: Columns | None = None
 ) -> list[str] | Texts | sp.csr_matrix:
     """Return the texts or the checked feature rows of what `as_dataset` takes."""
     if isinstance(data, Splits):
@@ -74,7 +80,7 @@ def as_documents(
             "these are the splits of a data set; give one of them: splits.train or splits.test"
         )
     if is_frame(data):
-        return list(read_frame_texts(data, ReadOptions(text)).texts or ())
+        return list(read_frame_texts(data, ReadOptions(text, like=like)).texts or ())
     _refuse_column(text, "text")
     if isinstance(data, Dataset):
         data = _check_dataset(data)

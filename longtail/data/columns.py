@@ -75,11 +75,23 @@ MOST_DISTINCT = 0.5  # share of different labels among all of them
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that hold the text, the labels and the ids; None where there are none."""
+    """The columns that hold the text, the labels and the ids; None where there are none.
+
+    Attributes:
+        text: the columns that are joined to be the text.
+        labels: the column with the labels.
+        id: the column with the documents' ids.
+        separator: what stands between the labels of a cell; None where that is not known.
+        delimiter: what stands between the cells of a line; None if it is no such file.
+        origin: why these columns, in words for those who are told which were read.
+    """
 
     text: tuple[str, ...]
     labels: str | None = None
     id: str | None = None
+    separator: str | None = None
+    delimiter: str | None = None
+    origin: str = ""
 
     def pin(self, options: ReadOptions) -> ReadOptions:
         """Return options that name these columns, for the other files of a split."""
@@ -92,7 +104,27 @@ class Columns:
             ", ".join(filter(None, (f"labels: {self.labels}", labels))) if self.labels else "",
             f"id: {self.id}" if self.id else "",
         ]
-        return "; ".join(filter(None, parts))
+        said = "; ".join(filter(None, parts))
+        return f"{said} ({self.origin})" if self.origin else said
+
+    def stand_in(self, names: Iterable[str]) -> bool:
+        """Whether all columns of the text are among these."""
+        return bool(self.text) and {*self.text} <= {*names}
+
+    def fill(self, options: ReadOptions, names: Sequence[str]) -> ReadOptions:
+        """Return options that name these columns as well, where they are there and still free."""
+        named = [options.text] if isinstance(options.text, str) else options.text or ()
+        taken = {part.strip() for name in named for part in (name, *name.split(","))}
+        taken |= {name for name in (options.labels, options.id) if name is not None}
+        free = [name for name in names if name not in taken]
+        return options.over(
+            replace(
+                options,
+                text=self.text if self.stand_in(free) else None,
+                labels=self.labels if self.labels in free else None,
+                id=self.id if self.id in free else None,
+            )
+        )
 
 
 def normalize(name: str) -> str:
@@ -126,15 +158,29 @@ def choose_columns(
 
     Without `labels` there need not be any, but a column that holds them is still no text.
     """
-    like = options.like
-    if isinstance(like, Columns) and {*like.text, like.labels, like.id} <= {*names, None}:
-        columns = like
-    else:
-        columns = _Chooser(list(names), sample, options, path).choose(labels=labels)
+    like = columns_like(options)
+    filled = like.fill(options, names)
+    columns = _Chooser(list(names), sample, filled, path).choose(labels=labels)
+    taken = [
+        name
+        for name in ("text", "labels", "id")
+        if getattr(options, name) is None and getattr(columns, name) == getattr(filled, name)
+    ]
+    columns = replace(
+        columns,
+        separator=like.separator if columns.labels == like.labels else None,
+        origin=like.origin if any(getattr(columns, name) for name in taken) else "",
+    )
     for name in filter(None, (*columns.text, columns.labels, columns.id)):
         if list(names).count(name) > 1:
             raise DataError(f"the column '{name}' stands there twice", path=path)
     return columns
+
+
+def columns_like(options: ReadOptions) -> Columns:
+    """Return the columns that are taken where they are there: those of training, or none."""
+    like: Columns = options.like or Columns(())
+    return like
 
 
 class _Chooser:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.data.columns import Columns
 from longtail.data.labels import LabelRows, NumberedNames, Numbering
 from longtail.errors import DataError
 from longtail.runtime.mapped import Texts, take_rows
@@ -39,6 +40,7 @@ class Dataset:
         other_names: from the names of labels to further names, where a vocabulary gives any.
         read_as: one line on how the source was read: which columns, what separates labels; empty
             where nothing was guessed or chosen.
+        read_columns: which columns of the source the documents come from; None if it has none.
     """
 
     Y: sp.csr_matrix
@@ -52,6 +54,7 @@ class Dataset:
     label_uris: Mapping[str, str] | None = None
     other_names: Mapping[str, Sequence[str]] | None = None
     read_as: str = ""
+    read_columns: Columns | None = None
 
     def __post_init__(self) -> None:
         """Check that all agree in length."""

@@ -8,7 +8,7 @@ a name out of `FORMATS`.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
@@ -133,6 +133,7 @@ class TextFile:
             columns=kept or None,
             label_uris=uris,
             read_as=self.read_as,
+            read_columns=self.columns,
         )
 
 
@@ -191,10 +192,21 @@ def read_texts(source: Source, form: Format, options: ReadOptions, space: LabelS
     """Read a whole file of texts with their labels."""
     opened = open_texts(source, form, options, space)
     documents = chain.from_iterable(opened.batches)
+    if opened.columns is not None and space.separator is None:
+        space.separator = opened.columns.separator
     file = (collect_cells if opened.has_cells else collect)(documents, source.path, space)
-    file.columns = opened.columns
+    file.columns = note_separator(opened.columns, space, options)
     file.read_as = describe_reading(form, opened.columns, source, space.said)
     return file
+
+
+def note_separator(
+    columns: Columns | None, space: LabelSpace, options: ReadOptions
+) -> Columns | None:
+    """Return the columns with what separates labels, if it separated any or the user said it."""
+    if columns is None or columns.labels is None:
+        return columns
+    return replace(columns, separator=space.separator or options.separator)
 
 
 def describe_reading(

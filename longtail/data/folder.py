@@ -23,7 +23,7 @@ and `filter_labels_test.txt` give the pairs of document and label that must neve
 import glob
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -90,6 +90,7 @@ _BESIDE = re.compile(
     rf"(label_names\.(txt|tsv)|lbl\.json|filter_labels_\w+\.txt|feature_names\.txt){_PACKED}"
 )
 _TEXTS = re.compile(rf"(?P<before>.*[_.-])texts?(?P<after>\.txt{_PACKED})?")
+_SMALL = re.compile(rf".*_data\.txt{_PACKED}")
 _MATRIX = re.compile(rf"(?P<role>trn|tst)_X_Xf\.txt{_PACKED}")
 
 
@@ -134,12 +135,12 @@ def read_splits(data: Any, options: ReadOptions = ANYTHING, split: int = 0) -> S
         return Splits(*read_frames(data, options))
     form = choose_format(options.format)
     if str(data) == "-" or not isinstance(data, str | Path):
-        return _read_files(None, [[data]], form, options)
+        return _read_files(None, [[data]], options)
     path = Path(data)
     if (packed := find_packed(path, options)) is not None:
         return read_packed(*packed)
     if not path.exists() and (files := _match(path)):
-        return _load_roles(files[0].parent, files, form, options, are_parts=True)
+        return _load_roles(files[0].parent, files, options, are_parts=True)
     if not path.exists():
         raise DataError("no such file or folder", path=path)
     if not path.is_dir():
@@ -150,7 +151,39 @@ def read_splits(data: Any, options: ReadOptions = ANYTHING, split: int = 0) -> S
         if splits is not None:
             return _add_filters(path, splits)
     texts = _load_full_texts(path, files, options) if form is None else None
-    return texts or _add_filters(path, _load_roles(path, files, form, options))
+    return texts or _add_filters(path, _load_roles(path, files, options))
+
+
+def find_evaluated(data: Any, options: ReadOptions) -> tuple[list[Path], Path]:
+    """Return the files with the documents to evaluate on, and the folder that may name labels.
+
+    They are the test split of a folder or pattern, or a single file, in a format of a single file.
+    There are none where `data` is anything else, or has pairs that are excluded.
+    """
+    path = Path(data) if isinstance(data, str | Path) and str(data) != "-" else Path()
+    if find_packed(path, options) is not None:
+        return [], path
+    if path.is_file():
+        is_one_of_two = _TEXTS.fullmatch(path.name) or _MATRIX.fullmatch(path.name)
+        return [] if is_one_of_two and options.format is None else [path], path.parent
+    if path == Path() or not (path.is_dir() or (files := _match(path))):
+        return [], path
+    if not path.is_dir():
+        return _find_roles(files[0].parent, files, options, are_parts=True)[-1], files[0].parent
+    files = _list_files(path)
+    is_layout = options.format is None and (
+        any(map(_is_of_layout, files)) or _find_full_texts(path, files)
+    )
+    if is_layout or find_file(path, "filter_labels_test.txt"):
+        return [], path
+    return _find_roles(path, files, options)[-1], path
+
+
+def _is_of_layout(file: Path) -> bool:
+    """Return whether the name of a file says that it is one of several that hold a split."""
+    return bool(
+        _SMALL.fullmatch(file.name) or _MATRIX.fullmatch(file.name) or _TEXTS.fullmatch(file.name)
+    )
 
 
 def estimate_bytes(data: str | Path) -> int:
@@ -228,21 +261,21 @@ def _load_file(path: Path, form: Format | None, options: ReadOptions) -> Splits:
             return _text_splits(folder, [partial(_pair, path, labels, options)], options)
     if form is None and _MATRIX.fullmatch(path.name):
         return _row_splits(folder, [_read_matrices(path, options)])
-    return _read_files(folder, [[path]], form, options)
+    return _read_files(folder, [[path]], options)
 
 
 def _load_small_set(
     folder: Path, files: list[Path], split: int, options: ReadOptions
 ) -> Splits | None:
     """Read `*_data.txt` and take the rows that the split files name."""
-    data = [file for file in files if re.fullmatch(rf".*_data\.txt{_PACKED}", file.name)]
+    data = [file for file in files if _SMALL.fullmatch(file.name)]
     if len(data) != 1:
         return None
     stem = re.sub(rf"_data\.txt{_PACKED}$", "", data[0].name)
     train, test = (find_file(folder, f"{stem}_{name}Split.txt") for name in ("tr", "tst"))
     if train is None:
         return None
-    whole = _read_files(folder, [data], None, options).train
+    whole = _read_files(folder, [data], options).train
     n = whole.n_documents
     return Splits(
         whole.take(_read_split(train, split, n)),
@@ -278,14 +311,18 @@ def _load_parallel(folder: Path, files: list[Path], _: int, options: ReadOptions
 
 def _load_full_texts(folder: Path, files: list[Path], options: ReadOptions) -> Splits | None:
     """Read a corpus of full texts, or the two in folders called train and test."""
+    splits = _find_full_texts(folder, files)
+    reads = [partial(_read_full_texts, pairs, options) for pairs in splits]
+    return _text_splits(folder, reads, options) if reads else None
+
+
+def _find_full_texts(folder: Path, files: list[Path]) -> list[list[tuple[Path, Path | None]]]:
+    """Return the texts of each split with their labels; nothing if there are no such texts."""
     splits = [_full_texts(files)]
     if not splits[0]:
         inside = _inside(folder)
         splits = [_full_texts(inside[role]) for role in ("train", "test") if role in inside]
-    if not splits or not all(splits):
-        return None
-    reads = [partial(_read_full_texts, pairs, options) for pairs in splits]
-    return _text_splits(folder, reads, options)
+    return splits if all(splits) else []
 
 
 def _full_texts(files: list[Path]) -> list[tuple[Path, Path | None]]:
@@ -309,17 +346,23 @@ def _inside(folder: Path) -> dict[str, list[Path]]:
 def _load_roles(
     folder: Path,
     files: list[Path],
-    form: Format | None,
     options: ReadOptions,
     *,
     are_parts: bool = False,
 ) -> Splits:
-    """Read the files that their names make the training and the test split.
+    """Read the files that their names make the training and the test split."""
+    return _read_files(folder, _find_roles(folder, files, options, are_parts=are_parts), options)
+
+
+def _find_roles(
+    folder: Path, files: list[Path], options: ReadOptions, *, are_parts: bool = False
+) -> list[list[Path]]:
+    """Return the files of the training and of the test split, if there is one, by their names.
 
     Files without such a name are parts of one split if the user says so, by a pattern.
     """
     candidates = [file for file in files if not _BESIDE.fullmatch(file.name)]
-    choose = partial(_choose, form=form, options=options, are_parts=are_parts)
+    choose = partial(_choose, options=options, are_parts=are_parts)
     inside = {} if are_parts else _inside(folder)
     train, test = (
         choose([f for f in candidates if _role(f) == role] or inside.get(role, []), name)
@@ -332,7 +375,7 @@ def _load_roles(
         )
     if not train:
         others = [f for f in candidates if _role(f) is None or are_parts]
-        readable = [f for f in others if are_parts or _fault(f, form, options) is None]
+        readable = [f for f in others if are_parts or _fault(f, options) is None]
         train, test = choose(readable, "training"), []
     if not train:
         raise DataError(
@@ -340,19 +383,18 @@ def _load_roles(
             "for example train.jsonl and test.jsonl",
             path=folder,
         )
-    return _read_files(folder, [train, test] if test else [train], form, options)
+    return [train, test] if test else [train]
 
 
 def _choose(
     files: list[Path],
     split: str,
     *,
-    form: Format | None,
     options: ReadOptions,
     are_parts: bool,
 ) -> list[Path]:
     """Return the files that can be read, or raise an error that says why there are none."""
-    faults = {file: _fault(file, form, options) for file in files}
+    faults = {file: _fault(file, options) for file in files}
     readable = [file for file, fault in faults.items() if fault is None]
     if len(readable) > 1 and not (are_parts or _are_parts(readable)):
         raise DataError(
@@ -373,19 +415,19 @@ def _are_parts(files: list[Path]) -> bool:
     return len({re.sub(r"\d+", "0", file.name) for file in files}) == 1
 
 
-def _fault(file: Path, form: Format | None, options: ReadOptions) -> DataError | None:
+def _fault(file: Path, options: ReadOptions) -> DataError | None:
     """Return why a file cannot be a split of a data set."""
     try:
         with Source(file, options.encoding) as source:
-            _recognize_labelled(source, form, options)
+            recognize_labelled(source, options)
             return None
     except DataError as error:
         return error
 
 
-def _recognize_labelled(source: Source, form: Format | None, options: ReadOptions) -> Format:
+def recognize_labelled(source: Source, options: ReadOptions) -> Format:
     """Return the format of a file, which must be one that holds labels."""
-    form = form or recognize(source, options)
+    form = choose_format(options.format) or recognize(source, options)
     if form is Format.MATRIX:
         raise DataError(NO_LABELS, path=source.path)
     if form is Format.PLAIN:
@@ -401,14 +443,13 @@ def _role(file: Path) -> str | None:
 def _read_files(
     folder: Path | None,
     splits: Sequence[Sequence[str | Path | BinaryIO]],
-    form: Format | None,
     options: ReadOptions,
 ) -> Splits:
     """Read one or two splits of any single-file format that share one label space."""
     with ExitStack() as stack:
         # Each is opened once: what comes through a pipe cannot be read again.
         sources = [stack.enter_context(Source(files[0], options.encoding)) for files in splits]
-        forms = [_recognize_labelled(source, form, options) for source in sources]
+        forms = [recognize_labelled(source, options) for source in sources]
         holds_rows = [form is Format.SPARSE for form in forms]
         if any(holds_rows) and not all(holds_rows):
             raise DataError(
@@ -425,6 +466,17 @@ def _read_files(
         return _text_splits(folder, [partial(each.read, options) for each in parts], options)
 
 
+@contextmanager
+def naming_first(first: Path, file: Path) -> Iterator[None]:
+    """Name the first file of a split in what is wrong with another."""
+    try:
+        yield
+    except DataError as error:
+        if file == first:
+            raise
+        raise DataError(f"{error} (the first file of the split is {first})") from None
+
+
 @dataclass(frozen=True)
 class _Parts:
     """The files of a split: the first is open, the others are opened in turn."""
@@ -435,17 +487,13 @@ class _Parts:
 
     def read(self, options: ReadOptions, space: LabelSpace) -> TextFile:
         """Read texts; the first file of the first split decides which column is what."""
-        whole = read_texts(self.first, self.form, replace(options, like=space.columns), space)
+        like = space.columns or options.like
+        whole = read_texts(self.first, self.form, replace(options, like=like), space)
         space.columns = whole.columns
         pinned = options if whole.columns is None else whole.columns.pin(options)
         for file in self.others:
-            try:
-                with Source(file, options.encoding) as source:
-                    whole.extend(read_texts(source, self.form, pinned, space))
-            except DataError as error:
-                raise DataError(
-                    f"{error} (the first file of the split is {self.first.path})"
-                ) from None
+            with naming_first(self.first.path, file), Source(file, options.encoding) as source:
+                whole.extend(read_texts(source, self.form, pinned, space))
         return whole
 
     def read_rows(self, options: ReadOptions) -> Rows:

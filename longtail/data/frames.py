@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from longtail.data.columns import choose_columns
 from longtail.data.dataset import Dataset
-from longtail.data.documents import TextFile, collect_cells
+from longtail.data.documents import TextFile, collect_cells, note_separator
 from longtail.data.labels import LabelSpace, order_labels
 from longtail.data.parquet import SAMPLED, as_cell
 from longtail.data.table import Document, join_texts, spell_id
@@ -68,6 +68,8 @@ def _read(frame: Any, options: ReadOptions, space: LabelSpace | None) -> TextFil
         return {name: column.values[:SAMPLED] for name, column in values.items()}
 
     columns = choose_columns(list(held), sample, options, None, labels=space is not None)
+    if space is not None and space.separator is None:
+        space.separator = columns.separator
     named = _find_class_names(frame, columns.labels)
     kept = {name: column.values for name, column in values.items()} if options.keep else {}
 
@@ -88,6 +90,7 @@ def _read(frame: Any, options: ReadOptions, space: LabelSpace | None) -> TextFil
             )
 
     file = collect_cells(documents(), Path("the frame"), space or LabelSpace(options.separator))
+    file.columns = columns if space is None else note_separator(columns, space, options)
     file.read_as = columns.describe("" if space is None else space.said)
     return file
 

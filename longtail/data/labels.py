@@ -175,22 +175,30 @@ class LabelSpace:
         self.new_texts: Callable[[], Any] = list
         self.new_cells: Callable[[], Any] = list
         self.new_rows: Callable[[Numbering], LabelRows] = LabelRows
+        self._is_guess = False
 
     def split_cells(
         self, cells: Sequence[str | list[Any]], path: Path | None, in_doubt: str = NEVER
     ) -> LabelRows:
         """Split each cell into labels; a cell that is a list already stays as it is."""
-        is_guess = self.separator is None
         if self.separator is None:
-            self.separator = choose_separator(cells, in_doubt)
-        self.said = _describe_split(cells, self.separator, is_guess=is_guess)
+            self.guess(cells, None, in_doubt)
+        separator = self.separator or NEVER
+        self.said = _describe_split(cells, separator, is_guess=self._is_guess)
         rows = self.new_rows(self.numbering)
         for cell in cells:
             try:
-                rows.add(split_cell(cell, self.separator) if isinstance(cell, str) else cell)
+                rows.add(split_cell(cell, separator) if isinstance(cell, str) else cell)
             except TypeError as error:
                 raise DataError(f"document {len(rows) + 1}: {error}", path=path) from None
         return rows
+
+    def guess(
+        self, cells: Iterable[str | list[Any]], known: str | None, in_doubt: str = NEVER
+    ) -> None:
+        """Take a separator that is known, or find out by the cells which it is."""
+        self._is_guess = known is None
+        self.separator = choose_separator(cells, in_doubt) if known is None else known
 
     def name_concept(self, uri: str | None, label: str | None) -> str:
         """Return the name of a label that has a URI, or a name, or both; the URI is remembered."""
@@ -276,15 +284,21 @@ def _describe_split(cells: Sequence[str | list[Any]], separator: str, *, is_gues
         if not isinstance(cell, str) or not cell:
             continue
         if separator and separator in cell:
-            labels = ", ".join(f"'{label:.40}'" for label in split_cell(cell, separator)[:3])
-            mark = _MARK_NAMES.get(separator, f"'{separator}'")
-            return f"separated by {mark}, e.g. {labels}"
+            return _say_separated(cell, separator)
         first = first or cell
         spaced = spaced or (cell if " " in cell else None)
     if first is None:
         return ""
+    if separator and is_guess:  # then it stands in a cell, of this block or of another
+        return _say_separated(first, separator)
     said = f"one a document, e.g. '{spaced or first:.40}'"
     return f"{said} (--separator blank splits it)" if is_guess and spaced else said
+
+
+def _say_separated(cell: str, separator: str) -> str:
+    labels = ", ".join(f"'{label:.40}'" for label in split_cell(cell, separator)[:3])
+    mark = _MARK_NAMES.get(separator, f"'{separator}'")
+    return f"separated by {mark}, e.g. {labels}"
 
 
 @dataclass(frozen=True)

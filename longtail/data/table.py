@@ -10,11 +10,11 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from longtail.data.columns import Columns, choose_columns, find_labels, find_text
+from longtail.data.columns import Columns, choose_columns, columns_like, find_labels, find_text
 from longtail.data.labels import find_fault
 from longtail.data.source import (
     MAX_LINE,
@@ -93,11 +93,15 @@ class TableHead:
 
 def find_table(source: Source, options: ReadOptions) -> TableHead | None:
     """Return the beginning of a table, or None if the source is none."""
-    given = options.delimiter
-    heads = [head for mark in given or DELIMITERS if (head := _parse_head(source, mark))]
+    given, like = options.delimiter, columns_like(options)
+    marks = given or dict.fromkeys((like.delimiter or "") + DELIMITERS)
+    heads = [head for mark in marks if (head := _parse_head(source, mark))]
     is_called_table = _ending(source.path) in TABLE_ENDINGS or options.format in ("csv", "tsv")
     if given is not None or options.names_columns or is_called_table:
         return _best(heads)
+    alike = [h for h in heads if len(h.names) > 1 and like.stand_in(map(str.strip, h.names))]
+    if alike:
+        return _best(alike)
     # With text alone, only where a sentence cannot be meant.
     known = [head for head in heads if find_text(head.names)]
     known = [head for head in known if find_labels(head.names) or head.delimiter == "\t"]
@@ -150,7 +154,8 @@ def open_csv(source: Source, options: ReadOptions, *, labels: bool) -> Opened:
         raise DataError("the first line must name the columns", path=source.path)
     rows = _csv_rows(source, head.delimiter)
     names = [name.strip() for name in next(rows)[1]]
-    is_known = bool(find_text(names)) or options.names_columns
+    is_alike = columns_like(options).stand_in(names)
+    is_known = bool(find_text(names)) or options.names_columns or is_alike
     if not is_known and (not head.looks_named or head.repeats_its_first_line()):
         first = head.delimiter.join(names)
         raise DataError(
@@ -161,6 +166,7 @@ def open_csv(source: Source, options: ReadOptions, *, labels: bool) -> Opened:
         )
     columns = choose_columns(names, head.sample, options, source.path, labels=labels)
     documents = _csv_documents(source.path, rows, names, columns, options)
+    columns = replace(columns, delimiter=head.delimiter)
     return Opened(iter([documents]), columns, has_cells=True)
 
 

@@ -84,6 +84,11 @@ def pack(data: Any, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
     return read_packed(out)
 
 
+def names_folder(out: str | Path) -> bool:
+    """Whether `write_dataset` would make a folder of this name, not a file."""
+    return not _check_target(Path(out))
+
+
 def write_dataset(splits: Splits | Dataset, out: str | Path, format: str | None = None) -> None:
     """Write a data set to `out`, whose name says the format unless `format` does.
 

@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.evaluation.metrics import TrainingCounts, evaluate_documents, find_hits
+from longtail.evaluation.tradeoff import ARRAY, N_TRUE, NAME, Tradeoff, check_tradeoff
 from longtail.runtime.schema import Schema, Sizes, Value, floats, number, whole
+from longtail.runtime.settings import at_least
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
@@ -278,6 +280,8 @@ class Calibration:
         n_documents: how many documents it was learned from.
         error: expected calibration error of the first five labels of unseen documents.
         error_before: the same of the model's own scores.
+        tradeoff: the precision and recall of unseen documents at each threshold; None where a
+            model was saved before it was counted.
     """
 
     method: Method
@@ -287,6 +291,7 @@ class Calibration:
     n_documents: int
     error: float
     error_before: float
+    tradeoff: Tradeoff | None = None
 
     @classmethod
     def fit(
@@ -335,6 +340,7 @@ class Calibration:
             n_documents=len(top),
             error=error_of_first(unseen, Y),
             error_before=error_of_first(top, Y),
+            tradeoff=Tradeoff.of(unseen, Y),
         )
         return calibration, unseen
 
@@ -367,12 +373,15 @@ class Calibration:
 
     def add_to_files(self, files: Files) -> None:
         """Add it to a model's files, as `config["calibration"]` and arrays `calibration.…`."""
-        facts = {key: value for key, value in vars(self).items() if key != "steps"}
+        apart = ("steps", "tradeoff")
+        facts = {key: value for key, value in vars(self).items() if key not in apart}
         files.config["calibration"] = {**facts, "thresholds": dict(self.thresholds)}
         files.arrays["calibration.shifts"] = self.steps.shifts
         for name in CURVES:
             curve = getattr(self.steps, name)
             files.arrays[f"calibration.{name}"] = np.stack(curve)  # (2, m)
+        if self.tradeoff is not None:
+            self.tradeoff.add_to_files(files)
 
     @classmethod
     def describe(cls) -> Schema:
@@ -388,13 +397,15 @@ class Calibration:
                     "n_documents": whole(),
                     "error": share,
                     "error_before": share,
+                    N_TRUE: Value(int, at_least(0), optional=True),
                 }
             },
             arrays={
                 "calibration.shifts": floats("calibration.n_shifts", dtypes=DOUBLE, empty=True),
                 **{name: floats(2, n, dtypes=DOUBLE) for name, n in curves.items()},
+                NAME: ARRAY,
             },
-            rules=[_check_curves],
+            rules=[_check_curves, check_tradeoff],
         )
 
     @classmethod
@@ -404,7 +415,8 @@ class Calibration:
             return None
         curves = {name: Curve(*files.arrays[f"calibration.{name}"]) for name in CURVES}
         steps = Steps(shifts=files.arrays["calibration.shifts"], **curves)
-        return cls(steps=steps, **files.config["calibration"])
+        held = {key: each for key, each in files.config["calibration"].items() if key != N_TRUE}
+        return cls(steps=steps, tradeoff=Tradeoff.from_files(files), **held)
 
 
 CURVES = ("base", "first", "later")
@@ -487,22 +499,44 @@ class Reliability(NamedTuple):
         return float(gaps @ self.counts[some] / max(self.counts.sum(), 1))
 
 
+class ReliabilityCounts:
+    """Predictions counted in bins, as they come."""
+
+    def __init__(self, bins: int = BINS) -> None:
+        """Begin without predictions."""
+        self._counts = np.zeros(bins, np.int64)
+        self._sums, self._right = np.zeros(bins), np.zeros(bins)
+
+    def add(self, probabilities: NDArray[Any], hits: NDArray[Any]) -> "ReliabilityCounts":
+        """Count predictions, of which `hits` are right."""
+        flat, bins = np.asarray(probabilities, np.float64).ravel(), len(self._counts)
+        chosen = np.clip((flat * bins).astype(np.int64), 0, bins - 1)
+        # One after the other, so that the sums are the same however predictions are divided.
+        np.add.at(self._sums, chosen, flat)
+        np.add.at(self._right, chosen, np.asarray(hits, np.float64).ravel())
+        self._counts += np.bincount(chosen, minlength=bins)
+        return self
+
+    def add_first(self, top: TopK, Y: sp.csr_matrix) -> "ReliabilityCounts":
+        """Count the first five labels of each document."""
+        first = top.first(FIRST)
+        given = first.labels != NO_LABEL
+        return self.add(first.scores[given], find_hits(first, Y)[given])
+
+    def result(self) -> Reliability:
+        """Return what was counted."""
+        with np.errstate(invalid="ignore"):
+            return Reliability(self._counts, self._sums / self._counts, self._right / self._counts)
+
+
 def reliability(probabilities: NDArray[Any], hits: NDArray[Any], bins: int = BINS) -> Reliability:
     """Compare the probabilities of predictions with how many of them are right."""
-    flat = np.asarray(probabilities, np.float64).ravel()
-    chosen = np.clip((flat * bins).astype(np.int64), 0, bins - 1)
-    counts = np.bincount(chosen, minlength=bins)
-    with np.errstate(invalid="ignore"):
-        means = np.bincount(chosen, flat, bins) / counts
-        shares = np.bincount(chosen, np.asarray(hits, np.float64).ravel(), bins) / counts
-    return Reliability(counts, means, shares)
+    return ReliabilityCounts(bins).add(probabilities, hits).result()
 
 
 def reliability_of_first(top: TopK, Y: sp.csr_matrix) -> Reliability:
     """Compare the probabilities of the first five labels of each document with the truth."""
-    first = top.first(FIRST)
-    given = first.labels != NO_LABEL
-    return reliability(first.scores[given], find_hits(first, Y)[given])
+    return ReliabilityCounts().add_first(top, Y).result()
 
 
 def error_of_first(top: TopK, Y: sp.csr_matrix) -> float:

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import DataError
+from longtail.evaluation.sums import ExactSum
 from longtail.topk import NO_LABEL, TopK
 
 STEPS = 3  # above a true label
@@ -52,34 +53,41 @@ def link_above(
     return found
 
 
-def evaluate_above(
-    top: TopK, Y: sp.csr_matrix, above: Sequence[sp.csr_matrix], k: Sequence[int]
-) -> dict[str, float]:
-    """Return hP@k and hrecall@k of predictions, in percent.
+class AboveCounts:
+    """Counts hP@k and hrecall@k of predictions that come block by block."""
 
-    Args:
-        top: the predictions.
-        Y: the true labels, in the same numbering; further labels of it are in no hierarchy.
-        above: what `link_above` returns for the predicted labels.
-        k: where rankings are cut.
-    """
-    n, n_labels = len(top), above[0].shape[0]
-    if n != Y.shape[0]:
-        raise DataError(f"{n} predictions for {Y.shape[0]} documents; they must be as many")
-    true = sp.csr_matrix(Y[:, :n_labels])
-    n_true = np.maximum(np.diff(Y.indptr), 1)
-    results = {}
-    for cut in k:
-        given = _as_matrix(top.first(cut).labels, n_labels)
-        gains, covered = given.multiply(true).tocsr(), true.multiply(given).tocsr()
-        for step, links in enumerate(above, 1):
-            part = np.float32(0.5**step)
-            gains = gains.maximum(part * given.multiply(_mark(true @ links)))
-            covered = covered.maximum(part * true.multiply(_mark(given @ links.T)))
-        results[f"hP@{cut}"] = 100 * float(gains.sum() / (cut * n))
-        by_document = np.asarray(covered.sum(axis=1)).ravel()
-        results[f"hrecall@{cut}"] = 100 * float((by_document / n_true).mean())
-    return results
+    def __init__(self, above: Sequence[sp.csr_matrix], k: Sequence[int]) -> None:
+        """Begin without documents; `above` is what `link_above` returns for the labels."""
+        self.above, self.n_documents = above, 0
+        self._gains = dict.fromkeys(k, 0.0)
+        self._recall = {cut: ExactSum() for cut in k}
+
+    def add(self, top: TopK, Y: sp.csr_matrix) -> None:
+        """Count documents; further labels of Y are in no hierarchy."""
+        n, n_labels = len(top), self.above[0].shape[0]
+        if n != Y.shape[0]:
+            raise DataError(f"{n} predictions for {Y.shape[0]} documents; they must be as many")
+        self.n_documents += n
+        true = sp.csr_matrix(Y[:, :n_labels])
+        n_true = np.maximum(np.diff(Y.indptr), 1)
+        for cut in self._gains:
+            given = _as_matrix(top.first(cut).labels, n_labels)
+            gains, covered = given.multiply(true).tocsr(), true.multiply(given).tocsr()
+            for step, links in enumerate(self.above, 1):
+                part = np.float32(0.5**step)
+                gains = gains.maximum(part * given.multiply(_mark(true @ links)))
+                covered = covered.maximum(part * true.multiply(_mark(given @ links.T)))
+            self._gains[cut] += float(gains.data.sum(dtype=np.float64))  # eighths: exact
+            by_document = np.asarray(covered.sum(axis=1), np.float64).ravel()
+            self._recall[cut].add(by_document / n_true)
+
+    def report(self) -> dict[str, float]:
+        """Return both metrics at each k, in percent."""
+        results, n = {}, self.n_documents
+        for cut, gains in self._gains.items():
+            results[f"hP@{cut}"] = 100 * gains / (cut * n)
+            results[f"hrecall@{cut}"] = 100 * self._recall[cut].value / n
+        return results
 
 
 def _as_matrix(labels: NDArray[np.int32], n_labels: int) -> sp.csr_matrix:

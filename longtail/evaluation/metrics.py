@@ -35,7 +35,7 @@ their ids where one of them has none. Labels that the predictions do not know ar
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -50,6 +50,7 @@ from longtail.data.describe import BAND_NAMES, UNSEEN, assign_bands
 from longtail.data.frames import is_frame
 from longtail.data.matrix import as_csr
 from longtail.errors import DataError, ParameterError, suggest
+from longtail.evaluation.sums import GivenCounts, exact_sum
 from longtail.topk import NO_LABEL, TopK
 
 KS = (1, 3, 5)
@@ -95,7 +96,7 @@ class PerDocument(NamedTuple):
 
     def percent(self) -> float:
         """Return the metric over all documents, 0 where nothing was possible."""
-        return _percent(self.reached.sum(), self.possible.sum())
+        return percent(exact_sum(self.reached), exact_sum(self.possible))
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def evaluate(
     Raises:
         DataError: the documents carry labels, and the predictions know none of their names.
     """
-    cuts = _check_cuts(k, top)
+    cuts = check_cuts(k, top)
     if labels is not None or is_frame(data):
         data = as_dataset(data, labels, text=text)
     if (
@@ -167,8 +168,8 @@ def evaluate(
         and (unknown := find_unknown(data, top.label_names))
     ):
         warnings.warn(unknown, stacklevel=2)
-    a, b = _propensity_constants(propensity)
-    aligned = _Aligned.of(top, data, train, max(cuts))
+    a, b = propensity_constants(propensity)
+    aligned = Aligned.of(top, data, train, max(cuts))
     results = {name: each.percent() for name, each in aligned.per_document(cuts, a, b).items()}
     results |= aligned.by_label(cuts)
     if threshold is not None:
@@ -185,12 +186,12 @@ def evaluate_documents(
     k: int | Cuts = KS,
 ) -> dict[str, PerDocument]:
     """Return those metrics of `evaluate` that have a value for every single document."""
-    cuts = _check_cuts(k, top)
-    a, b = _propensity_constants(propensity)
-    return _Aligned.of(top, data, train, max(cuts)).per_document(cuts, a, b)
+    cuts = check_cuts(k, top)
+    a, b = propensity_constants(propensity)
+    return Aligned.of(top, data, train, max(cuts)).per_document(cuts, a, b)
 
 
-class _Aligned(NamedTuple):
+class Aligned(NamedTuple):
     """Predictions and true labels with the same ids.
 
     Attributes:
@@ -212,7 +213,7 @@ class _Aligned(NamedTuple):
         data: Dataset | sp.csr_matrix,
         train: Dataset | TrainingCounts | None,
         depth: int,
-    ) -> "_Aligned":
+    ) -> "Aligned":
         """Give the true labels the ids of the predicted ones, by their names."""
         train = as_dataset(train) if isinstance(train, Dataset) else train
         names = top.label_names
@@ -253,15 +254,16 @@ class _Aligned(NamedTuple):
 
     def by_label(self, cuts: Cuts) -> dict[str, float]:
         """Return F1 and coverage of the first k labels."""
-        results: dict[str, float] = {}
-        n_carried = len(np.unique(self.Y.indices))
-        shares = {k: _shares_of_given(self.labels[:, :k], self.found[:, :k], self.Y) for k in cuts}
-        for mean in MEANS:
-            results |= {f"F1-{mean}@{k}": shares[k][f"F1-{mean}"] for k in cuts}
-        for k in cuts:
-            right = self.labels[:, :k][self.found[:, :k]]
-            results[f"coverage@{k}"] = _percent(len(np.unique(right)), n_carried)
-        return results
+        return report_first(self.count_first(cuts))
+
+    def count_first(
+        self, cuts: Cuts, counted: Mapping[int, GivenCounts] | None = None
+    ) -> Mapping[int, GivenCounts]:
+        """Count the first k labels for each k, beside what was counted before."""
+        counted = counted or {k: GivenCounts() for k in cuts}
+        for k, counts in counted.items():
+            _count_given(self.labels[:, :k], self.found[:, :k], self.Y, counts)
+        return counted
 
 
 def find_hits(top: TopK, Y: sp.csr_matrix) -> NDArray[np.bool_]:
@@ -291,41 +293,37 @@ def evaluate_given(top: TopK, Y: sp.csr_matrix) -> dict[str, float]:
         "F1-micro", "F1-macro", "F1-document", and the same of precision and recall;
         "labels-per-document", how many were given.
     """
-    hits, given = find_hits(top, Y), top.labels != NO_LABEL
     if not len(top):
         raise DataError("there are no documents to evaluate")
-    shares = _shares_of_given(top.labels.astype(np.int64), hits, _canonical(Y))
-    return {"labels-per-document": float(given.sum() / len(top))} | shares
+    counts = GivenCounts()
+    count_above(top, Y, counts)
+    return report_given(counts)
 
 
-def _shares_of_given(
-    labels: NDArray[np.int64], hits: NDArray[np.bool_], Y: sp.csr_matrix
-) -> dict[str, float]:
-    """Return precision, recall and F1 of the labels (n, k), of which `hits` are right."""
-    given = labels != NO_LABEL
-    n_labels = max(Y.shape[1], int(labels.max(initial=0)) + 1)
-    by_label = [
-        np.bincount(some, minlength=n_labels) for some in (labels[hits], labels[given], Y.indices)
-    ]
-    some = (by_label[1] + by_label[2]) > 0
-    by_document = [hits.sum(axis=1), given.sum(axis=1), np.diff(Y.indptr)]
-    counts = {
-        "micro": [np.array([part.sum()]) for part in by_document],
-        "macro": [part[some] for part in by_label],
-        "document": by_document,
-    }
-    results = {}
-    for mean in MEANS:
-        right, n_given, n_true = counts[mean]
-        results[f"precision-{mean}"] = _mean_share(right, n_given)
-        results[f"recall-{mean}"] = _mean_share(right, n_true)
-        results[f"F1-{mean}"] = _mean_share(2 * right, n_given + n_true)
+def count_above(top: TopK, Y: sp.csr_matrix, counts: GivenCounts) -> None:
+    """Count the labels given, whatever their order; `NO_LABEL` stands where none is."""
+    _count_given(top.labels.astype(np.int64), find_hits(top, Y), _canonical(Y), counts)
+
+
+def report_given(counts: GivenCounts) -> dict[str, float]:
+    """Return what `evaluate_given` returns of labels that were counted."""
+    return {"labels-per-document": counts.n_given / counts.n_documents} | counts.shares()
+
+
+def _count_given(
+    labels: NDArray[np.int64], hits: NDArray[np.bool_], Y: sp.csr_matrix, counts: GivenCounts
+) -> None:
+    counts.add(labels, hits, Y.indices, np.diff(Y.indptr))
+
+
+def report_first(counted: Mapping[int, GivenCounts]) -> dict[str, float]:
+    """Return F1 and coverage of the first k labels, for each k, in percent."""
+    shares = {k: counts.shares() for k, counts in counted.items()}
+    results = {f"F1-{mean}@{k}": shares[k][f"F1-{mean}"] for mean in MEANS for k in counted}
+    for k, counts in counted.items():
+        right, _, true = (int(np.count_nonzero(each)) for each in counts.by_label)
+        results[f"coverage@{k}"] = percent(right, true)
     return results
-
-
-def _mean_share(parts: NDArray[Any], wholes: NDArray[Any]) -> float:
-    """Return the mean of parts / wholes in percent, 0/0 counted as 0."""
-    return 100 * float((parts / np.maximum(wholes, 1)).mean()) if len(parts) else 0.0
 
 
 def evaluate_bands(
@@ -338,42 +336,48 @@ def evaluate_bands(
 
     A fourth row, "unseen", stands for labels without training documents where `data` has any.
     """
-    cuts = _check_cuts(k, top)
-    labels, found, Y, counts = _Aligned.of(top, data, train, max(cuts))
-    label_counts = counts.padded(Y.shape[1])
+    cuts = check_cuts(k, top)
+    aligned = Aligned.of(top, data, train, max(cuts))
+    return find_bands(aligned.count_first(cuts), aligned.counts.padded(aligned.Y.shape[1]))
+
+
+def find_bands(counted: Mapping[int, GivenCounts], label_counts: NDArray[np.int64]) -> list[Band]:
+    """Return the rows of `evaluate_bands` out of the first k labels for each k.
+
+    Args:
+        counted: the first k labels for each k.
+        label_counts: the training documents of each label, also of those that it never saw.
+    """
     band = assign_bands(label_counts)
-    hits = np.where(found, band[np.where(found, labels, 0)], -1)
-    pairs = np.bincount(band[Y.indices], minlength=len(BAND_NAMES))
-    rows = [
-        _band_row(i, label_counts[band == i], pairs, (hits == i).sum(axis=0), len(labels), cuts)
-        for i in range(len(BAND_NAMES))
-    ]
+    by_band = {
+        k: [_sum_bands(each, band) for each in counts.by_label] for k, counts in counted.items()
+    }
+    n_documents, pairs = next((counted[k].n_documents, by_band[k][2]) for k in counted)
+    rows = []
+    for i, name in enumerate(BAND_NAMES):
+        n_pairs, own = int(pairs[i]), label_counts[band == i]
+        rows.append(
+            Band(
+                name=name,
+                n_labels=len(own),
+                min_documents=int(own.min(initial=own.max(initial=0))),
+                max_documents=int(own.max(initial=0)),
+                n_pairs=n_pairs,
+                share=percent(n_pairs, pairs.sum()),
+                precision={k: percent(by_band[k][0][i], n_documents * k) for k in counted},
+                recall={k: percent(by_band[k][0][i], n_pairs) for k in counted},
+            )
+        )
     return rows if pairs[UNSEEN] else rows[:UNSEEN]
 
 
-def _band_row(
-    band: int,
-    label_counts: NDArray[np.int64],
-    pairs: NDArray[np.int64],
-    hits: NDArray[np.int64],
-    n_documents: int,
-    cuts: Cuts,
-) -> Band:
-    n_hits = np.cumsum(hits)  # n_hits[k - 1]: found in the first k
-    n_pairs = int(pairs[band])
-    return Band(
-        name=BAND_NAMES[band],
-        n_labels=len(label_counts),
-        min_documents=int(label_counts.min(initial=label_counts.max(initial=0))),
-        max_documents=int(label_counts.max(initial=0)),
-        n_pairs=n_pairs,
-        share=_percent(n_pairs, pairs.sum()),
-        precision={k: _percent(n_hits[k - 1], n_documents * k) for k in cuts},
-        recall={k: _percent(n_hits[k - 1], n_pairs) for k in cuts},
-    )
+def _sum_bands(counts: NDArray[np.int64], band: NDArray[np.int8]) -> NDArray[np.int64]:
+    sums = np.bincount(band[: len(counts)], counts[: len(band)], minlength=len(BAND_NAMES))
+    return sums.astype(np.int64)
 
 
-def _propensity_constants(name: str) -> tuple[float, float]:
+def propensity_constants(name: str) -> tuple[float, float]:
+    """Return A and B of the propensities that `name` means."""
     if name not in PROPENSITIES:
         raise ParameterError(
             f"The 'propensity' parameter must be one of {', '.join(PROPENSITIES)}. "
@@ -382,7 +386,7 @@ def _propensity_constants(name: str) -> tuple[float, float]:
     return PROPENSITIES[name]
 
 
-def _check_cuts(k: int | Cuts, top: TopK) -> Cuts:
+def check_cuts(k: int | Cuts, top: TopK) -> Cuts:
     """Return where rankings are cut; raise ParameterError where the predictions end before."""
     given = list(k) if isinstance(k, Iterable) else [k]
     if not given or not all(
@@ -409,20 +413,32 @@ def find_unknown(data: Dataset, label_names: Sequence[str]) -> str | None:
         DataError: the model knows none of them.
     """
     data = as_dataset(data).align(label_names)
-    carried, n_pairs = np.unique(data.Y.indices, return_counts=True)
-    unknown = carried >= len(label_names)  # where `align` puts them
-    if not unknown.any():
+    true = np.bincount(data.Y.indices, minlength=len(label_names))
+    return describe_unknown(true, data.label_names, label_names)
+
+
+def describe_unknown(
+    true: NDArray[np.int64], names: Sequence[str], label_names: Sequence[str]
+) -> str | None:
+    """Do what `find_unknown` does, given how many documents carry each of the labels `names`.
+
+    Those that a model knows come first, as `Dataset.align` orders them.
+    """
+    n_known = len(label_names)
+    unknown = n_known + np.flatnonzero(true[n_known:])
+    if not len(unknown):
         return None
-    examples = _list_names([data.label_names[label] for label in carried[unknown][:SHOWN]])
-    if unknown.all():
+    examples = _list_names([names[label] for label in unknown[:SHOWN].tolist()])
+    n_carried = np.count_nonzero(true)
+    if n_carried == len(unknown):
         raise DataError(
             f"the model knows none of the labels that these documents carry, such as {examples}; "
             f"it knows {_list_names(label_names[:SHOWN])}, …; use the names that it was trained "
             "with"
         )
-    share = _percent(n_pairs[unknown].sum(), n_pairs.sum())
+    share = percent(true[unknown].sum(), true.sum())
     return (
-        f"the model does not know {unknown.sum():,} of the {len(carried):,} labels that these "
+        f"the model does not know {len(unknown):,} of the {n_carried:,} labels that these "
         f"documents carry, such as {examples}; they are {share:.1f} % of the pairs and count as "
         "missed"
     )
@@ -521,5 +537,6 @@ def _best_gains(Y: sp.csr_matrix, inverse: NDArray[np.float64], depth: int) -> N
     return best
 
 
-def _percent(part: float, whole: float) -> float:
+def percent(part: float, whole: float) -> float:
+    """Return the share in percent, 0 of nothing."""
     return 100 * float(part) / float(whole) if whole else 0.0

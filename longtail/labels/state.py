@@ -6,7 +6,7 @@ has their scores in all, 1 at most; a label that was dropped has none. Documents
 the model go through the same table, so that old names in data still mean what they became.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from longtail.runtime.schema import Array, Content, Schema, Sizes
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
-DROPPED = -1
+DROPPED, UNKNOWN = -1, -2
 CONCEPTS, TARGETS = "label_concepts", "label_targets"
 SHOWN = 3  # labels that are named
 
@@ -78,41 +78,42 @@ class LabelState:
 
     # -- documents --------------------------------------------------------------------------
 
+    def resolve(
+        self, names: Sequence[str], uris: Mapping[str, str] | None, number: Mapping[str, int]
+    ) -> Ids:
+        """Return as which label of the model each name in data is given: UNKNOWN, DROPPED, or it.
+
+        Args:
+            names: what documents call labels.
+            uris: the URIs of these, as far as there are any.
+            number: from the model's names to their numbers.
+        """
+        places = np.array([number.get(name, UNKNOWN) for name in names], np.int32)
+        if self.vocabulary is not None and self.concepts is not None and len(names):
+            matched = self.vocabulary.match(names, uris).concepts
+            by_concept = np.full(len(self.vocabulary), UNKNOWN, np.int32)
+            known = np.flatnonzero(self.concepts >= 0)
+            by_concept[self.concepts[known]] = known
+            found = np.where(matched >= 0, by_concept[matched], UNKNOWN)
+            places = np.where(places == UNKNOWN, found, places).astype(np.int32)
+        if self.targets is None:
+            return places
+        return np.where(places >= 0, self.targets[places], places).astype(np.int32)
+
     def read(self, dataset: Dataset, label_names: Sequence[str]) -> tuple[Dataset, list[str]]:
         """Return documents with the names that the model has for their labels, and what to say."""
         if self.vocabulary is None and self.targets is None:
             return dataset, []
         number = {name: i for i, name in enumerate(label_names)}
-        places = np.array([number.get(name, NO_LABEL) for name in dataset.label_names], np.int32)
-        if self.vocabulary is not None and self.concepts is not None:
-            matched = self.vocabulary.match(dataset.label_names, dataset.label_uris).concepts
-            by_concept = np.full(len(self.vocabulary), NO_LABEL, np.int32)
-            known = np.flatnonzero(self.concepts >= 0)
-            by_concept[self.concepts[known]] = known
-            found = np.where(matched >= 0, by_concept[matched], NO_LABEL)
-            places = np.where(places == NO_LABEL, found, places).astype(np.int32)
-        dropped: list[str] = []
-        names: list[str | None] = []
+        targets = self.resolve(dataset.label_names, dataset.label_uris, number)
         carried = np.bincount(dataset.Y.indices, minlength=dataset.n_labels) > 0
-        for own, place, is_carried in zip(
-            dataset.label_names, places.tolist(), carried.tolist(), strict=True
-        ):
-            if place == NO_LABEL:
-                names.append(own)
-                continue
-            target = place if self.targets is None else int(self.targets[place])
-            names.append(None if target == DROPPED else label_names[target])
-            if target == DROPPED and is_carried:
-                dropped.append(own)
-        notes = (
-            []
-            if not dropped
-            else [
-                f"{list_labels(dropped)} of the documents passed over, "
-                "as the model's labels of these names were dropped"
-            ]
-        )
-        return dataset.rename(names), notes
+        lost = np.flatnonzero((targets == DROPPED) & carried).tolist()
+        names = [
+            own if target == UNKNOWN else None if target == DROPPED else label_names[target]
+            for own, target in zip(dataset.label_names, targets.tolist(), strict=True)
+        ]
+        dropped = [dataset.label_names[label] for label in lost]
+        return dataset.rename(names), [say_dropped(dropped)] if dropped else []
 
     # -- predictions ------------------------------------------------------------------------
 
@@ -249,6 +250,14 @@ class LabelState:
         return cls(
             Vocabulary.from_files(files), files.arrays.get(CONCEPTS), files.arrays.get(TARGETS)
         )
+
+
+def say_dropped(names: Sequence[str]) -> str:
+    """Say that labels of documents are passed over, as they were dropped."""
+    return (
+        f"{list_labels(names)} of the documents passed over, "
+        "as the model's labels of these names were dropped"
+    )
 
 
 def list_labels(names: Sequence[str]) -> str:

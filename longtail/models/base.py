@@ -28,6 +28,7 @@ from longtail.models.checks import (
     only_carried,
     say_left_out,
 )
+from longtail.models.columns import remember_columns
 from longtail.models.contract import DEFAULT_K, NO_STATE, Documents, DocumentType
 from longtail.models.registry import names_of_models
 from longtail.models.saved import Saved
@@ -81,6 +82,7 @@ class Model(Saved):
         if dataset.label_uris:
             self.label_state_ = LabelState.of(Vocabulary.of_uris(dataset.label_uris), dataset)
         self.card_ = Card.begin(self.name, dataset)
+        self.columns_ = remember_columns(dataset)
         return self
 
     def calibrate(
@@ -94,7 +96,7 @@ class Model(Saved):
             method: "isotonic" or "logistic".
         """
         self._check_fitted()
-        dataset = self.read_labels(as_dataset(data, labels))
+        dataset = self.read_labels(as_dataset(data, labels, like=self.columns_))
         self._check_labels(dataset)
         Y = dataset.align(self.label_names_).Y
         top = self.predict(dataset, choose_depth(Y), calibrated=False)
@@ -137,7 +139,7 @@ class Model(Saved):
             raise ParameterError(
                 f"{self.name} has nothing to train further; leave out train (--train)"
             )
-        dataset = self.read_labels(as_dataset(data, labels), progress)
+        dataset = self.read_labels(as_dataset(data, labels, like=self.columns_), progress)
         X = self._rows_of(dataset)
         if dataset.Y.nnz == 0:
             raise DataError(
@@ -206,7 +208,7 @@ class Model(Saved):
         if k is not None and k < 1:
             raise ParameterError(f"k must be at least 1. Got {k} instead.")
         if text is not None:
-            data = as_documents(data, text=text)
+            data = as_documents(data, text=text, like=self.columns_)
         names = self.label_names_ if language is None else self.names_in(language)
         calibration = self.calibration_ if calibrated else None
         least = None if threshold is None else find_threshold(threshold, calibration)
@@ -383,7 +385,7 @@ class Model(Saved):
 
     def check_documents(self, data: Documents) -> list[str] | Texts | sp.csr_matrix:
         """Return the documents as texts or rows, after checking that this model can read them."""
-        documents = as_documents(data)
+        documents = as_documents(data, like=self.columns_)
         if isinstance(documents, list | Texts):
             if self.trained_on == "rows":
                 raise DataError(

@@ -157,6 +157,8 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
         "pairs": int(dataset.Y.nnz),
         "type": "texts" if dataset.X is None else "rows",
     }
+    if dataset.read_columns is not None:
+        facts["columns"] = replace(dataset.read_columns, origin="").describe()
     if dataset.X is not None:
         facts["features"] = int(dataset.X.shape[1])
     return {**facts, "sha256": checksum(dataset)}

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data import Dataset
+from longtail.data.columns import Columns
 from longtail.errors import NotFittedError
 from longtail.evaluation.calibration import Calibration
 from longtail.evaluation.explanation import Neighbour
@@ -88,6 +89,7 @@ class Contract(Estimated, ABC):
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
     label_state_: LabelState = learned(default=NO_STATE)  # what labels mean, and became
     card_: Card | None = learned(default=None)  # where it comes from
+    columns_: Columns | None = learned(default=None)  # of the files it was trained on
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
     added_: NDArray[np.int64] = learned()  # those of the last update's documents it could use
 
@@ -251,6 +253,17 @@ class Contract(Estimated, ABC):
 
     def find_similar(self, X: sp.csr_matrix, label: int | None) -> Sequence[Neighbour]:
         """Return training documents near the one row X, where the model knows any."""
+        return ()
+
+    def find_examples(self, label: int, n: int) -> Sequence[Neighbour]:
+        """Return up to n training documents that carry a label, where the model keeps any."""
+        return ()
+
+    def find_near_labels(self, label: int, n: int) -> Sequence[tuple[int, float]]:
+        """Return up to n labels like this one, the nearest first, where the model can tell.
+
+        The second number is how near each is: above 0, and 1 for what cannot be told apart.
+        """
         return ()
 
     def keep_snippets(self, texts: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from longtail.evaluation.calibration import Calibration
 from longtail.evaluation.metrics import TrainingCounts
 from longtail.labels.state import LabelState
 from longtail.models.card import FEW, Card
+from longtail.models.columns import add_columns, columns_from, describe_columns
 from longtail.models.contract import Contract
 from longtail.progress import SILENT, Progress, shown
 from longtail.runtime.schema import (
@@ -166,6 +167,7 @@ class Saved(Contract):
         if self.calibration_ is not None:
             self.calibration_.add_to_files(files)
         self.label_state_.add_to_files(files)
+        add_columns(files, self.columns_)
         self.add_to_files(files)
         return files
 
@@ -191,6 +193,7 @@ class Saved(Contract):
             model.tfidf = model.features_
             model.calibration_ = Calibration.from_files(files)
             model.label_state_ = LabelState.from_files(files)
+            model.columns_ = columns_from(files)
             model.restore(files)
             model.card_ = None if files.card is None else Card.from_json(files.card)
         except ModelFileError as error:  # of a part, which does not know the folder
@@ -222,4 +225,4 @@ class Saved(Contract):
             shared |= Tfidf.describe()
         if "calibration" in files.config:
             shared |= Calibration.describe()
-        return shared | LabelState.describe(files)
+        return shared | LabelState.describe(files) | describe_columns(files)

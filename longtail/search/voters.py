@@ -114,6 +114,21 @@ class Voters:
         """Return the share (n, c) of the votes that each of a document's candidates gets."""
         return count_votes_for(candidates, *neighbours, self.Y)
 
+    def find_carriers(self, label: int) -> NDArray[np.int64]:
+        """Return the numbers of the documents that carry a label."""
+        cells = np.flatnonzero(self.Y.indices == label)
+        return np.searchsorted(self.Y.indptr, cells, side="right") - 1
+
+    def rank_companions(self, label: int, n: int) -> list[tuple[int, float]]:
+        """Return up to n labels that are often on the same documents, by the cosine of that."""
+        counts = np.bincount(self.Y.indices, minlength=self.Y.shape[1])
+        shared = np.bincount(self.Y[self.find_carriers(label)].indices, minlength=len(counts))
+        shared[label] = 0
+        found = np.flatnonzero(shared)
+        cosines = shared[found] / np.sqrt(counts[found] * float(counts[label]))
+        order = np.argsort(-cosines, kind="stable")[:n]
+        return list(zip(found[order].tolist(), cosines[order].tolist(), strict=True))
+
     def join_labels(self, Y: sp.csr_matrix) -> sp.csr_matrix:
         """Return the labels of these documents and of more, which may have new labels."""
         shape = (self.Y.shape[0], Y.shape[1])

@@ -12,46 +12,58 @@ from urllib.parse import parse_qs, quote, unquote
 from fastapi import APIRouter, Query, Request, Response
 
 from longtail.errors import ParameterError
+from longtail.serve.annif_schemas import (
+    LANGUAGE,
+    URN,
+    AnnifAnswers,
+    AnnifBatch,
+    AnnifInfo,
+    AnnifLearned,
+    AnnifProject,
+    AnnifProjects,
+    AnnifSubject,
+    AnnifSuggestions,
+    AnnifVocabularies,
+)
 from longtail.serve.api import PROBLEMS, find_hosted, label, store
 from longtail.serve.feedback import Correction
 from longtail.serve.hosting import Asked, Hosted
 from longtail.serve.problems import Json
-from longtail.serve.schemas import MOST_LABELS, AnnifBatch, AnnifLearned, AnnifSubject
+from longtail.serve.schemas import MOST_LABELS
 from longtail.serve.state import state_of
 from longtail.version import __version__
 
-URN = "urn:longtail:"
 LIMIT = 10  # labels, unless the client says how many
-LANGUAGE = "und"  # undetermined, by BCP 47
 
 Number = TypeVar("Number", int, float)
 
 Limit = Annotated[int, Query(ge=1, le=MOST_LABELS)]
 Least = Annotated[float, Query(ge=0, le=1)]
 
+
 router = APIRouter(prefix="/v1", tags=["Annif"], responses=PROBLEMS)
 
 
-@router.get("/")
+@router.get("/", response_model=AnnifInfo)
 async def show_info() -> Json:
     """Show what answers."""
     return Json({"title": "longtail, as Annif REST API", "version": __version__})
 
 
-@router.get("/projects")
+@router.get("/projects", response_model=AnnifProjects)
 async def list_projects(request: Request) -> Json:
     """List the models as projects."""
     hosted = state_of(request).hosted.values()
     return Json({"projects": [_as_project(each) for each in hosted]})
 
 
-@router.get("/projects/{project_id}")
+@router.get("/projects/{project_id}", response_model=AnnifProject)
 async def show_project(request: Request, project_id: str) -> Json:
     """Show a model as a project."""
     return Json(_as_project(find_hosted(state_of(request), project_id)))
 
 
-@router.get("/vocabs")
+@router.get("/vocabs", response_model=AnnifVocabularies)
 async def list_vocabularies(request: Request) -> Json:
     """List the labels of each model as vocabularies."""
     hosted = state_of(request).hosted.values()
@@ -86,11 +98,13 @@ def _as_vocabulary(hosted: Hosted) -> dict[str, Any]:
 
 @router.post(
     "/projects/{project_id}/suggest",
+    response_model=AnnifSuggestions,
     openapi_extra={
         "requestBody": {
             "required": True,
             "content": {
                 "application/x-www-form-urlencoded": {
+                    "example": {"text": "A dark beer", "limit": 3},
                     "schema": {
                         "type": "object",
                         "required": ["text"],
@@ -100,7 +114,7 @@ def _as_vocabulary(hosted: Hosted) -> dict[str, Any]:
                             "threshold": {"type": "number", "minimum": 0, "maximum": 1},
                             "language": {"type": "string"},
                         },
-                    }
+                    },
                 }
             },
         }
@@ -118,7 +132,7 @@ async def suggest(request: Request, project_id: str) -> Json:
     return Json({"results": found})
 
 
-@router.post("/projects/{project_id}/suggest-batch")
+@router.post("/projects/{project_id}/suggest-batch", response_model=list[AnnifAnswers])
 async def suggest_batch(
     request: Request,
     project_id: str,
@@ -158,7 +172,11 @@ async def _suggest(
     ]
 
 
-@router.post("/projects/{project_id}/learn", status_code=204)
+@router.post(
+    "/projects/{project_id}/learn",
+    status_code=204,
+    responses={409: {**PROBLEMS[404], "description": "this server keeps no feedback"}},
+)
 async def learn(request: Request, project_id: str, body: list[AnnifLearned]) -> Response:
     """Store texts with their right labels as feedback; `longtail update` learns from it."""
     state = state_of(request)

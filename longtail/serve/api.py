@@ -4,29 +4,36 @@ import asyncio
 import json
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Query, Request
 
 from longtail.errors import DataError, ParameterError
 from longtail.evaluation.calibration import AUTOMATIC
+from longtail.evaluation.ordering import DEPTH, order_documents
 from longtail.models.card import FEW
 from longtail.serve.batching import Work
 from longtail.serve.feedback import Correction
-from longtail.serve.hosting import Asked, Hosted, Version
-from longtail.serve.problems import ConflictError, GoneError, Json, NotFoundError, say_unknown
+from longtail.serve.hosting import Asked, Hosted, Version, name_labels
+from longtail.serve.problems import ConflictError, GoneError, Json, say_unknown
 from longtail.serve.schemas import (
+    MOST_LABELS,
     ExplainRequest,
     Explanation,
     FeedbackRequest,
-    FoundLabels,
-    LabelDetails,
     ModelDetails,
     Models,
+    Ordered,
+    OrderRequest,
     Prediction,
     PredictRequest,
     Problem,
     Stored,
+    Thresholds,
 )
 from longtail.serve.state import State, state_of
+from longtail.topk import NO_LABEL, TopK
+
+EXPLAINED_DOCUMENTS, EXPLAINED_LABELS, EXPLAINED_TERMS = 20, 10, 20  # of predict, at most
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": what, "content": {"application/problem+json": {}}}
@@ -57,20 +64,49 @@ async def show_model(request: Request, model: str) -> Json:
     state = state_of(request)
     hosted = find_hosted(state, model)
     fitted = hosted.current.model
-    calibration = fitted.calibration_
-    found = {} if calibration is None else {n: calibration.find_threshold(n) for n in AUTOMATIC}
     return Json(
         {
             **_summarize(hosted),
             "card": None if fitted.card_ is None else json.loads(fitted.card_.to_json()),
-            "thresholds": found,
+            "thresholds": _name_thresholds(hosted.current),
             "limits": {
                 "documents": state.limits.max_documents,
                 "bytes": state.limits.max_bytes,
                 "rare": FEW,
             },
+            "feedback": state.feedback is not None,
         }
     )
+
+
+@router.get("/{model}/thresholds", response_model=Thresholds)
+async def show_thresholds(
+    request: Request,
+    model: str,
+    k: Annotated[
+        int | None, Query(ge=1, le=MOST_LABELS, description="labels for each document, at most")
+    ] = None,
+) -> Json:
+    """Show the precision and recall to expect at each threshold, by held-out documents."""
+    version = find_hosted(state_of(request), model).current
+    calibration = version.model.calibration_
+    tradeoff = None if calibration is None else calibration.tradeoff
+    expected = [] if tradeoff is None else tradeoff.expect(k)
+    return Json(
+        {
+            "version": version.name,
+            "k": k,
+            "documents": 0 if calibration is None else calibration.n_documents,
+            "named": _name_thresholds(version),
+            "expected": [each._asdict() for each in expected],
+        }
+    )
+
+
+def _name_thresholds(version: Version) -> dict[str, float]:
+    """Return the thresholds that clients may name; none if the model gives no probabilities."""
+    found = version.model.calibration_
+    return {} if found is None else {name: found.find_threshold(name) for name in AUTOMATIC}
 
 
 def _summarize(hosted: Hosted) -> dict[str, Any]:
@@ -106,7 +142,15 @@ async def predict(request: Request, model: str, body: PredictRequest) -> Json:
     hosted = find_hosted(state, model)
     version = hosted.current
     asked = Asked(body.k, body.threshold, body.language)
-    found = await label(request, hosted, version, _documents_of(body, version), asked)
+    documents = _documents_of(body, version)
+    if body.explain:
+        _check_explainable(version, documents)
+    found = await label(request, hosted, version, documents, asked)
+    if body.explain:
+        for document, labels in zip(documents, found, strict=True):
+            for each in labels[:EXPLAINED_LABELS]:
+                name = version.model.label_names_[each["id"]]
+                each["why"] = await _find_why(request, hosted, version, document, name)
     return Json(
         {
             "model": hosted.name,
@@ -120,18 +164,13 @@ async def label(
     request: Request, hosted: Hosted, version: Version, documents: list[Any], asked: Asked
 ) -> list[list[dict[str, Any]]]:
     """Return the labels of each document, in a batch with those of other requests."""
-    state = state_of(request)
-    if len(documents) > state.limits.max_documents:
-        raise ParameterError(
-            f"{len(documents):,} documents in one request; "
-            f"this server takes {state.limits.max_documents:,} at most"
-        )
+    state_of(request).limits.check(len(documents))
     version.check(asked)
     if not documents:
         return []
 
     def work(batch: list[Any]) -> list[list[dict[str, Any]]]:
-        return version.predict(batch, asked)
+        return name_labels(version.predict(batch, asked))
 
     return await submit(request, hosted, (version, asked), documents, work)
 
@@ -154,19 +193,20 @@ async def submit(
         leaving.cancel()
 
 
-def _documents_of(body: PredictRequest, version: Version) -> list[Any]:
+def _documents_of(body: PredictRequest | OrderRequest, version: Version) -> list[Any]:
     """Return the texts or rows of a request."""
-    given = {"text": body.text, "texts": body.texts, "rows": body.rows}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) != 1:
-        what = " and ".join(named) or "none"
-        raise ParameterError(f"give one of text, texts and rows. Got {what} instead.")
+    known = [name for name in ("text", "texts", "rows") if hasattr(body, name)]
+    given = {name: getattr(body, name) for name in known if getattr(body, name) is not None}
+    if len(given) != 1:
+        names = f"{', '.join(known[:-1])} and {known[-1]}"
+        got = " and ".join(given) or "none"
+        raise ParameterError(f"give one of {names}. Got {got} instead.")
     wanted = version.model.trained_on
     if (body.rows is None) != (wanted == "texts"):
         raise DataError(f"the model was trained on {wanted}; send '{wanted}'")
     if body.rows is not None:
         return [version.make_row(row.indices, row.values) for row in body.rows]
-    return [body.text] if body.texts is None else list(body.texts)
+    return list(given.get("texts", [given.get("text")]))
 
 
 async def _wait_for_leaving(request: Request) -> None:
@@ -174,7 +214,36 @@ async def _wait_for_leaving(request: Request) -> None:
         pass
 
 
-# -- explanations and labels ----------------------------------------------------------------------
+# -- explanations ---------------------------------------------------------------------------------
+
+
+def _check_explainable(version: Version, documents: list[Any]) -> None:
+    """Raise ParameterError if the labels of these documents cannot be explained."""
+    version.model.check_explains()
+    if len(documents) > EXPLAINED_DOCUMENTS:
+        raise ParameterError(
+            f"{len(documents):,} documents in one request with explain; "
+            f"this server takes {EXPLAINED_DOCUMENTS} at most"
+        )
+
+
+async def _find_why(
+    request: Request, hosted: Hosted, version: Version, document: Any, name: str
+) -> dict[str, Any]:
+    """Return the heaviest words of a label; other clients' documents may come in between."""
+    (found,) = await explain_one(request, hosted, version, document, name)
+    return {"terms": found["terms"][:EXPLAINED_TERMS], "members": found["members"]}
+
+
+async def explain_one(
+    request: Request, hosted: Hosted, version: Version, document: Any, name: str | None
+) -> list[dict[str, Any]]:
+    """Let the model's thread explain one label of one document."""
+
+    def work(documents: list[Any]) -> list[dict[str, Any]]:
+        return [version.model.explain(each, name).to_dict() for each in documents]
+
+    return await submit(request, hosted, object(), [document], work)
 
 
 @router.post("/{model}/explain", response_model=Explanation)
@@ -183,37 +252,34 @@ async def explain(request: Request, model: str, body: ExplainRequest) -> Json:
     hosted = find_hosted(state_of(request), model)
     version = hosted.current
     version.model.check_explains()
-
-    def work(texts: list[Any]) -> list[dict[str, Any]]:
-        return [version.model.explain(text, body.label).to_dict() for text in texts]
-
-    (found,) = await submit(request, hosted, object(), [body.text], work)
+    (found,) = await explain_one(request, hosted, version, body.text, body.label)
     return Json({"model": hosted.name, "version": version.name, **found})
 
 
-@router.get("/{model}/labels", response_model=FoundLabels)
-async def find_labels(
-    request: Request,
-    model: str,
-    q: Annotated[str, Query(max_length=1000, description="the beginning of a name or of words")],
-    n: Annotated[int, Query(ge=1, le=100, description="how many labels at most")] = 10,
-) -> Json:
-    """Find labels by the beginning of any of their names or words, or with a typo."""
-    version = find_hosted(state_of(request), model).current
-    found = await asyncio.to_thread(lambda: version.labels.find(q, n))
-    labels = [version.labels.describe(number) for number in found]
-    return Json({"version": version.name, "labels": labels})
+# -- what to look at first -----------------------------------------------------------------------
 
 
-@router.get("/{model}/labels/{number}", response_model=LabelDetails)
-async def show_label(request: Request, model: str, number: int) -> Json:
-    """Show a label by its number: its names, frequency, and broader and narrower labels."""
-    version = find_hosted(state_of(request), model).current
-    n_labels = len(version.model.label_names_)
-    if not 0 <= number < n_labels:
-        raise NotFoundError(f"there is no label {number}; the model has 0 to {n_labels - 1}")
-    labels = await asyncio.to_thread(lambda: version.labels)
-    return Json({**labels.describe(number), **labels.describe_relations(number)})
+@router.post("/{model}/order", response_model=Ordered)
+async def order(request: Request, model: str, body: OrderRequest) -> Json:
+    """Order documents by where the model is least sure, or would learn most from a person."""
+    hosted = find_hosted(state_of(request), model)
+    version = hosted.current
+    found = await label(request, hosted, version, _documents_of(body, version), Asked(DEPTH))
+    top = _as_topk(found)
+    counts = version.model.training_counts_
+    chosen, values = await asyncio.to_thread(order_documents, top, counts, body.by)
+    rounded = [round(value, 6) for value in values.tolist()]
+    return Json({"version": version.name, "order": chosen.tolist(), "values": rounded})
+
+
+def _as_topk(found: list[list[dict[str, Any]]]) -> TopK:
+    """Return labels and scores of each document as arrays."""
+    labels = np.full((len(found), DEPTH), NO_LABEL, np.int32)
+    scores = np.zeros((len(found), DEPTH), np.float32)
+    for i, each in enumerate(found):
+        labels[i, : len(each)] = [one["id"] for one in each]
+        scores[i, : len(each)] = [one["score"] for one in each]
+    return TopK(labels, scores)
 
 
 # -- feedback -------------------------------------------------------------------------------------

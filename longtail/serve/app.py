@@ -4,28 +4,30 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from importlib.resources import files
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 
-from longtail.serve import annif, api
+from longtail.serve import annif, api, health, label_api, label_studio, uploads
 from longtail.serve.batching import Batcher, Limits
+from longtail.serve.description import describe
 from longtail.serve.feedback import FeedbackStore
 from longtail.serve.guard import Guard
 from longtail.serve.hosting import Hosted
 from longtail.serve.metrics import Metrics
-from longtail.serve.problems import Json, NotFoundError, add_problems
-from longtail.serve.state import State, state_of
+from longtail.serve.problems import NotFoundError, add_problems
+from longtail.serve.shortcut import Shortcut
+from longtail.serve.state import State
 from longtail.version import __version__
 from longtail.visible import visible
 
 LOOK_SECONDS = 1.0  # from one look at the model folders to the next
 PAGE = {
-    "index.html": "text/html",
-    "page.js": "text/javascript",
-    "style.css": "text/css",
-    "icon.svg": "image/svg+xml",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
 }
 
 _log = logging.getLogger("longtail.serve")
@@ -58,13 +60,18 @@ def make_app(
         redoc_url=None,
         lifespan=_live,
     )
-    app.state.longtail = State(hosted, limits, metrics, feedback, {})
+    state = State(hosted, limits, metrics, feedback, {})
+    app.state.longtail = state
     add_problems(app)
     app.include_router(api.router)
+    app.include_router(label_api.router)
     app.include_router(annif.router)
-    _add_health(app)
+    app.include_router(label_studio.router)
+    app.include_router(uploads.router)
+    app.include_router(health.router)
+    describe(app)
     _add_page(app)
-    return Guard(app, limits, tokens, local, metrics.count_request)
+    return Guard(Shortcut(app, state), limits, tokens, local, metrics.count_request)
 
 
 @asynccontextmanager
@@ -75,10 +82,13 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
         if state.feedback is not None:
             stack.callback(state.feedback.close)
         for name, hosted in state.hosted.items():
-            batcher = Batcher(state.limits, partial(state.metrics.count_batch, name))
+            batcher = Batcher(
+                state.limits,
+                state.metrics.batches_of(name),
+                state.metrics.queue_of(name),
+            )
             state.batchers[name] = batcher
             stack.callback(batcher.close)
-            state.metrics.watch_queue(name, partial(getattr, batcher, "n_waiting"))
             state.metrics.set_version(name, hosted.current.name)
             await stack.enter_async_context(_beside(batcher.run()))
             await stack.enter_async_context(_beside(_watch(state, hosted)))
@@ -111,34 +121,19 @@ async def _watch(state: State, hosted: Hosted) -> None:
             _log.warning("%s; version %s goes on answering", visible(str(hosted.problem)), before)
 
 
-def _add_health(app: FastAPI) -> None:
-    @app.get("/health/live", tags=["health"])
-    async def is_alive() -> Json:
-        """Say that the process answers."""
-        return Json({"status": "ok"})
-
-    @app.get("/health/ready", tags=["health"])
-    async def is_ready(request: Request) -> Json:
-        """Say that all models are loaded; the server does not listen before they are."""
-        versions = {name: each.current.name for name, each in state_of(request).hosted.items()}
-        return Json({"status": "ok", "models": versions})
-
-    @app.get("/metrics", tags=["health"])
-    async def show_metrics(request: Request) -> Response:
-        """Show counters, for Prometheus."""
-        metrics = state_of(request).metrics
-        return Response(metrics.write(), media_type=metrics.content_type)
-
-
 def _add_page(app: FastAPI) -> None:
-    held = {name: (files("longtail.serve") / "page" / name).read_bytes() for name in PAGE}
+    folder = files("longtail.serve") / "page"
+    held = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+
+    def show(name: str) -> Response:
+        return Response(held[name], media_type=PAGE["." + name.rpartition(".")[2]])
 
     @app.get("/", include_in_schema=False)
     async def show_page() -> Response:
-        return Response(held["index.html"], media_type=PAGE["index.html"])
+        return show("index.html")
 
     @app.get("/page/{name}", include_in_schema=False)
     async def show_part(name: str) -> Response:
         if name not in held:
             raise NotFoundError(f"there is no page '{name}'")
-        return Response(held[name], media_type=PAGE[name])
+        return show(name)

@@ -46,6 +46,14 @@ class Limits:
         if self.max_batch < 1:
             raise ParameterError(f"--max-batch must be at least 1. Got {self.max_batch} instead.")
 
+    def check(self, n_documents: int) -> None:
+        """Raise ParameterError if a request has too many documents."""
+        if n_documents > self.max_documents:
+            raise ParameterError(
+                f"{n_documents:,} documents in one request; "
+                f"this server takes {self.max_documents:,} at most"
+            )
+
 
 @dataclass(eq=False)
 class Job:
@@ -60,14 +68,24 @@ class Job:
 class Batcher:
     """A bounded queue of jobs, and one thread that works on them."""
 
-    def __init__(self, limits: Limits, on_batch: Callable[[int], None]) -> None:
-        """Begin with an empty queue; `on_batch` is told the size of each batch."""
+    def __init__(
+        self, limits: Limits, on_batch: Callable[[int], None], on_queue: Callable[[int], None]
+    ) -> None:
+        """Begin with an empty queue.
+
+        Args:
+            limits: how many documents may wait, and how many share a batch.
+            on_batch: is told the size of each batch.
+            on_queue: is told how many documents wait, whenever that changes.
+        """
         self.limits = limits
         self._on_batch = on_batch
+        self._on_queue = on_queue
         self._jobs: deque[Job] = deque()
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="longtail-predict")
         self.n_waiting = 0  # documents
+        on_queue(0)
 
     def submit(self, key: Hashable, documents: list[Any], work: Work) -> asyncio.Future[list[Any]]:
         """Return what will be a result for each document; jobs of equal keys may share a call.
@@ -81,16 +99,20 @@ class Batcher:
             )
         job = Job(key, documents, work, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
-        self.n_waiting += len(documents)
+        self._count(len(documents))
         self._arrived.set()
         job.done.add_done_callback(lambda done: self._forget(job) if done.cancelled() else None)
         return job.done
+
+    def _count(self, more: int) -> None:
+        self.n_waiting += more
+        self._on_queue(self.n_waiting)
 
     def _forget(self, job: Job) -> None:
         """Free the place of a job whose client went away."""
         if job in self._jobs:
             self._jobs.remove(job)
-            self.n_waiting -= len(job.documents)
+            self._count(-len(job.documents))
 
     async def run(self) -> None:
         """Answer batch after batch, until cancelled."""
@@ -119,7 +141,7 @@ class Batcher:
             (batch if fits else left).append(job)
             n += len(job.documents) if fits else 0
         self._jobs = left
-        self.n_waiting -= n
+        self._count(-n)
         return batch
 
     async def _answer(self, batch: list[Job]) -> None:

@@ -7,10 +7,11 @@ client takes; adds the headers that keep browsers from doing more than the page 
 import asyncio
 import hmac
 import time
+from base64 import b64decode
 from collections.abc import Callable
 from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,6 +37,7 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 MAX_HEADER_BYTES = 1 << 16
 LEAST_TOKEN = 16  # characters
 CLOSE = {"Connection": "close"}
+LEAVING = "longtail.leaving"  # in a request's extensions: what to cancel when its client leaves
 
 Count = Callable[[str, str, int, float], None]
 
@@ -97,9 +99,9 @@ class Guard:
                 None,
             )
         if self._tokens and path != "/" and not path.startswith(OPEN):
-            given = headers.get(b"authorization", b"")
+            given = _find_token(headers.get(b"authorization", b""))
             # All are compared, so that the time says nothing about which is nearest.
-            known = [hmac.compare_digest(given, b"Bearer " + token) for token in self._tokens]
+            known = [hmac.compare_digest(given, token) for token in self._tokens]
             if not any(known):
                 detail = "a token is needed: Authorization: Bearer TOKEN"
                 return HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": "Bearer"}
@@ -133,6 +135,17 @@ class Guard:
         return receive_limited
 
 
+def _find_token(authorization: bytes) -> bytes:
+    """Return the token of a header; as a password it comes from clients that know only Basic."""
+    kind, _, given = authorization.partition(b" ")
+    if kind.lower() == b"bearer":
+        return given
+    try:
+        return b64decode(given, validate=True).partition(b":")[2] if kind == b"Basic" else b""
+    except ValueError:
+        return b""
+
+
 def say_too_large(most: int) -> tuple[int, str, dict[str, str]]:
     """Return status, sentence and headers of the answer to a body that is too large."""
     detail = f"the body is larger than {most:,} bytes, which this server takes at most"
@@ -149,6 +162,7 @@ class ImpatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        self._leaving: set[asyncio.Future[Any]] = set()
         self._deadline = self.loop.call_later(self.patience, self._cut)
 
     def data_received(self, data: bytes) -> None:
@@ -163,10 +177,26 @@ class ImpatientProtocol(HttpToolsProtocol):
         elif self._deadline is None:
             self._deadline = self.loop.call_later(self.patience, self._cut)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP as all problems are answered."""
+        answer = make_problem(HTTPStatus.BAD_REQUEST, "this is not a request in HTTP/1.1", CLOSE)
+        headers = b"".join(b"%b: %b\r\n" % each for each in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + headers + b"\r\n" + answer.body)
+        self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client."""
+        """Forget the client, and what is done for it."""
         self._stop_waiting()
+        left = list(self._leaving)
+        self._leaving.clear()
+        for each in left:
+            each.cancel()
         super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Let the request say what to cancel when the client goes away."""
+        super().on_message_begin()
+        self.scope["extensions"] = {LEAVING: self._leaving}  # type: ignore[dict-item]
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
@@ -195,17 +225,3 @@ def read_tokens(path: Path) -> list[str]:
             path=path,
         )
     return lines
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches a server on this address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def describe_address(host: str, port: int) -> str:
-    """Return what to type into a browser."""
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}"

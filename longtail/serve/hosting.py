@@ -7,9 +7,10 @@ version that answers goes on, and `problem` says what is wrong with the new one.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from json.encoder import encode_basestring_ascii as as_json
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,12 @@ class Version:
         if asked.language is not None:
             self.model.names_in(asked.language)
 
-    def predict(self, documents: Sequence[Any], asked: Asked) -> list[list[dict[str, Any]]]:
+    def predict(self, documents: Sequence[Any], asked: Asked) -> TopK:
         """Return the labels of each document, the very ones that `Model.predict` gives."""
         data: Any = list(documents)
         if self.model.trained_on == "rows":
             data = sp.vstack(data, format="csr")
-        top = self.model.predict(data, asked.k, threshold=asked.threshold, language=asked.language)
-        return name_labels(top)
+        return self.model.predict(data, asked.k, threshold=asked.threshold, language=asked.language)
 
     def make_row(self, indices: Sequence[int], values: Sequence[float]) -> sp.csr_matrix:
         """Return a document of features as a row."""
@@ -96,6 +96,25 @@ def name_labels(top: TopK) -> list[list[dict[str, Any]]]:
         [{"id": label, **each} for label, each in zip(_given(labels), named, strict=True)]
         for labels, named in rows
     ]
+
+
+def write_labels(top: TopK) -> list[str]:
+    """Return JSON of what `name_labels` returns, in a fraction of the time."""
+    known, uris = top.label_names or (), top.label_uris
+    rows = zip(top.labels.tolist(), top.score_lists(), strict=True)
+    return ["[" + ",".join(_write(*row, known, uris)) + "]" for row in rows]
+
+
+def _write(
+    labels: list[int],
+    scores: list[float],
+    known: Sequence[str],
+    uris: Sequence[str | None] | None,
+) -> Iterator[str]:
+    for label, score in zip(_given(labels), scores, strict=True):
+        uri = None if uris is None else uris[label]
+        rest = "" if uri is None else f',"uri":{as_json(uri)}'
+        yield f'{{"id":{label},"label":{as_json(known[label])},"score":{score!r}{rest}}}'
 
 
 def _given(labels: list[int]) -> list[int]:

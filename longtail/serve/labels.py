@@ -1,5 +1,6 @@
 """The labels of a model that is served: found by any of their names, and described."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,11 @@ from numpy.typing import NDArray
 from longtail.labels.finding import search
 from longtail.models.base import Model
 from longtail.models.relabel import fold_labels
+
+NEAR, EXAMPLES = 10, 5  # labels like a label, and documents with it, that are shown
+RELATED = 100  # broader, narrower and related labels each, at most
+
+Ids = NDArray[np.int32]
 
 
 class Labels:
@@ -24,34 +30,68 @@ class Labels:
         """Return the numbers of up to n labels, the best first."""
         return search(self._names, typed, self._counts, n)
 
-    def describe(self, number: int) -> dict[str, Any]:
-        """Return a label's name and frequency; with a vocabulary its URI and what is near it."""
-        model = self._model
-        n_documents = max(1, model.training_counts_.n_documents)
-        uris = model.label_uris
+    def find_all(self, typed: str, n: int, language: str | None = None) -> list[dict[str, Any]]:
+        """Return up to n labels, described; the best first."""
+        names = self._names_in(language)
+        return [self.describe(number, names) for number in self.find(typed, n)]
+
+    def describe(self, number: int, names: Sequence[str]) -> dict[str, Any]:
+        """Return a label's name and frequency, and its URI if it has one."""
+        n_documents = max(1, self._model.training_counts_.n_documents)
+        uris = self._model.label_uris
         n = int(self._counts[number])
         return {
             "id": number,
-            "label": model.label_names_[number],
+            "label": names[number],
             "uri": None if uris is None else uris[number],
             "documents": n,
             "share": round(n / n_documents, 6),
         }
 
-    def describe_relations(self, number: int) -> dict[str, Any]:
-        """Return all names of a label, and the labels that are broader and narrower."""
-        state = self._model.label_state_
-        if state.vocabulary is None or state.concepts is None or state.concepts[number] < 0:
-            return {"names": [], "broader": [], "narrower": []}
-        concept = int(state.concepts[number])
-        pairs = state.vocabulary.broader
+    def describe_fully(self, number: int, language: str | None = None) -> dict[str, Any]:
+        """Return all that is known of a label: also what is near it, and documents that have it."""
+        names = self._names_in(language)
+        live = self._model.label_state_.is_live
+        near = filter(lambda each: live(each[0]), self._model.find_near_labels(number, NEAR))
+        examples = self._model.find_examples(number, EXAMPLES)
         return {
-            "names": state.vocabulary.names_of(concept),
-            "broader": self._link(np.isin(state.concepts, pairs[pairs[:, 0] == concept, 1])),
-            "narrower": self._link(np.isin(state.concepts, pairs[pairs[:, 1] == concept, 0])),
+            **self.describe(number, names),
+            **self._describe_relations(number, names),
+            "neighbours": [
+                {"id": other, "label": names[other], "similarity": round(similarity, 6)}
+                for other, similarity in near
+            ],
+            "examples": [
+                {"number": each.number, "labels": list(each.labels), "text": each.text}
+                for each in examples
+            ],
         }
 
-    def _link(self, chosen: NDArray[np.bool_]) -> list[dict[str, Any]]:
-        """Return the numbers and names of the chosen labels."""
-        numbers = np.flatnonzero(chosen).tolist()
-        return [{"id": i, "label": self._model.label_names_[i]} for i in numbers]
+    def _names_in(self, language: str | None) -> Sequence[str]:
+        return self._model.label_names_ if language is None else self._model.names_in(language)
+
+    def _describe_relations(self, number: int, names: Sequence[str]) -> dict[str, Any]:
+        """Return all names of a label, and the labels that its vocabulary relates to it."""
+        state = self._model.label_state_
+        if state.vocabulary is None or state.concepts is None or state.concepts[number] < 0:
+            return {"names": [], "broader": [], "narrower": [], "related": []}
+        concept = int(state.concepts[number])
+        broader, related = state.vocabulary.broader, state.vocabulary.related
+        near = np.union1d(_beside(related, 0, concept), _beside(related, 1, concept))
+        return {
+            "names": state.vocabulary.names_of(concept),
+            "broader": self._link(state.concepts, _beside(broader, 0, concept), names),
+            "narrower": self._link(state.concepts, _beside(broader, 1, concept), names),
+            "related": self._link(state.concepts, near, names),
+        }
+
+    def _link(self, concepts: Ids, wanted: Ids, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the numbers and names of the labels that stand for concepts."""
+        numbers = np.flatnonzero(np.isin(concepts, wanted))[:RELATED].tolist()
+        return [{"id": i, "label": names[i]} for i in numbers]
+
+
+def _beside(pairs: Ids, side: int, concept: int) -> Ids:
+    """Return what stands beside a concept in pairs that have it on this side."""
+    found: Ids = pairs[pairs[:, side] == concept, 1 - side]
+    return found

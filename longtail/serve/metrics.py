@@ -1,9 +1,17 @@
-"""Metrics: what the server counts, as Prometheus reads it."""
+"""Metrics: what the server counts, as Prometheus reads it.
 
+With several workers, each counts in files of a folder that they share, and whichever is asked adds
+them up; prometheus-client does so where an environment variable names the folder.
+"""
+
+import os
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from longtail.serve.workers import METRICS_FOLDER
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -17,6 +25,8 @@ class Metrics:
     def __init__(self) -> None:
         """Begin with nothing counted."""
         self._registry = CollectorRegistry()
+        # Looking for a counter by its labels takes longer than counting.
+        self._found: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._requests = Counter(
             "longtail_requests",
             "Requests that were answered",
@@ -42,33 +52,46 @@ class Metrics:
             "Documents that wait",
             ["model"],
             registry=self._registry,
+            multiprocess_mode="livesum",
         )
         self._versions = Gauge(
             "longtail_model_info",
-            "1 for the version of each model that answers",
+            "How many workers answer with this version of a model",
             ["model", "version"],
             registry=self._registry,
+            multiprocess_mode="livesum",
         )
 
     def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count an answer; `path` is that of the route, so that there are few."""
-        self._requests.labels(method, path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
+        key = method, path, status
+        if key not in self._found:
+            counter = self._requests.labels(method, path, str(status))
+            self._found[key] = counter, self._seconds.labels(path)
+        counter, histogram = self._found[key]
+        counter.inc()
+        histogram.observe(seconds)
 
-    def watch_queue(self, model: str, n_waiting: Callable[[], int]) -> None:
-        """Ask for the number of waiting documents whenever somebody wants to know."""
-        self._waiting.labels(model).set_function(n_waiting)
+    def queue_of(self, model: str) -> Callable[[float], None]:
+        """Return what is to be told how many documents wait."""
+        return self._waiting.labels(model).set
 
-    def count_batch(self, model: str, size: int) -> None:
-        """Count a batch."""
-        self._sizes.labels(model).observe(size)
+    def batches_of(self, model: str) -> Callable[[float], None]:
+        """Return what is to be told the size of each batch."""
+        return self._sizes.labels(model).observe
 
     def set_version(self, model: str, version: str, before: str | None = None) -> None:
         """Note which version of a model answers from now on."""
-        if before is not None:
+        if before is not None and METRICS_FOLDER in os.environ:
+            self._versions.labels(model, before).set(0)  # files cannot forget it
+        elif before is not None:
             self._versions.remove(model, before)
         self._versions.labels(model, version).set(1)
 
     def write(self) -> bytes:
         """Return all of it."""
-        return generate_latest(self._registry)
+        if METRICS_FOLDER not in os.environ:
+            return generate_latest(self._registry)
+        everybody = CollectorRegistry()
+        MultiProcessCollector(everybody)  # type: ignore[no-untyped-call]
+        return generate_latest(everybody)

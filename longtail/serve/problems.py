@@ -70,6 +70,12 @@ def find_status(error: LongtailError) -> int:
     return GONE if isinstance(error, GoneError) else HTTPStatus.UNPROCESSABLE_ENTITY
 
 
+def describe_error(error: LongtailError) -> ProblemJson:
+    """Return the answer to what the client can put right."""
+    busy = {"Retry-After": str(RETRY_SECONDS)} if isinstance(error, BusyError) else None
+    return make_problem(find_status(error), str(error), busy)
+
+
 def describe_invalid(error: RequestValidationError) -> str:
     """Say in one sentence what is wrong with the first field that is."""
     first = error.errors()[0]
@@ -98,9 +104,7 @@ def add_problems(app: FastAPI) -> None:
 
     @app.exception_handler(LongtailError)
     async def _(request: Request, error: LongtailError) -> Response:
-        status = find_status(error)
-        busy = {"Retry-After": str(RETRY_SECONDS)} if isinstance(error, BusyError) else None
-        return make_problem(status, str(error), busy)
+        return describe_error(error)
 
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> Response:
@@ -108,6 +112,8 @@ def add_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> Response:
+        if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's, for bytes that are no text
+            return make_problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the body is not JSON in UTF-8")
         headers = dict(error.headers) if error.headers else None
         return make_problem(error.status_code, str(error.detail), headers)
 

@@ -1,7 +1,8 @@
 """State: what all requests share."""
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from starlette.requests import Request
@@ -10,6 +11,8 @@ from longtail.serve.batching import Batcher, Limits
 from longtail.serve.feedback import FeedbackStore
 from longtail.serve.hosting import Hosted
 from longtail.serve.metrics import Metrics
+
+READERS = 2  # processes that read .docx and .pdf files at once
 
 
 @dataclass
@@ -22,6 +25,7 @@ class State:
         metrics: what is counted.
         feedback: where feedback goes; None if it is not kept.
         batchers: the queue of each model; made when the server starts.
+        readers: lets so many files be read at once.
     """
 
     hosted: Mapping[str, Hosted]
@@ -29,6 +33,7 @@ class State:
     metrics: Metrics
     feedback: FeedbackStore | None
     batchers: dict[str, Batcher]
+    readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READERS))
 
 
 def state_of(request: Request) -> State:

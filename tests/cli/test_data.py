@@ -69,7 +69,7 @@ def test_the_guide_shows_what_the_code_reads():
     assert set(lists["Files (--format NAME)"]) == set(FORMATS)
     assert set(EXAMPLES) == set(Format) == set(FORMATS.values())
     shown = re.findall(r"^```\{data\} (.+)$", GUIDE.read_text(), re.MULTILINE)
-    assert set(lists) - set(shown) == {"Columns that are known by name"}
+    assert set(lists) == set(shown)
     assert "Files (--format NAME)" in succeed("data", "formats").stdout
 
 
@@ -83,3 +83,23 @@ def test_every_command_that_reads_has_the_same_options(command):
         assert re.search(rf"--{option['name']} {re.escape(option['metavar'])}", shown), option
     formats = next(each["help"] for each in option_table() if each["name"] == "format")
     assert all(name in formats for name in FORMATS)
+
+
+def test_the_bundled_documents_are_written(tmp_path):
+    said = succeed("data", "example", tmp_path / "few.csv", "--documents", "50").stdout
+    assert said == f"50 Debian package descriptions are in {tmp_path / 'few.csv'}\n"
+    succeed("data", "example", tmp_path / "test.jsonl", "--documents", "50", "--split", "test")
+    succeed("data", "example", tmp_path / "both", "--documents", "50")
+    train, test = load(tmp_path / "both")
+    assert train.texts == load(tmp_path / "few.csv").train.texts
+    assert test.texts == load(tmp_path / "test.jsonl").train.texts
+    assert len(set(train.texts) | set(test.texts)) == 100
+
+
+def test_what_cannot_be_written_as_example(tmp_path):
+    out = tmp_path / "folder"
+    said = fail("data", "example", out, "--documents", "0")
+    assert said == "Error: --documents must be at least 1. Got 0 instead."
+    said = fail("data", "example", out, "--split", "test")
+    assert said == f"Error: --split is for a file, and {out} would be a folder, with both"
+    assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,9 @@ import csv
 import json
 
 import pytest
-from command_line import fail, planted_rows, succeed
+from command_line import fail, planted_rows, run, succeed
+
+import longtail
 
 NAMES = {
     "beer": "Billing Question",
@@ -227,3 +229,90 @@ def test_another_alphabet_needs_its_name(tmp_path):
 def test_options_that_mean_nothing(tmp_path, option, value, message):
     path = planted_table(tmp_path / "x.csv")
     assert fail("data", "info", path, option, value) == f"Error: {message}"
+
+
+# -- a model remembers its columns -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    """Train on columns that no guess would get right: the body has more words than the head."""
+    folder = tmp_path_factory.mktemp("foreign")
+    path = foreign_table(folder / "train.csv", 120)
+    options = ["--text", "kop,romp", "--labels", "merk", "--id", "nr", "--separator", "/"]
+    train = ["train", path, "--out", folder / "m", "--model", "linear", "--valid", "0"]
+    succeed(*train, *options, "--delimiter", "^")
+    return folder / "m"
+
+
+def foreign_table(path, n, header=("nr", "kop", "romp", "merk"), delimiter="^"):
+    rows = [
+        (f"n{i}", text.split()[0], " ".join(text.split()[1:]), "/".join(labels))
+        for i, (text, labels) in enumerate(planted_rows(n, seed=1))
+    ]
+    return write_table(path, header, rows, delimiter=delimiter)
+
+
+@pytest.mark.parametrize("delimiter", ["^", ";"])
+def test_what_was_said_in_training_need_not_be_said_again(tmp_path, foreign, delimiter):
+    path = foreign_table(tmp_path / "x.csv", 40, delimiter=delimiter)
+    piped = succeed("predict", foreign, "-", stdin=path.read_text())
+    assert first_line(piped) == "Note: text: kop + romp; id: nr (as in training)"
+    assert json.loads(piped.stdout.splitlines()[3])["id"] == "n3"
+    shown = succeed("evaluate", foreign, path, "--json", "-")
+    assert first_line(shown).startswith("Note: text: kop + romp; labels: merk, separated by '/', ")
+    assert first_line(shown).endswith("; id: nr (as in training)")
+    assert json.loads(shown.stdout)["P@1"] > 90
+    for command in ("calibrate", "update"):
+        result = run(command, foreign, path, "--out", tmp_path / command)
+        assert first_line(result).startswith("Note: text: kop + romp; labels: merk, ")
+
+
+def test_options_win_over_what_is_remembered(tmp_path, foreign):
+    path = foreign_table(tmp_path / "x.csv", 20)
+    said = first_line(succeed("predict", foreign, path, "--text", "romp", "--id", "kop"))
+    assert said == "Note: text: romp; id: kop"
+    assert first_line(succeed("predict", foreign, path, "--text", "romp")) == (
+        "Note: text: romp; id: nr (as in training)"
+    )
+
+
+def test_other_columns_are_guessed_anew(tmp_path, foreign):
+    path = planted_table(tmp_path / "x.csv")
+    assert first_line(succeed("predict", foreign, path)) == "Note: text: message; id: id"
+
+
+def test_labels_need_not_be_there_to_predict(tmp_path, foreign):
+    path = write_table(tmp_path / "x.csv", ["romp", "kop"], [["malt yeast brew", "hops"]] * 2)
+    assert first_line(succeed("predict", foreign, path)) == (
+        "Note: text: kop + romp (as in training)"
+    )
+
+
+def test_frames_are_read_as_in_training():
+    rows = [(text, ", ".join(labels)) for text, labels in planted_rows(60, seed=2)]
+    frame = {"aa": ["x y z v w u t s"] * 60, "bb": [r[0] for r in rows], "cc": [r[1] for r in rows]}
+    model = longtail.Linear(trees=1).fit(frame, "cc", text="bb")
+    assert model.columns_.text == ("bb",)
+    assert model.columns_.separator == ","
+    alone = model.predict([row[0] for row in rows], k=2)
+    assert model.predict(frame, k=2).to_list() == alone.to_list()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("text", [], "columns.text must be"),
+        ("text", [7], "columns.text"),
+        ("delimiter", '"', "the delimiter must be one character, or tab"),
+        ("delimiter", "ab", "the delimiter must be one character, or tab"),
+        ("labels", 3, "columns.labels must be"),
+        ("other", "x", "other"),
+    ],
+)
+def test_columns_of_a_stranger_are_checked(tmp_path, foreign, key, value, message):
+    model = longtail.load_model(foreign)
+    files = model.to_files()
+    files.config["columns"][key] = value
+    with pytest.raises(longtail.LongtailError, match=message):
+        type(model).from_files(files, "m")

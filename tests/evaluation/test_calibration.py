@@ -26,6 +26,7 @@ from longtail.evaluation.calibration import (
     sigmoid,
 )
 from longtail.evaluation.metrics import TrainingCounts, evaluate
+from longtail.evaluation.tradeoff import Tradeoff
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
@@ -214,11 +215,17 @@ def test_saving(tmp_path):
     again = Calibration.from_files(files)
     assert again is not None
     assert np.array_equal(again.apply(top).scores, calibration.apply(top).scores)
-    assert vars(again) == {**vars(calibration), "steps": again.steps}
+    same = {"steps": again.steps, "tradeoff": again.tradeoff}
+    assert vars(again) == {**vars(calibration), **same}
+    assert again.tradeoff is not None
+    assert again.tradeoff.expect(3) == calibration.tradeoff.expect(3)
+    del files.arrays["calibration.tradeoff"], files.config["calibration"]["n_true"]
+    Calibration.describe().check(files, {})  # saved before there was any
+    assert Calibration.from_files(files).tradeoff is None
     assert Calibration.from_files(Files()) is None
 
 
-@pytest.mark.parametrize("damage", ["order", "falls", "shape", "type", "shifts", "method"])
+@pytest.mark.parametrize("damage", ["order", "falls", "shape", "type", "shifts", "method", "right"])
 def test_damaged_files(damage):
     top, Y, _ = planted_predictions(bias=np.linspace(-2, 2, 30))
     files = Files()
@@ -235,6 +242,8 @@ def test_damaged_files(damage):
         files.arrays["calibration.shifts"][3] = np.nan
     if damage == "method":
         files.config["calibration"]["method"] = "magic"
+    if damage == "right":
+        files.arrays["calibration.tradeoff"][1] += 1
     with pytest.raises(ValueError, match=r"calibration\.\w+ must"):
         Calibration.describe().check(files, {})
 
@@ -295,6 +304,24 @@ def test_thresholds_are_the_best_ones():
     tried = np.array([f1(i / 100) for i in range(1, 100)])
     assert f1(found["micro"])[0] == pytest.approx(tried[:, 0].max())
     assert f1(found["document"])[1] == pytest.approx(tried[:, 1].max())
+
+
+@pytest.mark.parametrize("k", [1, 3, None])
+def test_what_to_expect_at_a_threshold(k):
+    top, Y, truth = planted_predictions(n=60)
+    top = TopK(top.labels, truth.astype(np.float32))
+    for found in Tradeoff.of(top, Y).expect(k):
+        given = [
+            (i, int(label))
+            for i in range(len(top))
+            for label, score in zip(top.labels[i, :k], top.scores[i, :k], strict=True)
+            if score >= np.float32(found.threshold)
+        ]
+        right = sum(Y[i, label] > 0 for i, label in given)
+        assert found.recall == right / Y.nnz
+        assert found.labels == len(given) / len(top)
+        assert found.precision == (right / len(given) if given else None)
+        assert found.f1 == 2 * right / (len(given) + Y.nnz)
 
 
 def test_the_depth_grows_with_the_labels_of_documents():

@@ -16,10 +16,12 @@ from served import served, train_planted
 
 import longtail
 from longtail.data import Dataset, build_label_matrix
+from longtail.errors import ParameterError
 from longtail.labels.state import LabelState
 from longtail.labels.vocabulary import Concept, Vocabulary
 from longtail.serve.batching import Limits
 from longtail.serve.hosting import Version, name_labels
+from longtail.serve.server import make_server
 
 TEXT = "hops and malt, then yeast"
 PREDICT = "/v1/models/planted/predict"
@@ -108,11 +110,45 @@ def test_models_labels_and_explanations(running):
     (label,) = found["labels"]
     assert label["label"] == "sailing"
     alone = running.client.get(f"/v1/models/planted/labels/{label['id']}").json()
-    assert alone == {**label, "names": [], "broader": [], "narrower": []}
+    assert {key: alone[key] for key in label} == label
+    assert (alone["names"], alone["broader"], alone["narrower"]) == ([], [], [])
     body = {"text": TEXT, "label": "beer"}
     terms = running.client.post("/v1/models/planted/explain", json=body).json()["terms"]
     start, end = next(each["spans"][0] for each in terms if each["term"] == "hops")
     assert TEXT[start:end] == "hops"
+
+
+def test_labels_say_why(running, folder):
+    body = {"texts": [TEXT, "rook and pawn"], "k": 2, "explain": True}
+    documents = running.client.post(PREDICT, json=body).json()["documents"]
+    plain = running.client.post(PREDICT, json={**body, "explain": False}).json()["documents"]
+    model = longtail.load_model(folder)
+    for text, why, without in zip(body["texts"], documents, plain, strict=True):
+        for each, same in zip(why["labels"], without["labels"], strict=True):
+            said = each.pop("why")
+            assert each == same
+            terms = model.explain(text, each["label"]).to_dict()["terms"]
+            assert said == {"terms": json.loads(json.dumps(terms[:20])), "members": {}}
+    many = running.client.post(PREDICT, json={"texts": [TEXT] * 21, "explain": True})
+    assert many.json()["detail"].startswith("21 documents in one request with explain")
+
+
+def test_what_to_expect_at_thresholds(running, folder, tmp_path):
+    url = "/v1/models/planted/thresholds"
+    found = running.client.get(url, params={"k": 2}).json()
+    named = found["named"]
+    assert named == running.client.get("/v1/models/planted").json()["thresholds"]
+    tradeoff = longtail.load_model(folder).calibration_.tradeoff
+    assert found["expected"] == [each._asdict() for each in tradeoff.expect(2)]
+    assert (found["k"], found["documents"]) == (2, 100)
+    best = max(running.client.get(url).json()["expected"], key=lambda each: each["f1"])
+    auto = next(each for each in found["expected"] if each["threshold"] == named["auto"])
+    assert best["recall"] >= auto["recall"] > 0
+    assert running.client.get(url, params={"k": 0}).status_code == 422
+    longtail.Linear().fit(["a b", "c d"], [["x"], ["y"]]).save(tmp_path / "raw")
+    with served(tmp_path / "raw") as raw:
+        found = raw.client.get("/v1/models/raw/thresholds").json()
+        assert (found["named"], found["expected"]) == ({}, [])
 
 
 def test_labels_of_a_vocabulary(tmp_path):
@@ -121,7 +157,8 @@ def test_labels_of_a_vocabulary(tmp_path):
     dataset = Dataset(Y=Y, label_names=names, texts=texts)
     model = longtail.Linear().fit(dataset)
     concepts = [
-        Concept("x:1", {"en": "beer", "fi": "olut"}, broader=["x:2"]),
+        Concept("x:1", {"en": "beer", "fi": "olut"}, broader=["x:2"], related=["x:3"]),
+        Concept("x:3", {"en": "chess", "fi": "šakki"}),
         Concept("x:2", {"en": "drink", "fi": "juoma"}),
     ]
     model.label_state_ = LabelState.of(Vocabulary.build(concepts), dataset)
@@ -133,6 +170,16 @@ def test_labels_of_a_vocabulary(tmp_path):
         beer = running.client.get(f"{url}/labels/{found['id']}").json()
         assert beer["names"] == ["beer", "olut"]
         assert [each["label"] for each in beer["broader"]] == ["drink"]
+        assert [each["label"] for each in beer["related"]] == ["chess"]
+        (chess,) = beer["related"]
+        said = running.client.get(f"{url}/labels/{chess['id']}", params={"language": "fi"}).json()
+        assert (said["label"], said["related"][0]["label"]) == ("šakki", "olut")
+        (named,) = running.client.get(
+            f"{url}/labels", params={"q": "beer", "language": "fi"}
+        ).json()["labels"]
+        assert named["label"] == "olut"
+        odd = running.client.get(f"{url}/labels", params={"q": "beer", "language": "xx"})
+        assert odd.status_code == 422
         body = {"text": "malt hops", "k": 1, "language": "fi"}
         (first,) = running.client.post(f"{url}/predict", json=body).json()["documents"][0]["labels"]
         assert (first["label"], first["uri"]) == ("olut", "x:1")
@@ -149,6 +196,37 @@ def test_the_examples_of_the_description_work(running):
     schema = described["components"]["schemas"]["PredictRequest"]
     for example in schema["examples"]:
         assert running.client.post(PREDICT, json=example).status_code == 200
+
+
+def test_every_route_is_described_with_examples(running):
+    described = running.client.get("/v1/openapi.json").json()
+    schemas = described["components"]["schemas"]
+
+    def has_example(content):
+        schema = content.get("schema", {})
+        held = schema.get("items", schema)
+        named = schemas.get(held.get("$ref", "").rpartition("/")[2], {})
+        return "example" in content or bool(named.get("examples"))
+
+    for path, held in described["paths"].items():
+        for method, operation in held.items():
+            where = f"{method} {path}"
+            assert operation["tags"], where
+            assert operation["summary"], where
+            bodies = operation.get("requestBody", {}).get("content", {})
+            answers = {
+                kind: content
+                for code, answer in operation["responses"].items()
+                for kind, content in answer.get("content", {}).items()
+                if code != "204"
+            }
+            for kind, content in [*bodies.items(), *answers.items()]:
+                assert has_example(content), f"{where}: {kind}"
+            for parameter in operation.get("parameters", ()):
+                assert parameter["in"] == "query" or "example" in parameter, where
+            for code, answer in operation["responses"].items():
+                if int(code) >= 400:
+                    assert list(answer["content"]) == ["application/problem+json"], where
 
 
 def test_metrics(running):
@@ -189,6 +267,8 @@ def test_what_is_not_there(running):
     kind = {"Content-Type": "application/json"}
     bad = post(PREDICT, content=b"{bad", headers=kind)
     assert bad.json()["detail"] == "the body is not JSON"
+    bad = post(PREDICT, content=b"\xff", headers=kind)
+    assert (bad.status_code, bad.json()["detail"]) == (422, "the body is not JSON in UTF-8")
     assert "Content-Type: application/json" in post(PREDICT, content=b"{}").json()["detail"]
     unknown = post("/v1/models/planted/explain", json={"text": TEXT, "label": "bear"})
     assert "did you mean 'beer'" in unknown.json()["detail"]
@@ -222,8 +302,42 @@ def test_tokens(folder, tmp_path):
             for token, status in (("other-token-of-many", 200), ("other-token-of-man", 401)):
                 headers = {"Authorization": f"Bearer {token}"}
                 assert running.client.get(path, headers=headers).status_code == status
+        for password, status in (("first-token-of-many", 200), ("first", 401), ("", 401)):
+            assert running.client.get("/metrics", auth=("any", password)).status_code == status
+        odd = {"Authorization": "Basic ===="}
+        assert running.client.get("/metrics", headers=odd).status_code == 401
         assert running.client.get("/health/live").status_code == 200
         assert running.client.get("/").status_code == 200
+
+
+def test_only_named_origins_may_read_answers(folder, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text("first-token-of-many\n")
+    ours, theirs = "https://example.org", "https://example.com"
+    with served(folder, token_file=file, origins=[ours]) as running:
+        asking = {
+            "Origin": ours,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type",
+        }
+        asked = running.client.options(PREDICT, headers=asking)
+        assert asked.status_code == 204
+        assert asked.headers["access-control-allow-origin"] == ours
+        assert "Authorization" in asked.headers["access-control-allow-headers"]
+        sent = {"Origin": ours, "Authorization": "Bearer first-token-of-many"}
+        answer = running.client.post(PREDICT, json={"text": TEXT}, headers=sent)
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == ours
+        assert "Origin" in answer.headers["vary"]
+        refused = running.client.post(PREDICT, json={"text": TEXT}, headers={"Origin": ours})
+        assert refused.status_code == 401
+        for headers in ({**asking, "Origin": theirs}, {**asking, "Origin": "null"}):
+            other = running.client.options(PREDICT, headers=headers)
+            assert "access-control-allow-origin" not in other.headers
+            assert other.status_code in (401, 405)
+    for odd in ("*", "example.org", "https://example.org/", "https://Example.org", "null"):
+        with pytest.raises(ParameterError, match="--allow-origin must be such as"):
+            make_server([folder], host="127.0.0.1", limits=Limits(), origins=[odd])
 
 
 def test_other_names_of_the_machine_are_refused_and_policies_sent(running, folder):

@@ -1,118 +1,198 @@
-"""The page in a real browser: Debian's chromium, by mouse and by keyboard."""
+"""The page in a real browser, by mouse and by keyboard: texts, labels, decisions, models."""
 
-import shutil
+import json
+import shlex
+import subprocess
+import sys
 
 import pytest
+from command_line import planted_rows
 from served import served, train_planted
+from shown import TEXT, row, write
 
 from longtail.serve.feedback import read_feedback
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
-TEXT = "hops and malt, then yeast"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+def last_said(running, model="planted"):
+    kept = read_feedback(running.file).values()
+    return [each for each in kept if each.model == model][-1]
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    folder = train_planted(tmp_path_factory.mktemp("models") / "planted")
-    with served(folder, feedback=folder.parent / "said.db") as found:
-        found.file = folder.parent / "said.db"
-        yield found
-
-
-@pytest.fixture
-def page(browser, running):
-    """A page on which nothing may go wrong unseen."""
-    opened = browser.new_page()
-    problems = []
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("console", lambda said: said.type == "error" and problems.append(said.text))
-    opened.goto(running.url)
-    yield opened
-    opened.close()
-    assert problems == []
+def count_marks(page):
+    return page.evaluate("[...CSS.highlights.values()].reduce((n, each) => n + each.size, 0)")
 
 
 def test_labels_appear_and_can_be_judged_by_mouse(page, running):
-    page.fill("#text", TEXT)
-    page.wait_for_selector("#labels li[data-label=beer] .facts:not(:empty)")
-    score = page.inner_text("#labels li[data-label=beer] .score")
-    assert 0.5 < float(score) <= 1
+    page.fill("#by", "ab")
+    write(page, TEXT, "beer")
+    assert 0.5 < float(page.inner_text(f"{row('beer')} .score")) <= 1
+    assert "training documents" in page.inner_text(f"{row('beer')} .facts")
     page.click("button[aria-label='Accept beer']")
     page.click("#save")
     page.wait_for_selector("#said:text-is('Saved.')")
-    kept = list(read_feedback(running.file).values())[-1]
-    assert (kept.text, kept.accepted, kept.rejected) == (TEXT, ["beer"], [])
+    kept = last_said(running)
+    assert (kept.text, kept.accepted, kept.rejected, kept.by) == (TEXT, ["beer"], [], "ab")
     assert kept.shown[0]["label"] == "beer"
 
 
 def test_everything_by_keyboard(page, running):
     page.focus("#text")
     page.keyboard.type("rook and pawn")
-    page.wait_for_selector("#labels li[data-label=chess] .facts:not(:empty)")
-    page.keyboard.press("Escape")
-    page.wait_for_selector("#marked mark.for-3")
-    assert page.inner_text("#marked") == "rook and pawn"
+    page.wait_for_selector(f"{row('chess')} .facts:not(:empty)")
+    page.keyboard.press("Escape")  # to the first label, whose words are marked
+    page.wait_for_selector("#marked-for:has-text('chess')")
+    assert count_marks(page) == 2
     page.keyboard.press("Enter")
-    page.wait_for_selector("#labels li[data-label=chess].accepted")
+    page.wait_for_selector(f"{row('chess')}.accepted")
     page.keyboard.press("x")
-    page.wait_for_selector("#labels li[data-label=chess].rejected")
+    page.wait_for_selector(f"{row('chess')}.rejected")
     page.keyboard.press("u")
-    page.wait_for_selector("#labels li[data-label=chess].accepted")
+    page.wait_for_selector(f"{row('chess')}.accepted")
+    page.keyboard.press("1")  # once more: no decision
+    page.wait_for_selector(f"{row('chess')}:not(.accepted)")
+    page.keyboard.press("1")
     page.keyboard.press("/")
     page.keyboard.type("saling")
     page.wait_for_selector("#found li[aria-selected=true]")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#labels li[data-label=sailing]:is(.added, .accepted)")
+    page.wait_for_selector(f"{row('sailing')}.accepted")
     page.keyboard.press("Escape")
     page.keyboard.press("s")
     page.wait_for_selector("#said:text-is('Saved.')")
-    kept = list(read_feedback(running.file).values())[-1]
-    assert set(kept.labels) == {"chess", "sailing"}
+    assert set(last_said(running).labels) == {"chess", "sailing"}
+    page.keyboard.press("?")
+    page.wait_for_selector("#keys-dialog[open]")
 
 
-def test_sliders_choose_among_the_labels(page):
-    page.fill("#text", TEXT)
-    page.wait_for_selector("#labels li")
+def test_sliders_choose_among_the_labels_and_say_what_to_expect(page):
+    write(page, TEXT, "beer")
     page.fill("#threshold", "0")
     page.fill("#k", "2")
-    assert page.locator("#labels li").count() == 2
-    page.fill("#threshold", "1")
-    assert page.locator("#labels li").count() <= 1
+    assert page.locator("#columns li").count() == 2
+    page.wait_for_selector("#expected:has-text('Expected')")
+    low = page.inner_text("#expected")
+    page.fill("#threshold", "0.9")
+    page.wait_for_timeout(100)
+    assert page.inner_text("#expected") != low
+    page.click("#best-threshold")
+    assert 0 < float(page.input_value("#threshold")) < 1
+    page.reload()
+    page.wait_for_selector("#model option", state="attached")
+    assert page.input_value("#k") == "2"  # as it was left
 
 
-def test_a_narrow_page_does_not_scroll_sideways(page):
-    page.set_viewport_size({"width": 320, "height": 700})
-    page.fill("#text", TEXT)
-    page.wait_for_selector("#labels li")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+def test_hover_marks_words_and_details_open(page):
+    write(page, "hops and malt 🍺 then yeast", "beer")
+    page.hover(row("beer"))
+    page.wait_for_selector("#marked-for:has-text('beer')")
+    marked = page.evaluate(
+        "[...CSS.highlights.values()].flatMap((each) => [...each].map((range) => String(range)))"
+    )
+    assert {"hops", "malt", "yeast"} <= set(marked)  # behind a character of two code units, too
+    page.click(f"{row('beer')} .name")
+    page.wait_for_selector(f"{row('beer')} .details section")
+    details = page.inner_text(f"{row('beer')} .details")
+    assert "Why" in details
+    assert "hops" in details
+    page.click(f"{row('beer')} .name")
+    assert page.locator(".details").count() == 0
 
 
-def test_labels_are_shown_as_text_whatever_they_hold(browser, tmp_path):
+def test_a_fusion_tells_all_it_knows_of_a_label(open_page, tmp_path):
+    import longtail
+
+    texts, labels = zip(*planted_rows(120, 0), strict=True)
+    held = [[*each, "thing"] if i % 2 else list(each) for i, each in enumerate(labels)]
+    longtail.Fusion(members="linear,knn").fit(list(texts), held).save(tmp_path / "both")
+    with served(tmp_path / "both") as running:
+        page = open_page(running.url)
+        page.fill("#text", TEXT)
+        beer = row("beer", "both")
+        page.click(f"{beer} .name")
+        page.wait_for_selector(f"{beer} .details section")
+        titles = page.locator(f"{beer} .details h3").all_inner_texts()
+        assert titles[0] == "Why"
+        wanted = {"Members of the fusion", "Similar training documents", "Similar labels"}
+        assert wanted <= set(titles)
+        assert page.locator(f"{beer} .votes tbody tr").count() == 2
+        assert page.locator(f"{beer} .documents .chip.same").count() >= 1
+        page.click(f"{beer} button.chip:has-text('thing')")  # a similar label, to be added
+        page.wait_for_selector(f"{row('thing', 'both')}.accepted")
+
+
+def test_another_text_is_another_document_and_decisions_are_kept(page, running):
+    write(page, TEXT, "beer")
+    page.click("button[aria-label='Reject beer']")
+    page.focus("#text")
+    page.keyboard.press("End")
+    page.keyboard.type(" and barley")  # the same text, corrected
+    page.wait_for_timeout(500)
+    assert page.locator(f"{row('beer')}.rejected").count() == 1
+    write(page, "rook and pawn", "chess")
+    assert page.locator(".rejected").count() == 0
+    kept = last_said(running)
+    assert (kept.text, kept.rejected) == (f"{TEXT} and barley", ["beer"])
+
+
+def test_two_models_side_by_side(page, running):
+    write(page, TEXT, "beer")
+    page.fill("#threshold", "0")
+    page.select_option("#other", "second")
+    page.wait_for_selector(row("beer", "second"))
+    assert page.locator(".column").count() == 2
+    page.fill("#k", "1")
+    page.fill("#text", "hops and rook, malt and pawn, sails and wind")
+    page.wait_for_timeout(1000)
+    first, second = (page.get_attribute(f".column:nth-child({i}) li", "data-label") for i in (1, 2))
+    assert (first != second) == (page.locator(".differs:text-is('only here')").count() > 0)
+    page.focus(".column:nth-child(1) li .name")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.keyboard.press("s")
+    page.wait_for_selector("#said:text-is('Saved.')")
+    assert last_said(running, "second").accepted == [second]
+    assert last_said(running, "planted").labels == [second]
+
+
+def test_the_card_and_the_request_to_copy(page, running, tmp_path):
+    write(page, 'it\'s malt & hops, "yeast"', "beer")
+    page.click("#card-button")
+    page.wait_for_selector("#card-dialog[open] td:has-text('linear')")
+    page.keyboard.press("Escape")
+    page.click("#copy-button")
+    curl, python, command = page.locator("#copies pre").all_inner_texts()
+    (said,) = [json.loads(word) for word in shlex.split(curl) if word.startswith("{")]
+    assert said["text"] == 'it\'s malt & hops, "yeast"'
+    answer = running.client.post("/v1/models/planted/predict", json=said).json()
+    best = answer["documents"][0]["labels"][0]["label"]
+    (tmp_path / "ask.py").write_text(python)
+    printed = subprocess.run(
+        [sys.executable, tmp_path / "ask.py"], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.startswith(best)
+    words = shlex.split(command)
+    assert json.loads(words[2]) == {"text": said["text"]}
+    assert words[4:7] == ["longtail", "predict", "planted"]
+    page.click("#copies button >> nth=0")
+    page.wait_for_selector("#copies button:text-is('Copied.')")
+
+
+def test_labels_are_shown_as_text_whatever_they_hold(open_page, tmp_path):
     import longtail
 
     names = ["<img src=x onerror=alert(1)>", "nul\0 and\nline", "\u202eright to left", "x" * 10_000]
     texts = ["malt hops", "rook pawn", "wind mast", "oven flour"] * 5
     longtail.Linear().fit(texts, [[name] for name in names] * 5).save(tmp_path / "odd")
     with served(tmp_path / "odd") as running:
-        opened = browser.new_page()
-        opened.goto(running.url)
+        opened = open_page(running.url, viewport={"width": 320, "height": 700})
         opened.fill("#text", "malt hops rook pawn wind mast oven flour")
         opened.fill("#threshold", "0")
-        opened.wait_for_selector("#labels li")
-        shown = opened.locator("#labels .name bdi").all_text_contents()
-        assert opened.locator("#labels img").count() == 0
-        opened.close()
+        opened.wait_for_selector("#columns li")
+        shown = opened.locator("#columns .name bdi").all_text_contents()
+        opened.click("#columns .name >> nth=0")
+        opened.wait_for_selector(".details section")
+        assert opened.locator("main img").count() == 0
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 320
     assert set(shown) == {names[0], "nul\\u0000 and\\u000aline", "\\u202eright to left", names[3]}
 
 
@@ -120,7 +200,7 @@ def test_a_token_is_asked_for(browser, tmp_path):
     folder, file = train_planted(tmp_path / "planted"), tmp_path / "tokens"
     file.write_text("a-token-for-the-page")
     with served(folder, token_file=file) as running:
-        opened = browser.new_page()
+        opened = browser.new_page()  # the browser reports the answer 401, which is meant
         opened.goto(running.url)
         opened.wait_for_selector("#token-form:not([hidden])")
         opened.fill("#token", "a-token-for-the-page")
@@ -128,3 +208,33 @@ def test_a_token_is_asked_for(browser, tmp_path):
         opened.wait_for_selector("#model option", state="attached")
         assert opened.is_hidden("#problem")
         opened.close()
+
+
+def test_a_server_that_keeps_no_feedback_says_so(open_page, tmp_path):
+    with served(train_planted(tmp_path / "planted")) as running:
+        page = open_page(running.url)
+        page.fill("#text", TEXT)
+        page.click("button[aria-label='Accept beer']")
+        page.wait_for_selector("#said:has-text('export your decisions')")
+        assert page.is_hidden("#save")
+        asked = []
+        page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+        file = tmp_path / "other.txt"
+        file.write_text("rook and pawn")
+        page.set_input_files("#file", file)
+        page.wait_for_timeout(300)
+        assert asked == ["Decisions are not stored yet. Go on without them?"]
+        assert page.locator(f"{row('beer')}.accepted").count() == 1
+        with page.expect_download():
+            page.click("#export-csv")
+        page.set_input_files("#file", file)
+        page.wait_for_selector(row("chess"))
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize("text", ["", "   "])
+def test_no_text_no_labels(page, text):
+    page.fill("#text", text)
+    page.wait_for_selector("#hint:not([hidden])")
+    page.click("#save")
+    page.wait_for_selector("#said:has-text('first')")

@@ -204,9 +204,13 @@ def choose_proposers(
     first = max(lists, key=lambda name: ((places[name] < STEP).sum() / costs.get(name, 1.0), name))
     widths = {first: min(choose_depth(Y), MOST_PROPOSED)}
     found = places[first] < widths[first]
+
+    def widen(name: str) -> int:
+        return min(widths.get(name, 0) + STEP, MOST_PROPOSED)
+
     while True:
         gains = {
-            name: float((place[~found] < widths.get(name, 0) + STEP).sum()) / max(len(found), 1)
+            name: float((place[~found] < widen(name)).sum()) / max(len(found), 1)
             for name, place in places.items()
             if widths.get(name, 0) < MOST_PROPOSED
         }
@@ -218,7 +222,7 @@ def choose_proposers(
         if not paying:
             return {name: widths[name] for name in lists if name in widths}
         best = max(paying, key=lambda name: paying[name])
-        widths[best] = widths.get(best, 0) + STEP
+        widths[best] = widen(best)
         found |= places[best] < widths[best]
 
 

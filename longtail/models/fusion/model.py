@@ -536,6 +536,20 @@ class Fusion(Model):
         found = (member.find_similar(X, wanted) for member in self.members_.values() if X.nnz)
         return next(filter(None, found), ())
 
+    def find_examples(self, label: int, n: int) -> Sequence[Neighbour]:
+        """Return training documents with a label, of the first member that keeps any."""
+        found = (member.find_examples(label, n) for member in self._knowing(label))
+        return next(filter(None, found), ())
+
+    def find_near_labels(self, label: int, n: int) -> Sequence[tuple[int, float]]:
+        """Return labels like this one, by the first member that can tell."""
+        found = (member.find_near_labels(label, n) for member in self._knowing(label))
+        return next(filter(None, found), ())
+
+    def _knowing(self, label: int) -> Iterator[Model]:
+        """Yield the members that were trained with the label."""
+        return (each for each in self.members_.values() if label < len(each.label_names_))
+
     # -- updating -----------------------------------------------------------------------------
 
     def partial_fit(

@@ -350,15 +350,26 @@ class KNN(Model):
             for i, cosine in zip(ids[0].tolist(), cosines[0].tolist(), strict=True)
             if i >= 0 and (label is None or label in self.voters_.Y[i].indices)
         ]
-        return [
-            Neighbour(
-                number=int(self.numbers_[i]),
-                similarity=cosine,
-                labels=tuple(self.label_names_[each] for each in self.voters_.Y[i].indices),
-                text=self.snippets_[i] if self.snippets_ else None,
-            )
-            for i, cosine in near[:SHOWN]
-        ]
+        return [self._show(i, cosine) for i, cosine in near[:SHOWN]]
+
+    def _show(self, i: int, similarity: float) -> Neighbour:
+        """Return one of the voters as it is shown."""
+        return Neighbour(
+            number=int(self.numbers_[i]),
+            similarity=similarity,
+            labels=tuple(self.label_names_[each] for each in self.voters_.Y[i].indices.tolist()),
+            text=self.snippets_[i] if self.snippets_ else None,
+        )
+
+    def find_examples(self, label: int, n: int) -> Sequence[Neighbour]:
+        """Return documents that carry the label, those with the fewest other labels first."""
+        carriers = self.voters_.find_carriers(label)
+        order = np.argsort(np.diff(self.voters_.Y.indptr)[carriers], kind="stable")[:n]
+        return [self._show(i, 1.0) for i in carriers[order].tolist()]
+
+    def find_near_labels(self, label: int, n: int) -> Sequence[tuple[int, float]]:
+        """Return the labels that are often on the same documents."""
+        return self.voters_.rank_companions(label, n)
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> Floats:
         """Return how much each word gives to the cosines of those who vote, or for one label."""

@@ -243,20 +243,55 @@ def search(
     Returns:
         Labels (n, k), -1 where there are fewer, and the logarithms of their probabilities.
     """
+    labels, logs, _ = walk(X, first, last, tree, beam, k, power)
+    return labels, logs
+
+
+class Reached(NamedTuple):
+    """The nodes that a search has followed, and the margins of all their children.
+
+    Attributes:
+        nodes: (n, depth, beam) the nodes of each level, −1 where there are fewer.
+        first: (n, depth, beam) where the margins of the children of each begin.
+        margins: those of all documents, in a row.
+    """
+
+    nodes: NDArray[np.int64]
+    first: NDArray[np.int64]
+    margins: NDArray[np.float32]
+
+
+@njit(nogil=True, cache=True)
+def walk(
+    X: Rows, first: int, last: int, tree: TreeWeights, beam: int, k: int, power: int
+) -> tuple[NDArray[np.int32], NDArray[np.float32], Reached]:
+    """Do as `search` does; also return what was reached, for labels that are asked about later."""
     depth = len(tree.level) - 2
-    n_leaves = tree.level[depth + 1] - tree.level[depth]
-    labels = np.full((last - first, min(k, n_leaves)), -1, np.int32)
+    n, n_leaves = last - first, tree.level[depth + 1] - tree.level[depth]
+    labels = np.full((n, min(k, n_leaves)), -1, np.int32)
     logs = np.full(labels.shape, np.float32(-np.inf))
-    for i in range(last - first):
+    followed, begins = np.full((n, depth, beam), -1, np.int64), np.zeros((n, depth, beam), np.int64)
+    margins, size = np.empty(0, np.float32), 0
+    for i in range(n):
         nodes, scores = np.zeros(1, np.int64), np.zeros(1, np.float32)
         for level in range(depth):
             width = labels.shape[1] if level == depth - 1 else beam
             width = min(width, tree.level[level + 2] - tree.level[level + 1])
-            nodes, scores = _step(X, first + i, tree, nodes, scores, width, power)
+            order = np.argsort(nodes)
+            nodes, scores = nodes[order], scores[order]
+            start, sums = _sum_children(X, first + i, tree, nodes)
+            if size + len(sums) > len(margins):
+                more = np.empty(size + n * len(sums), np.float32)
+                margins = np.concatenate((margins[:size], more))
+            margins[size : size + len(sums)] = sums
+            for slot in range(len(nodes)):
+                followed[i, level, slot], begins[i, level, slot] = nodes[slot], size + start[slot]
+            size += len(sums)
+            nodes, scores = _best_children(tree, nodes, scores, start, sums, width, power)
         for place in range(len(nodes)):
             labels[i, place] = tree.leaves[nodes[place] - tree.level[depth]]
             logs[i, place] = scores[place]
-    return labels, logs
+    return labels, logs, Reached(followed, begins, margins[:size])
 
 
 @njit(nogil=True, cache=True)
@@ -264,6 +299,8 @@ def _sum_children(
     X: Rows, document: int, tree: TreeWeights, beam: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the sums of all children of the sorted `beam`, and where those of each node begin."""
+    if not len(beam):
+        return np.zeros(1, np.int64), np.empty(0, np.float32)
     first = np.zeros(len(beam) + 1, np.int64)
     for slot in range(len(beam)):
         first[slot + 1] = first[slot] + tree.child[beam[slot] + 1] - tree.child[beam[slot]]
@@ -277,26 +314,27 @@ def _sum_children(
 
 
 @njit(nogil=True, cache=True)
-def _step(
-    X: Rows,
-    document: int,
+def _best_children(
     tree: TreeWeights,
     nodes: NDArray[np.int64],
     scores: NDArray[np.float32],
+    first: NDArray[np.int64],
+    sums: NDArray[np.float32],
     width: int,
     power: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return the `width` best children of `nodes`, or all where there are fewer."""
-    order = np.argsort(nodes)
-    beam = nodes[order]
-    first, sums = _sum_children(X, document, tree, beam)
     width = min(width, len(sums))
     best, best_scores = np.full(width, -1, np.int64), np.full(width, np.float32(-np.inf))
-    for slot in range(len(beam)):
+    for slot in range(len(nodes)):
         own = sums[first[slot] : first[slot + 1]]
-        above = scores[order[slot]]
-        _keep_best(own, tree.child[beam[slot]], above, power, best, best_scores)
+        _keep_best(own, tree.child[nodes[slot]], scores[slot], power, best, best_scores)
     return best, best_scores
+
+
+NOTHING_REACHED = Reached(
+    np.empty((0, 1, 1), np.int64), np.empty((0, 1, 1), np.int64), np.empty(0, np.float32)
+)
 
 
 class Paths(NamedTuple):
@@ -328,6 +366,7 @@ def score_paths(
     labels: NDArray[np.int32],
     logs: NDArray[np.float32],
     power: int,
+    reached: Reached,
 ) -> None:
     """Write the logarithms of the probabilities of labels whose place in `logs` holds `UNKNOWN`.
 
@@ -339,9 +378,11 @@ def score_paths(
         labels: (n, c) labels of each document; −1 is none, and left alone.
         logs: (n, c) what is known already.
         power: how margins become probabilities.
+        reached: what a search for these documents has reached; nothing of no documents.
     """
     depth = len(tree.level) - 2
     path = np.empty((depth + 1, labels.shape[1]), np.int64)  # of each label, from the root
+    at = np.empty(labels.shape[1], np.int64)  # where the margins of a node's children begin
     for i in range(len(labels)):
         asked = np.flatnonzero((labels[i] >= 0) & (logs[i] == UNKNOWN))
         if not len(asked):
@@ -352,13 +393,32 @@ def score_paths(
                 path[level - 1, j] = paths.parent[path[level, j]]
         scores = np.zeros(len(asked), np.float32)
         for level in range(depth):
-            beam = _sort_unique(path[level, : len(asked)])
-            start, sums = _sum_children(X, first + i, tree, beam)
+            nodes = path[level, : len(asked)]
+            _find_reached(reached, i, level, nodes, at)
+            others = _sort_unique(nodes[at[: len(asked)] < 0])
+            start, sums = _sum_children(X, first + i, tree, others)
             for j in range(len(asked)):
-                slot = np.searchsorted(beam, path[level, j])
-                child = path[level + 1, j] - tree.child[beam[slot]]
-                scores[j] = _go_down(scores[j], sums[start[slot] + child], power)
+                child = path[level + 1, j] - tree.child[nodes[j]]
+                if at[j] >= 0:
+                    margin = reached.margins[at[j] + child]
+                else:
+                    margin = sums[start[np.searchsorted(others, nodes[j])] + child]
+                scores[j] = _go_down(scores[j], margin, power)
         logs[i, asked] = scores
+
+
+@njit(nogil=True, cache=True)
+def _find_reached(
+    reached: Reached, i: int, level: int, nodes: NDArray[np.int64], at: NDArray[np.int64]
+) -> None:
+    """Write where the margins of the children of each node begin; −1 if it was not reached."""
+    for j in range(len(nodes)):
+        at[j] = -1
+        if i < len(reached.nodes):
+            for slot in range(reached.nodes.shape[2]):
+                if reached.nodes[i, level, slot] == nodes[j]:
+                    at[j] = reached.first[i, level, slot]
+                    break
 
 
 @njit(nogil=True, cache=True)

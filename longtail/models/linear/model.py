@@ -29,8 +29,10 @@ from longtail.models.base import Model
 from longtail.models.contract import DEFAULT_K, Documents
 from longtail.models.cost import Facts
 from longtail.models.linear.beam import (
+    NOTHING_REACHED,
     UNKNOWN,
     Paths,
+    Reached,
     TreeWeights,
     find_paths,
     mean_probabilities,
@@ -38,6 +40,7 @@ from longtail.models.linear.beam import (
     score_paths,
     search,
     unite,
+    walk,
     weigh_cells,
 )
 from longtail.models.linear.choices import (
@@ -50,6 +53,7 @@ from longtail.models.linear.choices import (
 )
 from longtail.models.linear.memory import KEPT, Kept
 from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
+from longtail.models.linear.siblings import find_siblings
 from longtail.models.linear.solver import Settings
 from longtail.models.linear.training import (
     BLOCK,
@@ -74,7 +78,27 @@ INNER_NODES = 1.3  # times as many weights as the labels' own
 PER_LABEL = 80  # bytes for each label: its places in the tree, its document counts, its name
 BATCH = 1024  # documents that a thread takes at a time
 MOST_RANKED, SHOWN = 100, 3  # in an explanation: labels that are ranked, scores that are shown
+MOST_REACHED = 1 << 28  # bytes of margins that are kept for labels that are asked about later
 LEAST_WIDTH = 10  # labels that each of several trees proposes, however few are wanted
+
+
+class Read:
+    """Documents as rows, and what a search for them has reached, as long as that is not much.
+
+    Attributes:
+        rows: the documents.
+        reached: the first document of a part, the one behind its last, what each tree's search
+            reached for it; for all parts, or for none.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.reached: list[tuple[int, int, list[Reached]]] = []
+
+    def keep(self, reached: list[tuple[int, int, list[Reached]]]) -> None:
+        """Keep what was reached, if there is room for it."""
+        size = sum(each.margins.nbytes for _, _, trees in reached for each in trees)
+        self.reached = reached if size <= MOST_REACHED else []
 
 
 @configurable
@@ -291,44 +315,56 @@ class Linear(Model):
     def _tree_seed(self, number: int) -> int:
         return self.seed + 15485863 * number
 
-    def read_rows(self, X: sp.csr_matrix) -> Rows:
+    def read_rows(self, X: sp.csr_matrix) -> "Read":
         """Scale the rows, if that is asked for."""
-        return scale_rows(view_rows(X)) if self.normalize else view_rows(X)
+        return Read(scale_rows(view_rows(X)) if self.normalize else view_rows(X))
 
-    def predict_rows(self, X: Rows, k: int) -> TopK:
+    def predict_rows(self, X: "Read", k: int) -> TopK:
         """Search every tree and rank the labels by their mean probability."""
-        found = in_threads(self._search, [(X, a, b, k) for a, b in _cut(X)])
+        cuts = _cut(X.rows)
+        found = in_threads(self._search, [(X.rows, a, b, k) for a, b in cuts])
+        X.keep([(*ends, reached) for ends, (_, _, reached) in zip(cuts, found, strict=True)])
         if len(found) == 1:
-            return TopK(*found[0])
-        labels, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return TopK(labels, scores)
+            return TopK(*found[0][:2])
+        labels, scores, _ = zip(*found, strict=True)
+        return TopK(np.concatenate(labels), np.concatenate(scores))
 
-    def score_rows(self, X: Rows, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
+    def score_rows(self, X: "Read", candidates: NDArray[np.int32]) -> NDArray[np.float32]:
         """Follow the path to each candidate in every tree, whether a beam would find it or not."""
-        tasks = [(X, a, candidates[a:b]) for a, b in _cut(X)]
+        nothing = [NOTHING_REACHED] * len(self.trees_)
+        parts = X.reached or [(a, b, nothing) for a, b in _cut(X.rows)]
+        tasks = [(X.rows, a, candidates[a:b], reached) for a, b, reached in parts]
         return np.concatenate(in_threads(self._score, tasks))
 
     def _search(
         self, rows: Rows, first: int, last: int, k: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], list[Reached]]:
         """Return the best labels of the documents first ≤ i < last, and their probabilities."""
         # A label that is just below one tree's best k may be among the best of the mean.
         width = k if len(self.trees_) == 1 else max(k, LEAST_WIDTH)
         found = [
-            search(rows, first, last, tree, self.beam, width, self._power) for tree in self.trees_
+            walk(rows, first, last, tree, self.beam, width, self._power) for tree in self.trees_
         ]
+        reached = [each for _, _, each in found]
         if len(found) == 1:
-            ((labels, logs),) = found
-            return labels, mean_probabilities(labels, logs[None])
+            ((labels, logs, _),) = found
+            return labels, mean_probabilities(labels, logs[None]), reached
         labels, logs = unite(
-            np.stack([one for one, _ in found]), np.stack([one for _, one in found])
+            np.stack([one for one, _, _ in found]), np.stack([one for _, one, _ in found])
         )
-        return pick_best(labels, self._average(rows, first, labels, logs), k)
+        scores = self._average(rows, first, labels, logs, reached)
+        return *pick_best(labels, scores, k), reached
 
-    def _score(self, rows: Rows, first: int, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
+    def _score(
+        self,
+        rows: Rows,
+        first: int,
+        candidates: NDArray[np.int32],
+        reached: Sequence[Reached],
+    ) -> NDArray[np.float32]:
         """Return the probabilities of the candidates of documents from `first` on."""
         logs = np.full((len(self.trees_), *candidates.shape), UNKNOWN)
-        return self._average(rows, first, candidates, logs)
+        return self._average(rows, first, candidates, logs, reached)
 
     def _average(
         self,
@@ -336,10 +372,12 @@ class Linear(Model):
         first: int,
         labels: NDArray[np.int32],
         logs: NDArray[np.float32],
+        reached: Sequence[Reached],
     ) -> NDArray[np.float32]:
         """Return the mean probabilities of labels; `logs` of the trees get what they lack."""
-        for tree, paths, own in zip(self.trees_, self._find_paths(), logs, strict=True):
-            score_paths(rows, first, tree, paths, labels, own, self._power)
+        of_trees = zip(self.trees_, self._find_paths(), logs, reached, strict=True)
+        for tree, paths, own, met in of_trees:
+            score_paths(rows, first, tree, paths, labels, own, self._power, met)
         return mean_probabilities(labels, logs)
 
     @property
@@ -362,16 +400,16 @@ class Linear(Model):
 
         Without a label: to those of the best labels, each as much as it is probable.
         """
-        rows = self.read_rows(X)
+        read = self.read_rows(X)
         if label is None:
-            top = self.predict_rows(rows, min(DEFAULT_K, len(self.label_names_)))
+            top = self.predict_rows(read, min(DEFAULT_K, len(self.label_names_)))
             given = dict(zip(top.labels[0].tolist(), top.scores[0].tolist(), strict=True))
         else:
             given = {label: 1.0}
         total = np.zeros(X.nnz, np.float32)
         for tree, paths in zip(self.trees_, self._find_paths(), strict=True):
             for each, score in given.items():
-                total += score * weigh_cells(rows, 0, tree, paths, each).sum(axis=0)
+                total += score * weigh_cells(read.rows, 0, tree, paths, each).sum(axis=0)
         return total / np.float32(len(self.trees_))
 
     def explain(
@@ -403,8 +441,12 @@ class Linear(Model):
 
     def _reach(self, documents: Documents) -> list[NDArray[np.int32]]:
         """Return for each tree all labels that a search for one document meets."""
-        rows, k = self.read_rows(self._rows_of(documents)), len(self.label_names_)
+        rows, k = self.read_rows(self._rows_of(documents)).rows, len(self.label_names_)
         return [search(rows, 0, 1, tree, self.beam, k, self._power)[0][0] for tree in self.trees_]
+
+    def find_near_labels(self, label: int, n: int) -> Sequence[tuple[int, float]]:
+        """Return labels that the first tree puts beside this one and that look for like words."""
+        return find_siblings(self.trees_[0], label, n)
 
     # -- more documents ---------------------------------------------------------------------------
 

@@ -85,6 +85,15 @@ def test_members_propose_as_long_as_they_find_enough_right_labels():
     assert choose_proposers(lists, Y, costs) == {"strong": 30}
 
 
+def test_no_member_proposes_more_than_a_saved_model_may():
+    """Of documents with eight labels 24 are proposed first, which is no multiple of the step."""
+    Y = sp.csr_matrix(np.hstack([np.ones((10, 8)), np.zeros((10, 60))]), dtype=np.float32)
+    labels = np.tile(np.arange(8, 58, dtype=np.int32), (10, 1))
+    labels[:, [0, 5, 15, 22, 30, 40, 48]] = np.arange(7)  # the eighth is not found
+    lists = {"one": TopK(labels, np.zeros((10, 50), np.float32))}
+    assert choose_proposers(lists, Y, {}) == {"one": 50}
+
+
 def test_without_any_right_label_one_member_proposes():
     Y = sp.csr_matrix((5, 60), dtype=np.float32)
     lists = {"one": listed(5, [0] * 5), "other": listed(5, [0] * 5)}

@@ -5,7 +5,14 @@ from planted import planted_rows
 
 from longtail.models import Linear
 from longtail.models.linear import beam
-from longtail.models.linear.beam import search
+from longtail.models.linear.beam import (
+    NOTHING_REACHED,
+    UNKNOWN,
+    find_paths,
+    score_paths,
+    search,
+    walk,
+)
 from longtail.runtime.rows import scale_to_unit, view_rows
 
 
@@ -51,7 +58,7 @@ def test_walking_and_halving_agree_to_the_bit(trained, monkeypatch):
     tree, X = trained
     halving = search.py_func
     monkeypatch.setattr(beam, "STEPS_OF_A_SEARCH", 0)
-    for name in ("_step", "_sum_children", "_add_feature"):
+    for name in ("walk", "_sum_children", "_add_feature"):
         monkeypatch.setattr(beam, name, getattr(beam, name).py_func)
     by_halving = halving(view_rows(X), 0, 5, tree, 4, 5, 3)
     by_walking = search(view_rows(X), 0, 5, tree, 4, 5, 3)
@@ -79,3 +86,15 @@ def test_empty_documents_are_searched_too(trained):
     empty = sp.csr_matrix((2, X.shape[1]), dtype=np.float32)
     labels, _ = search(view_rows(empty), 0, 2, tree, 10, 3, 3)
     assert (labels >= 0).all()
+
+
+def test_what_a_search_has_reached_changes_no_bit_of_a_score(trained):
+    tree, X = trained
+    rows, paths = view_rows(X), find_paths(tree)
+    _, _, reached = walk(rows, 0, 20, tree, 2, 3, 3)
+    labels = np.tile(np.arange(len(tree.leaves), dtype=np.int32), (20, 1))
+    by_sums, by_margins = (np.full(labels.shape, UNKNOWN) for _ in range(2))
+    score_paths(rows, 0, tree, paths, labels, by_sums, 3, NOTHING_REACHED)
+    score_paths(rows, 0, tree, paths, labels, by_margins, 3, reached)
+    assert (by_sums <= 0).all()
+    assert np.array_equal(by_sums, by_margins)

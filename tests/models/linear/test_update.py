@@ -137,7 +137,7 @@ def test_words_and_constants_add_up_to_the_margins_of_the_path(model):
     weights = model.explain_row(row, 5)
     total = 0.0
     for tree, paths in zip(model.trees_, model._find_paths(), strict=True):
-        rows = model.read_rows(row)
+        rows = model.read_rows(row).rows
         node = paths.leaf[5]
         while paths.parent[node] >= 0:
             parent = paths.parent[node]

@@ -1,0 +1,46 @@
+"""Uploads: the text of .docx and .pdf files, for the page and for whoever has no reader of them."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from longtail.errors import DataError
+from longtail.serve.api import PROBLEMS
+from longtail.serve.extracting import SECONDS, find_kind
+from longtail.serve.problems import Json
+from longtail.serve.schemas import ExtractedText
+from longtail.serve.state import state_of
+
+COMMAND = (sys.executable, "-m", "longtail.serve.extracting")
+FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+
+router = APIRouter(prefix="/v1", tags=["files"], responses=PROBLEMS)
+
+
+@router.post(
+    "/text", response_model=ExtractedText, openapi_extra={"requestBody": {**FILE, "required": True}}
+)
+async def read_text(request: Request) -> Json:
+    """Return the text of a .docx or .pdf file, which is the body; nothing of it is kept."""
+    data = await request.body()
+    find_kind(data)
+    async with state_of(request).readers:
+        answer = await asyncio.to_thread(_extract, data)
+    if "problem" in answer:
+        raise DataError(answer["problem"])
+    return Json(answer)
+
+
+def _extract(data: bytes) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            COMMAND, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SECONDS
+        )
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+    except (subprocess.TimeoutExpired, json.JSONDecodeError):
+        return {"problem": "the file takes too much time or memory to read; save it as text"}
