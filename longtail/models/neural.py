@@ -188,10 +188,13 @@ def count_cells(matrix: sp.csr_matrix | Extent, batch_size: int) -> int:
     """Return how many cells a batch of rows has, one with the longest row among them."""
     if not matrix.shape[0]:
         return 0
-    is_planned = isinstance(matrix, Extent)
-    longest = matrix.longest if is_planned else int(np.diff(matrix.indptr).max())
+    longest = _longest(matrix)
     mean = matrix.nnz / matrix.shape[0]
     return min(matrix.nnz, int(batch_size * mean + longest))
+
+
+def _longest(matrix: sp.csr_matrix | Extent) -> int:
+    return matrix.longest if isinstance(matrix, Extent) else int(np.diff(matrix.indptr).max())
 
 
 def batch_bytes(n_cells: int, n_columns: int) -> int:
