@@ -76,6 +76,7 @@ PRUNED_LENGTH = 120  # features of a document at which half of the weights are p
 CROWDED = 0.4  # of the features of documents with very many labels keep a weight
 INNER_NODES = 1.3  # times as many weights as the labels' own
 PER_LABEL = 80  # bytes for each label: its places in the tree, its document counts, its name
+SPREAD_LABEL, SPREAD_DOCUMENT = 36, 48  # bytes for the nodes above a document's labels
 BATCH = 1024  # documents that a thread takes at a time
 MOST_RANKED, SHOWN = 100, 3  # in an explanation: labels that are ranked, scores that are shown
 MOST_REACHED = 1 << 28  # bytes of margins that are kept for labels that are asked about later
@@ -270,8 +271,12 @@ class Linear(Model):
         block = documents + 4 * min(BLOCK, n_labels) * n_used + 20 * n_used
         scratch = min(n_threads(), n_blocks) * (block + 4 * n_features)
         trained, tree = self._weigh_trees(X, Y, n_cells, n_used)
+        spread = 0
+        if is_mapped(X):  # then weights lie in files, and labels on all levels count
+            trained = tree = 0
+            spread = SPREAD_LABEL * Y.nnz + SPREAD_DOCUMENT * n
         rows = 4 * X.nnz * (self.normalize and not is_mapped(X)) + 8 * n
-        common = {"rows": rows, "labels": PER_LABEL * n_labels}
+        common = {"rows": rows, "labels": PER_LABEL * n_labels + spread}
         is_flat = self._is_flat(n_labels)
         done = 0 if is_flat else (self.trees - 1) * tree
         stages = [
