@@ -48,11 +48,11 @@ attack: $(READY)          ## try to break every promise of docs/safety.md (MINUT
 
 $(LIGHT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --editable .
+	$(INSTALL) --no-compile --editable .  # Python compiles what is imported: half the time
 	touch $@
 
 $(READY): $(LIGHT)
-	$(INSTALL) --editable '.[deep,serve,dev,docs]'
+	$(INSTALL) --editable '.[deep,serve,ray,dev,docs]'
 	touch $@
 
 $(TOOLS): tests/serve/package-lock.json

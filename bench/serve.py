@@ -16,9 +16,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("models", type=Path, nargs="*", metavar="MODEL")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--documents", type=int, default=5000)
     parser.add_argument("--soak", type=float, default=0, metavar="SECONDS")
     parser.add_argument("--annif", action="store_true")
@@ -137,15 +139,26 @@ def _measure(server: Server, requests: Requests, args: argparse.Namespace) -> Me
 
 
 def soak(server: Server, requests: Requests, args: argparse.Namespace) -> str:
-    """Go on under full load; say how much memory grows once half of the time is over."""
-    first = apply_load(server, requests, args.clients, args.soak / 2)
-    before = server.resident_bytes()
-    second = apply_load(server, requests, args.clients, args.soak / 2)
-    grown = (server.resident_bytes() - before) / 2**20
-    hour = grown * 3600 / second.seconds
+    """Go on under full load; say how memory grows in the second half, by a line through it."""
+    seen: list[tuple[float, float]] = []
+    ended = Event()
+
+    def look() -> None:
+        while not ended.wait(0.5):
+            seen.append((time.perf_counter(), server.resident_bytes() / 2**20))
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        try:
+            done = apply_load(server, requests, args.clients, args.soak)
+        finally:
+            ended.set()
+        looking.result()
+    seconds, sizes = np.array(seen[len(seen) // 2 :]).T
+    slope = np.polyfit(seconds - seconds[0], sizes, 1)[0]
     return (
-        f"{first.n + second.n:,} more requests; in the second half of them memory went from "
-        f"{before / 2**20:.1f} MiB by {grown:+.2f} MiB, which is {hour:+.1f} MiB an hour"
+        f"{done.n:,} more requests; memory stood at {sizes[-1]:.1f} MiB and grew by "
+        f"{3600 * slope:+.2f} MiB an hour, {1e6 * slope / done.rate:+.2f} MiB a million requests"
     )
 
 
@@ -193,7 +206,7 @@ def _compare(ours: Measured, theirs: Measured) -> str:
     p50, p99 = theirs.half.p50 / ours.half.p50, theirs.half.p99 / ours.half.p99
     return (
         f"ours to Annif's: {rate:.1f} times the documents a second, 1/{cpu:.1f} of the CPU for "
-        f"each; at half load 1/{p50:.1f} of the p50 and 1/{p99:.1f} of the p99"
+        f"each; each at half of its own load, 1/{p50:.1f} of the p50 and 1/{p99:.1f} of the p99"
     )
 
 

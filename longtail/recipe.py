@@ -26,7 +26,7 @@ from longtail.labels.vocabulary import Vocabulary
 from longtail.labels.vocabulary_files import read_vocabulary
 from longtail.models.base import Model
 from longtail.models.card import Card
-from longtail.models.registry import DEFAULT_MODEL, get_model_class
+from longtail.models.registry import BUILT_IN, DEFAULT_MODEL, get_model_class
 from longtail.progress import SILENT, Progress, shown
 from longtail.reading import ANYTHING
 from longtail.runtime.mapped import scratch_in
@@ -85,6 +85,7 @@ def train(
     resume: bool = False,
     checkpoint_every: str = "5m",
     command: str | None = None,
+    cluster: str | None = None,
     progress: Progress | bool = SILENT,
 ) -> Trained:
     """Train a model on documents, measured and calibrated on some that were held out first.
@@ -112,6 +113,7 @@ def train(
         checkpoint_every: time between two checkpoints, such as 30s; the first comes after a minute
             at most.
         command: the command line that asks for this, to stand in the model's card.
+        cluster: train on a Ray cluster: "local", "auto" or "ray://HOST:10001".
         progress: is shown what takes long; True shows it on stderr.
     """
     if not 0 <= valid < 1:
@@ -133,6 +135,7 @@ def train(
         shown(progress) as progress,
         run.opened(overwrite=overwrite, progress=progress),
         scratch_in(run.scratch),
+        _on_cluster(cluster, maker.model_class, progress),
     ):
         is_path = isinstance(data, str | Path)
         if is_path and (note := say_large(data, run.scratch)) is not None:
@@ -163,6 +166,25 @@ def train(
         )
         run.save(fitted, overwrite=overwrite, keep_log=problem is not None)
     return Trained(fitted, report, seconds, problem, test)
+
+
+@contextmanager
+def _on_cluster(cluster: str | None, model: type[Model], progress: Progress) -> Iterator[None]:
+    """Let training inside use a cluster, if one is asked for."""
+    if cluster is None:
+        yield
+        return
+    if not model.uses_cluster:
+        able = [name for name in BUILT_IN if get_model_class(name).uses_cluster]
+        raise ParameterError(
+            f"{model.name} is not trained on a cluster; leave out --cluster, or train "
+            f"{' or '.join(able)}"
+        )
+    from longtail.cluster import connected
+
+    with connected(cluster) as workers:
+        progress.say(f"Cluster: {workers.describe()}")
+        yield
 
 
 def _read(data: Any, labels: Any, text: str | Sequence[str] | None, reading: ReadOptions) -> Splits:

@@ -14,7 +14,7 @@ PROJECT = """[omikuji]
 name=Omikuji
 language=en
 backend=omikuji
-analyzer=snowball(english)
+analyzer=simple
 vocab=labels
 """
 # Annif splits sentences by a file that it would download; without what it has learned about
@@ -32,15 +32,15 @@ def prepare_annif(
     train: Dataset, texts: list[str], work: Path, n_workers: int
 ) -> tuple[list[str], Requests]:
     """Install and train Annif if that was not done; return what serves it, and what to ask it."""
-    home, bin_folder = work / "annif", install("annif", PACKAGES, work / "envs").parent
+    home, python = work / "annif", install("annif", PACKAGES, work / "envs").absolute()
     if not (home / "trained").exists():
-        _train(home, bin_folder.absolute(), train)
+        _train(home, python, train)
     bodies = work / "forms.txt"
     forms = (urlencode({"text": text, "limit": LABELS}) for text in texts)
     bodies.write_text("".join(form + "\n" for form in forms))
     command = [
         *("env", f"NLTK_DATA={(home / 'nltk').absolute()}", "OMP_NUM_THREADS=1"),
-        *(str(bin_folder.absolute() / "gunicorn"), "--workers", str(n_workers)),
+        *(str(python), "-m", "gunicorn", "--workers", str(n_workers), "--keep-alive", "75"),
         *("--worker-class", "uvicorn.workers.UvicornWorker", "--bind", f"127.0.0.1:{PORT}"),
         *("--timeout", "120", "annif:create_app()"),
     ]
@@ -48,7 +48,7 @@ def prepare_annif(
     return command, Requests("/v1/projects/omikuji/suggest", kind, bodies)
 
 
-def _train(home: Path, bin_folder: Path, train: Dataset) -> None:
+def _train(home: Path, python: Path, train: Dataset) -> None:
     """Write the texts in Annif's form, and train the project."""
     splitter = home / "nltk" / "tokenizers" / "punkt_tab" / "english"
     splitter.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def _train(home: Path, bin_folder: Path, train: Dataset) -> None:
         print("annif", *command, flush=True)
         environment = {"NLTK_DATA": str((home / "nltk").absolute()), "PATH": "/usr/bin:/bin"}
         done = subprocess.run(
-            [bin_folder / "annif", *command],
+            [python, "-c", "from annif.cli import cli; cli()", *command],
             cwd=home,
             env=environment,
             capture_output=True,

@@ -108,6 +108,14 @@ def compare(
     jobs: Annotated[
         int, typer.Option(metavar="N", help="Run so many methods at once, which share the threads.")
     ] = 1,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Run methods on a Ray cluster: local, auto or ray://HOST:10001; a node each, "
+            "unless --threads gives them fewer cores.",
+        ),
+    ] = None,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the trained models in REPORT/models.")
     ] = False,
@@ -132,6 +140,12 @@ def compare(
     from longtail.compare.noise import parse_noise
     from longtail.compare.recipe import compare, open_folder, prepare
 
+    if cluster is not None:
+        from longtail.cluster import check_address
+
+        check_address(cluster)
+        if jobs != 1:
+            raise ParameterError("--jobs follows from the cores of --cluster; leave it out")
     comparison = prepare(
         data,
         models,
@@ -166,6 +180,7 @@ def compare(
             command=join(["longtail", *sys.argv[1:]]),
             progress=progress,
             after_run=bars.finish_run if bars else lambda: None,
+            cluster=cluster,
         )
     _conclude(results, out)
 

@@ -5,19 +5,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from longtail.cli.evaluate import choose_device, choose_threshold
 from longtail.cli.exits import if_interrupted
-from longtail.cli.output import check_output, is_special, unfinished_file
+from longtail.cli.output import check_output
 from longtail.cli.progress import show_progress
 from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.cli.terminal import is_terminal, open_stdout
 from longtail.errors import ParameterError
 from longtail.progress import SILENT
 from longtail.reading import ReadOptions
+from longtail.runtime.unfinished import is_special, unfinished_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +74,13 @@ def predict(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Label on a Ray cluster: local, auto or ray://HOST:10001; --out is then a folder.",
+        ),
+    ] = None,
     *,
     reading: ReadOptions,
 ) -> None:
@@ -84,9 +92,16 @@ def predict(
     them. Reads and writes in batches, so that it
     works in pipes and on files of any size. With --threshold, documents get as many labels as are
     probable enough, which may be none; -k is then no limit unless given.
+    With --cluster, all nodes label and the folder --out gets Parquet files in the order of the
+    documents; the same command after a stop goes on. --threads are then those of each worker, 1
+    unless given.
     """
     if k is not None and k < 1:
         raise ParameterError(f"-k must be at least 1. Got {k} instead.")
+    if cluster is not None:
+        wanted = _Wanted(k, threshold, language, long, threads, device)
+        _predict_on(cluster, model, source, out, wanted, replace(reading, keep=keep), overwrite)
+        return
     check_output(out, "--out", overwrite=overwrite)
     from longtail.data import read_batches
     from longtail.data.results import choose_results
@@ -115,6 +130,71 @@ def predict(
             n += len(batch)
             progress.advance(len(batch))
             progress.note(f"{n:,} documents")
+
+
+class _Wanted(NamedTuple):
+    """What the options ask for, whatever the documents."""
+
+    k: int | None
+    threshold: str | None
+    language: str | None
+    long: bool
+    threads: int | None
+    device: str | None
+
+
+def _predict_on(
+    cluster: str,
+    model: Path,
+    source: str,
+    out: Path | None,
+    wanted: _Wanted,
+    reading: ReadOptions,
+    overwrite: bool,
+) -> None:
+    """Label on a cluster, into a folder of Parquet files."""
+    if out is None:
+        raise ParameterError("--cluster writes a folder of Parquet files; name it with --out")
+    from longtail.cluster import Request, check_address, connected
+    from longtail.cluster import predict as predict_on_cluster
+    from longtail.data.results import WRITERS
+    from longtail.models import load_model
+
+    check_address(cluster)
+    if out.suffix.lower() in WRITERS:
+        raise ParameterError(
+            f"--cluster writes a folder of Parquet files; --out must be a folder. Got '{out}' "
+            "instead."
+        )
+    fitted = load_model(model)
+    if wanted.device == "cuda" and not fitted.has_parameter("device"):
+        choose_device(fitted, wanted.device)  # which says so; the GPUs are the cluster's
+    least = None if wanted.threshold is None else choose_threshold(fitted, wanted.threshold)
+    if wanted.language is not None:
+        fitted.names_in(wanted.language)
+    kept = f"finished parts are in {out}; the same command goes on."
+    with if_interrupted(kept), show_progress() as progress, connected(cluster) as workers:
+        may_use = wanted.device != "cpu" and fitted.has_parameter("device")
+        on_gpu = wanted.device == "cuda" or (may_use and any(node.gpus for node in workers.nodes))
+        request = Request(
+            wanted.k,
+            least,
+            wanted.language,
+            wanted.long,
+            wanted.threads or 1,
+            "cuda" if on_gpu else "cpu",
+        )
+        n = predict_on_cluster(
+            model,
+            source,
+            out,
+            workers,
+            request,
+            reading=reading,
+            overwrite=overwrite,
+            progress=progress,
+        )
+        progress.say(f"The labels of {n:,} documents are in {out}")
 
 
 @contextmanager

@@ -99,6 +99,12 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model that is in --out.")
     ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE", help="Train on a Ray cluster: local, auto or ray://HOST:10001."
+        ),
+    ] = None,
     *,
     reading: ReadOptions,
 ) -> None:
@@ -154,6 +160,7 @@ def train(
                 vocab=vocab,
                 language=language,
                 command=join(["longtail", *sys.argv[1:]]),
+                cluster=cluster,
                 progress=progress,
                 **given,
             )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longtail.cli.exits import Commands, if_interrupted
-from longtail.cli.output import check_output, unfinished_file
+from longtail.cli.output import check_output
 from longtail.cli.terminal import echo, echo_block
+from longtail.runtime.unfinished import unfinished_file
 
 if TYPE_CHECKING:
     from longtail.labels.vocabulary import Vocabulary

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,7 @@ def compare(
     command: str = "",
     progress: Progress = SILENT,
     after_run: Callable[[], None] = lambda: None,
+    cluster: str | None = None,
 ) -> dict[str, Any]:
     """Run every method, write results.json, table.md and report.html, and return the results.
 
@@ -128,9 +130,20 @@ def compare(
         command: how to repeat this, for the report.
         progress: is shown the stages of every run.
         after_run: is called after each run.
+        cluster: run the methods on a Ray cluster: "local", "auto" or "ray://HOST:10001".
     """
     began, started = time.perf_counter(), datetime.now(UTC)
-    runs = run_all(comparison, folder, progress, after_run)
+    if cluster is None:
+        runs = run_all(comparison, folder, progress, after_run)
+    else:
+        from longtail.cluster import connected
+        from longtail.compare.spread import fit_to_cluster, run_on_cluster
+
+        with connected(cluster) as workers:
+            comparison = fit_to_cluster(comparison, workers)
+            progress.say(f"Cluster: {workers.describe()}; {comparison.jobs} methods at once")
+            run_there = partial(run_on_cluster, workers)
+            runs = run_all(comparison, folder, progress, after_run, run_there)
     progress.stage("comparing", 0)
     results = assemble(runs, comparison.split, comparison.propensity)
     results |= {

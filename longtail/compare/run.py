@@ -118,6 +118,8 @@ class Failure:
 
 Result = Run | Failure
 Attempt = Generator[None, None, Result]  # yields several times a second while it runs
+# Runs a job on another machine; is given the folder of what peers import.
+RunElsewhere = Callable[[Job, Path], Generator[None, None, dict[str, Any]]]
 
 
 def run_all(
@@ -125,12 +127,13 @@ def run_all(
     folder: ReportFolder,
     progress: Progress,
     after_run: Callable[[], None] = lambda: None,
+    run_elsewhere: RunElsewhere | None = None,
 ) -> list[Result]:
-    """Run all entries; a failure is a result too.
+    """Run all entries, here or elsewhere; a failure is a result too.
 
     The results are in the order of the entries, whichever is finished first.
     """
-    runner = _Runner(comparison, folder, progress)
+    runner = _Runner(comparison, folder, progress, run_elsewhere)
     entries = comparison.entries
 
     def attempt(number: int, place: int) -> Attempt:
@@ -177,8 +180,15 @@ def run_together(
 class _Runner:
     """Runs what is not finished in the folder yet."""
 
-    def __init__(self, comparison: Comparison, folder: ReportFolder, progress: Progress) -> None:
+    def __init__(
+        self,
+        comparison: Comparison,
+        folder: ReportFolder,
+        progress: Progress,
+        run_elsewhere: RunElsewhere | None,
+    ) -> None:
         self.comparison, self.folder = comparison, folder
+        self.run_elsewhere = run_elsewhere
         self.progress = progress if comparison.jobs == 1 else _Lines(progress, comparison.jobs)
 
     @cached_property
@@ -280,6 +290,8 @@ class _Runner:
 
     def _run_once(self, job: Job, prefix: str) -> Generator[None, None, dict[str, Any]]:
         library = self.folder.scratch / "library"
+        if self.run_elsewhere is not None:
+            return self.run_elsewhere(job, library)
         patience = max(POLL_SECONDS / self.comparison.jobs, 0.01)
         return process.run(job, self.progress, prefix, library, patience)
 

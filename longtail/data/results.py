@@ -10,10 +10,11 @@ Batches are written as they come, and nothing of them is kept.
 """
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, BinaryIO, Protocol, TextIO
 
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, MissingExtraError, ParameterError, suggest
@@ -66,6 +67,35 @@ def open_results(
         yield results
 
 
+def make_parquet(
+    results: Iterable[tuple[Dataset, TopK]],
+    label_names: Sequence[str],
+    label_uris: Sequence[str | None] | None = None,
+    *,
+    long: bool,
+    n_before: int = 0,
+    schema: Any = None,
+    metadata: Mapping[bytes, bytes] | None = None,
+) -> tuple[bytes, Any]:
+    """Return predictions as the bytes of a Parquet file, and its columns.
+
+    Args:
+        results: batches of documents with their labels.
+        label_names: of the model.
+        label_uris: of the model.
+        long: whether there is a row for each label.
+        n_before: documents before the first batch, for those that have no id.
+        schema: the columns, as of an earlier part of the same table; found if None.
+        metadata: what to write beside the columns.
+    """
+    contents, layout = io.BytesIO(), _Layout(label_names, long, label_uris, n_before)
+    table = _Parquet(contents, layout, schema, metadata)
+    for batch, top in results:
+        table.write(batch, top)
+    table.close()
+    return contents.getvalue(), table.schema
+
+
 # -- rows -----------------------------------------------------------------------------------------
 
 
@@ -77,11 +107,12 @@ class _Layout:
         label_names: Sequence[str],
         long: bool,
         label_uris: Sequence[str | None] | None = None,
+        n_before: int = 0,
     ) -> None:
         self.label_names, self.long, self.label_uris = label_names, long, label_uris
         uris = [] if label_uris is None else [LONG_URI if long else WIDE_URIS]
         self.own = [*(LONG if long else WIDE), *uris]
-        self.n_documents = 0
+        self.n_documents = n_before
         self._names: list[str] | None = None
 
     def rows(self, batch: Dataset, top: TopK) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
@@ -125,6 +156,10 @@ class _Layout:
                 f"the column '{new:.40}' is not among those of the first documents, which a table "
                 "has for all; write a .jsonl file instead"
             )
+
+    def continue_table(self, header: Sequence[str]) -> None:
+        """Take the columns of an earlier part of the table in place of the first batch's."""
+        self._names = [name for name in header if name not in self.own]
 
     @property
     def header(self) -> list[str]:
@@ -205,10 +240,19 @@ class _Csv:
 class _Parquet:
     """A table of lists and numbers; the first documents give the types of kept columns."""
 
-    def __init__(self, path: Path, layout: _Layout) -> None:
-        self._path, self._layout = path, layout
+    def __init__(
+        self,
+        place: Path | BinaryIO,
+        layout: _Layout,
+        schema: Any = None,
+        metadata: Mapping[bytes, bytes] | None = None,
+    ) -> None:
+        self._place, self._layout = place, layout
+        self.schema, self._metadata = schema, metadata
         self._waiting: list[Row] = []
         self._writer: Any = None
+        if schema is not None:
+            layout.continue_table(schema.names)
 
     def write(self, batch: Dataset, top: TopK) -> None:
         self._waiting.extend(self._layout.table(batch, top))
@@ -221,11 +265,11 @@ class _Parquet:
         import pyarrow.parquet as pq
 
         if self._writer is None:
-            schema = _find_schema(self._waiting, self._layout)
-            self._writer = pq.ParquetWriter(self._path, schema)
-        schema = self._writer.schema
-        columns = [_make_column(self._waiting, field) for field in schema]
-        self._writer.write_table(pa.table(columns, schema=schema))
+            found = self.schema or _find_schema(self._waiting, self._layout)
+            self.schema = found.with_metadata(self._metadata)
+            self._writer = pq.ParquetWriter(self._place, self.schema)
+        columns = [_make_column(self._waiting, field) for field in self.schema]
+        self._writer.write_table(pa.table(columns, schema=self.schema))
         self._waiting = []
 
     def close(self) -> None:

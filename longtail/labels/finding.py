@@ -12,7 +12,7 @@ Labels that are found in the same way are ranked by their documents.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ EXACT, PREFIX, WORD, TYPO, NOT = range(5)
 SEVERAL = 8  # names to look at for each label that is asked for, at first
 LONGEST = 64  # bytes of a word that are compared where a letter may be wrong
 MOST_WRONG = 2
+PIECE = 1 << 16  # names that are folded together: one after the other takes long, all much memory
 
 Bytes = NDArray[np.uint8]
 
@@ -54,18 +55,43 @@ def fold(text: str) -> str:
 
 def fold_names(names: Sequence[str], labels: NDArray[np.int32]) -> Names:
     """Make names findable; `labels` says whose each is."""
-    joined = fold("\n".join(name.replace("\n", " ") if "\n" in name else name for name in names))
-    text = np.frombuffer((joined + "\n").encode("utf-8", "surrogatepass"), np.uint8)
-    start = np.concatenate([[0], np.flatnonzero(text == ord("\n")) + 1]).astype(np.int64)
+    joined = bytearray()
+    starts = [np.zeros(1, np.int64)]
+    for at in range(0, len(names), PIECE):
+        piece = _fold_piece(names[at : at + PIECE])
+        ends = np.flatnonzero(np.frombuffer(piece, np.uint8) == ord("\n"))
+        starts.append(ends + 1 + len(joined))
+        joined += piece
+    text, start = np.frombuffer(joined, np.uint8), np.concatenate(starts)
     return Names(text, start, _mask_all(text, start), labels)
 
 
-def search(names: Names, typed: str, counts: NDArray[np.int64], limit: int) -> list[int]:
-    """Return the labels that are found by `typed`, the best first, `limit` at most."""
+def _fold_piece(names: Sequence[str]) -> bytes:
+    """Return names as UTF-8, each closed by a line feed."""
+    lines = (name.replace("\n", " ") if "\n" in name else name for name in names)
+    return (fold("\n".join(lines)) + "\n").encode("utf-8", "surrogatepass")
+
+
+def search(
+    names: Names,
+    typed: str,
+    counts: NDArray[np.int64],
+    limit: int,
+    find: Callable[[Bytes], Bytes] | None = None,
+) -> list[int]:
+    """Return the labels that are found by `typed`, the best first, `limit` at most.
+
+    Args:
+        names: to look through.
+        typed: what a person typed.
+        counts: the documents of each label.
+        limit: how many labels.
+        find: returns how each name is found, such as a word index does; None passes all names.
+    """
     query = np.frombuffer(fold(typed.strip()).encode("utf-8", "surrogatepass"), np.uint8)
     if not len(query):
         return []
-    how = _compare(names.text, names.start, names.mask, query)
+    how = compare(names.text, names.start, names.mask, query) if find is None else find(query)
     found = np.flatnonzero(how < NOT)
     labels = names.labels[found]
     # the way that a label is found comes first, then its documents
@@ -90,59 +116,70 @@ def _mask_all(text: Bytes, start: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 @njit(nogil=True, cache=True)
-def _compare(
-    text: Bytes, start: NDArray[np.int64], mask: NDArray[np.uint64], query: Bytes
-) -> Bytes:
+def compare(text: Bytes, start: NDArray[np.int64], mask: NDArray[np.uint64], query: Bytes) -> Bytes:
     """Return (n,) how each name is found."""
     how = np.full(len(mask), NOT, np.uint8)
-    words, wanted, n_wrong = _find_words(query)
+    words, wanted, n_wrong = find_words(query)
     rows = np.empty((3, LONGEST + 1), np.int64)
     for i in range(len(mask)):
-        lacks = _count_bits(wanted & ~mask[i])
+        lacks = count_bits(wanted & ~mask[i])
         if lacks > n_wrong:
             continue
-        first, end = start[i], start[i + 1] - 1
-        if lacks == 0 and _begins(text, first, end, query, 0, len(query)):
-            how[i] = EXACT if end - first == len(query) else PREFIX
-            continue
-        if len(query) == 1 or not len(words):
-            continue
-        total = 0
-        for word in words:
-            total += _find_word(text, first, end, query, word[0], word[1], rows)
-            if total > n_wrong:
-                break
-        if total <= n_wrong:
-            how[i] = TYPO if total else WORD
+        how[i] = judge(text, start[i], start[i + 1] - 1, lacks, query, words, n_wrong, rows)
     return how
 
 
 @njit(nogil=True, cache=True)
-def _find_words(query: Bytes) -> tuple[NDArray[np.int64], np.uint64, int]:
+def judge(
+    text: Bytes,
+    first: int,
+    end: int,
+    lacks: int,
+    query: Bytes,
+    words: NDArray[np.int64],
+    n_wrong: int,
+    rows: NDArray[np.int64],
+) -> int:
+    """Return how the name text[first:end] is found; `lacks` letters of the query are not in it."""
+    if lacks == 0 and begins(text, first, end, query, 0, len(query)):
+        return EXACT if end - first == len(query) else PREFIX
+    if len(query) == 1 or not len(words):
+        return NOT
+    total = 0
+    for word in words:
+        total += _find_word(text, first, end, query, word[0], word[1], rows)
+        if total > n_wrong:
+            return NOT
+    return TYPO if total else WORD
+
+
+@njit(nogil=True, cache=True)
+def find_words(query: Bytes) -> tuple[NDArray[np.int64], np.uint64, int]:
     """Return where words begin and end, a mask of their letters, and how many may be wrong."""
     words = np.empty((len(query), 2), np.int64)
     n, wanted, n_wrong = 0, np.uint64(0), 0
     for at in range(len(query)):
-        if not _is_letter(query[at]):
+        if not is_letter(query[at]):
             continue
         wanted |= np.uint64(1) << np.uint64(query[at] & 63)
-        if at == 0 or not _is_letter(query[at - 1]):
+        if at == 0 or not is_letter(query[at - 1]):
             words[n, 0] = at
             n += 1
         words[n - 1, 1] = at + 1
     for word in words[:n]:
-        n_wrong += _allow(word[1] - word[0])
+        n_wrong += allow(word[1] - word[0])
     return words[:n], wanted, min(n_wrong, MOST_WRONG)
 
 
 @njit(nogil=True, cache=True)
-def _allow(length: int) -> int:
+def allow(length: int) -> int:
     """Return how many letters of a word may be wrong."""
     return 0 if length < 4 or length > LONGEST else 1 if length < 8 else 2
 
 
 @njit(nogil=True, cache=True)
-def _count_bits(mask: np.uint64) -> int:
+def count_bits(mask: np.uint64) -> int:
+    """Return how many bits are set."""
     n = 0
     while mask:
         mask &= mask - np.uint64(1)
@@ -155,26 +192,26 @@ def _find_word(
     text: Bytes, first: int, end: int, query: Bytes, a: int, b: int, rows: NDArray[np.int64]
 ) -> int:
     """Return how many letters of query[a:b] are wrong in the word of a name that is nearest."""
-    allowed = _allow(b - a)
+    allowed = allow(b - a)
     least, at = MOST_WRONG + 1, first
     while at < end:
-        if not _is_letter(text[at]):
+        if not is_letter(text[at]):
             at += 1
             continue
-        if _begins(text, at, end, query, a, b):
+        if begins(text, at, end, query, a, b):
             return 0
         word = at
-        while at < end and _is_letter(text[at]):
+        while at < end and is_letter(text[at]):
             at += 1
         if allowed and abs(at - word - (b - a)) <= allowed and at - word <= LONGEST:
-            n_wrong = _differ(text, word, at - word, query, a, b, rows)
+            n_wrong = differ(text, word, at - word, query, a, b, rows)
             if n_wrong <= allowed:
                 least = min(least, n_wrong)
     return least
 
 
 @njit(nogil=True, cache=True)
-def _begins(text: Bytes, at: int, end: int, query: Bytes, a: int, b: int) -> bool:
+def begins(text: Bytes, at: int, end: int, query: Bytes, a: int, b: int) -> bool:
     """Whether text[at:end] begins with query[a:b]."""
     if end - at < b - a:
         return False
@@ -185,12 +222,13 @@ def _begins(text: Bytes, at: int, end: int, query: Bytes, a: int, b: int) -> boo
 
 
 @njit(nogil=True, cache=True)
-def _is_letter(byte: int) -> bool:
+def is_letter(byte: int) -> bool:
+    """Whether a byte belongs to a word: a letter, a digit, or part of a character beyond ASCII."""
     return byte >= 128 or 97 <= byte <= 122 or 48 <= byte <= 57
 
 
 @njit(nogil=True, cache=True)
-def _differ(
+def differ(
     text: Bytes,
     first: int,
     length: int,

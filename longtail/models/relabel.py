@@ -4,6 +4,7 @@ All models are changed in the same way: labels keep their numbers inside, and `l
 as which label each is given. Only a label without documents needs a model that looks for names.
 """
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,15 +116,19 @@ def search_labels(
 def fold_labels(model: Model) -> Names:
     """Return all names of the labels that are given, ready to be searched."""
     state = model.label_state_
-    live = np.flatnonzero(state.live(len(model.label_names_))).tolist()
-    names, owners = [model.label_names_[label] for label in live], list(live)
-    if state.vocabulary is not None and state.concepts is not None:
-        for label in live:
-            if state.concepts[label] >= 0:
-                others = state.vocabulary.names_of(int(state.concepts[label]))
-                names += others
-                owners += [label] * len(others)
-    return fold_names(names, np.array(owners, np.int32))
+    live = np.flatnonzero(state.live(len(model.label_names_))).astype(np.int32)
+    names = model.label_names_
+    if len(live) < len(names):
+        names = [names[label] for label in live.tolist()]
+    if state.vocabulary is None or state.concepts is None:
+        return fold_names(names, live)
+    others: list[str] = []
+    owners = array("i")
+    for label in live[state.concepts[live] >= 0].tolist():
+        more = state.vocabulary.names_of(int(state.concepts[label]))
+        others += more
+        owners.extend([label] * len(more))
+    return fold_names([*names, *others], np.concatenate([live, np.array(owners, np.int32)]))
 
 
 def _as_rows(model: Model, labels: Sequence[int], language: str | None) -> list[dict[str, Any]]:

@@ -378,8 +378,15 @@ def _check_keys(declared: Config, held: Iterable[str], prefix: str) -> None:
 def _check_texts(name: str, declared: Texts, found: Sequence[str], sizes: Sizes) -> None:
     if not (declared.empty and not found):
         _fit(declared.n, len(found), sizes, f"the number of {name}")
-    if declared.unique and len(set(found)) < len(found):
+    if declared.unique and not _are_unique(found):
         raise ValueError(f"two of the {name} are the same")
+
+
+def _are_unique(texts: Sequence[str]) -> bool:
+    """Return whether no text stands there twice; a set of millions would take gigabytes."""
+    hashes = np.fromiter(map(hash, texts), np.int64, len(texts))
+    hashes.sort()
+    return not (hashes[1:] == hashes[:-1]).any() or len(set(texts)) == len(texts)
 
 
 def _check_layout(name: str, declared: Array, found: NDArray[Any], sizes: Sizes) -> None:

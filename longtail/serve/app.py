@@ -90,7 +90,6 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
             state.batchers[name] = batcher
             stack.callback(batcher.close)
             state.metrics.set_version(name, hosted.current.name)
-            await stack.enter_async_context(_beside(batcher.run()))
             await stack.enter_async_context(_beside(_watch(state, hosted)))
         yield
 

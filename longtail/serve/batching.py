@@ -81,8 +81,9 @@ class Batcher:
         self.limits = limits
         self._on_batch = on_batch
         self._on_queue = on_queue
+        self._loop = asyncio.get_running_loop()
         self._jobs: deque[Job] = deque()
-        self._arrived = asyncio.Event()
+        self._busy = False  # a batch is worked on, or about to be
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="longtail-predict")
         self.n_waiting = 0  # documents
         on_queue(0)
@@ -97,10 +98,12 @@ class Batcher:
                 f"{self.n_waiting:,} documents are waiting, and {self.limits.max_queue:,} may; "
                 "try again in a second"
             )
-        job = Job(key, documents, work, asyncio.get_running_loop().create_future())
+        job = Job(key, documents, work, self._loop.create_future())
         self._jobs.append(job)
         self._count(len(documents))
-        self._arrived.set()
+        if not self._busy:
+            self._busy = True
+            self._plan()
         job.done.add_done_callback(lambda done: self._forget(job) if done.cancelled() else None)
         return job.done
 
@@ -113,17 +116,6 @@ class Batcher:
         if job in self._jobs:
             self._jobs.remove(job)
             self._count(-len(job.documents))
-
-    async def run(self) -> None:
-        """Answer batch after batch, until cancelled."""
-        while True:
-            await self._arrived.wait()
-            if self.limits.max_wait and self.n_waiting < self.limits.max_batch:
-                await asyncio.sleep(self.limits.max_wait)
-            if batch := self._take():
-                await self._answer(batch)
-            else:
-                self._arrived.clear()
 
     def close(self) -> None:
         """Let the thread end."""
@@ -144,23 +136,45 @@ class Batcher:
         self._count(-n)
         return batch
 
-    async def _answer(self, batch: list[Job]) -> None:
-        """Work on all documents of a batch; if that fails, on each job alone."""
+    def _plan(self) -> None:
+        """Begin with the next batch soon: once what has come by now is seen, or filled it."""
+        if self.limits.max_wait and 0 < self.n_waiting < self.limits.max_batch:
+            self._loop.call_later(self.limits.max_wait, self._begin)
+        else:
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Let the thread work on the next batch, if there is one."""
+        batch = self._take()
+        self._busy = bool(batch)
+        if batch:
+            self._on_batch(sum(len(job.documents) for job in batch))
+            self._thread.submit(self._work, batch)
+
+    def _work(self, batch: list[Job]) -> None:
+        """Work on all documents of a batch, in the thread."""
         documents = [document for job in batch for document in job.documents]
-        self._on_batch(len(documents))
-        loop = asyncio.get_running_loop()
+        results: Sequence[Any] | Exception
         try:
-            results = await loop.run_in_executor(self._thread, batch[0].work, documents)
+            results = batch[0].work(documents)
         except Exception as error:
-            if len(batch) > 1:
-                for job in batch:
-                    await self._answer([job])
-            elif not batch[0].done.done():
-                batch[0].done.set_exception(error)
-            return
+            results = error
+        self._loop.call_soon_threadsafe(self._finish, batch, results)
+
+    def _finish(self, batch: list[Job], results: Sequence[Any] | Exception) -> None:
+        """Hand out the results; if there are none, try each job alone."""
         start = 0
         for job in batch:
             end = start + len(job.documents)
-            if not job.done.done():
+            if job.done.done():
+                pass  # the client went away
+            elif not isinstance(results, Exception):
                 job.done.set_result(list(results[start:end]))
+            elif len(batch) > 1:
+                job.key = object()  # so that nothing shares its next batch
+                self._jobs.append(job)
+                self._count(len(job.documents))
+            else:
+                job.done.set_exception(results)
             start = end
+        self._plan()

@@ -1,12 +1,14 @@
 """The labels of a model that is served: found by any of their names, and described."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.labels.finding import search
+from longtail.labels.word_index import index_words, look_up
 from longtail.models.base import Model
 from longtail.models.relabel import fold_labels
 
@@ -24,11 +26,13 @@ class Labels:
         self._model = model
         self._counts = np.asarray(model.current_counts.label_counts, dtype=np.int64)
         self._names = fold_labels(model)
-        search(self._names, str(model.label_names_[0]), self._counts, 1)  # compiles
+        self._look_up = partial(look_up, self._names, index_words(self._names))
+        for typed in ("of", "of which"):  # compiles
+            self.find(typed, 1)
 
     def find(self, typed: str, n: int) -> list[int]:
         """Return the numbers of up to n labels, the best first."""
-        return search(self._names, typed, self._counts, n)
+        return search(self._names, typed, self._counts, n, self._look_up)
 
     def find_all(self, typed: str, n: int, language: str | None = None) -> list[dict[str, Any]]:
         """Return up to n labels, described; the best first."""

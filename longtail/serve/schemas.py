@@ -422,6 +422,8 @@ class Stored(BaseModel):
 class ExtractedText(BaseModel):
     """The text of a file."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": TEXT}]})
+
     text: str
 
 

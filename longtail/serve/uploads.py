@@ -16,14 +16,13 @@ from longtail.serve.schemas import ExtractedText
 from longtail.serve.state import state_of
 
 COMMAND = (sys.executable, "-m", "longtail.serve.extracting")
-FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+FILE = {"schema": {"type": "string", "format": "binary"}, "example": "%PDF-1.7 …"}
+BODY = {"content": {"application/octet-stream": FILE}, "required": True}
 
 router = APIRouter(prefix="/v1", tags=["files"], responses=PROBLEMS)
 
 
-@router.post(
-    "/text", response_model=ExtractedText, openapi_extra={"requestBody": {**FILE, "required": True}}
-)
+@router.post("/text", response_model=ExtractedText, openapi_extra={"requestBody": BODY})
 async def read_text(request: Request) -> Json:
     """Return the text of a .docx or .pdf file, which is the body; nothing of it is kept."""
     data = await request.body()

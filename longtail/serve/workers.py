@@ -9,6 +9,7 @@ the first time, and later and later if it keeps dying; the others get its client
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -179,17 +180,17 @@ class Supervisor:
                 self._start(worker)
 
     def _note_death(self, worker: Worker, process: BaseProcess) -> None:
-        from prometheus_client.multiprocess import mark_process_dead
-
-        mark_process_dead(  # type: ignore[no-untyped-call]
-            process.pid or 0, os.environ[METRICS_FOLDER]
-        )
         code = process.exitcode or 0
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
         problem = worker.read_problem() if worker.told and worker.told.poll() else None
         seconds = worker.put_off()
         if self._alive() and sys.platform == "linux":
             worker.listening.close()  # or clients would wait in it for the next worker
+        from prometheus_client.multiprocess import mark_process_dead  # takes long the first time
+
+        mark_process_dead(  # type: ignore[no-untyped-call]
+            process.pid or 0, os.environ[METRICS_FOLDER]
+        )
         when = f"in {seconds:.1f} s" if seconds else "now"
         _log.warning(
             "worker %d %s%s; the next one is started %s",
@@ -242,6 +243,7 @@ def work(
 
     def end_with_supervisor() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
+        shutil.rmtree(os.environ[METRICS_FOLDER], ignore_errors=True)  # which it leaves behind
         server.should_exit = True
 
     threading.Thread(target=end_with_supervisor, daemon=True).start()

@@ -1,11 +1,13 @@
 """Labels are found by their names, with typos, quickly."""
 
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from longtail.labels.finding import fold, fold_names, search
+from longtail.labels.finding import compare, fold, fold_names, search
+from longtail.labels.word_index import index_words, look_up
 
 NAMES = ["beer", "Craft beer", "beers of Spain", "bear", "Bröt", "wine", "ale"]
 LABELS = np.array([0, 1, 2, 3, 4, 5, 0], np.int32)  # ale is another name of beer
@@ -35,6 +37,26 @@ COUNTS = np.array([5, 9, 2, 50, 3, 1])
 )
 def test_the_best_comes_first(typed, found):
     assert search(fold_names(NAMES, LABELS), typed, COUNTS, 10) == found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_word_index_finds_the_same(seed):
+    rng = np.random.default_rng(seed)
+    letters = list("abcde é-9")
+    names = ["".join(rng.choice(letters, rng.integers(0, 22))) for _ in range(1500)]
+    names += ["", " ", "a" * 100, "underwater basket", "under-water", "9" * 64]
+    folded = fold_names(names, np.arange(len(names), dtype=np.int32))
+    words = index_words(folded)
+    typed = ["".join(rng.choice(letters, rng.integers(1, 16))) for _ in range(300)]
+    typed += ["a" * 100, "undrwater baskt", "water", "-", "é", "9" * 63, "under-w", "baskte"]
+    n_found = 0
+    for each in typed:
+        query = np.frombuffer(fold(each.strip()).encode(), np.uint8)
+        if len(query):
+            expected = compare(*folded[:3], query)
+            assert np.array_equal(look_up(folded, words, query), expected), each
+            n_found += (expected < 4).sum()
+    assert n_found > 1000
 
 
 def test_no_more_than_asked_for():
@@ -72,3 +94,15 @@ def test_a_million_names_are_searched_in_twenty_milliseconds():
         seconds.append(time.process_time() - began)
         assert 777 in found or typed == "abc"
     assert sorted(seconds)[1] < 0.1  # 10 ms on a quiet machine
+
+
+def test_folding_takes_little_more_memory_than_the_names():
+    names = [f"label number {i}" for i in range(200_000)]
+    owners = np.arange(len(names), dtype=np.int32)
+    fold_names(names[:2], owners[:2])  # compiles
+    tracemalloc.start()
+    folded = fold_names(names, owners)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert search(folded, "number 199999", np.zeros(len(names), np.int64), 1) == [199_999]
+    assert peak < 1.6 * kept

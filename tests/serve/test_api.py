@@ -221,6 +221,8 @@ def test_every_route_is_described_with_examples(running):
                 if code != "204"
             }
             for kind, content in [*bodies.items(), *answers.items()]:
+                if kind == "application/octet-stream":  # a file
+                    continue
                 assert has_example(content), f"{where}: {kind}"
             for parameter in operation.get("parameters", ()):
                 assert parameter["in"] == "query" or "example" in parameter, where

@@ -206,7 +206,7 @@ def test_a_token_is_asked_for(browser, tmp_path):
         opened.fill("#token", "a-token-for-the-page")
         opened.press("#token", "Enter")
         opened.wait_for_selector("#model option", state="attached")
-        assert opened.is_hidden("#problem")
+        opened.wait_for_selector("#problem", state="hidden")
         opened.close()
 
 

@@ -1,10 +1,13 @@
 """The page for everyone: axe-core finds no violation; languages, widths, directions, paper."""
 
+import io
 import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
 from shown import TEXT, row, write
 
 import longtail.serve
@@ -116,6 +119,29 @@ def test_colors_can_be_chosen(open_page, running):
     assert page.evaluate(ground) != light
     page.select_option("#theme", "")
     assert page.evaluate(ground) == light
+
+
+LONG = (
+    "שלום עולם, malt hops efficient fluffy\nrook pawn\twind mast 😀 oven flour.\n\n"
+    "هذا نص عربي قصير عن malt and yeast -7b away — site, (hops)? " * 4 + "\n"
+)
+
+
+@pytest.mark.parametrize("width", [320, 717, 1280])
+def test_marks_lie_under_their_words(open_page, running, width):
+    page = open_page(running.url, viewport={"width": width, "height": 900})
+    page.fill("#text", LONG)
+    page.wait_for_selector("#columns li .facts:not(:empty)")
+    page.focus("#columns .name")
+    page.wait_for_selector("#marked-for:not(:empty)")
+    page.evaluate("CSS.highlights.clear()")  # letters on colors are drawn a little differently
+    hide = "([one, other]) => { for (const [id, seen] of [[one, true], [other, false]]) \
+        document.getElementById(id).style.color = seen ? 'red' : 'transparent'; }"
+    shots = []
+    for pair in (["text", "marked"], ["marked", "text"]):
+        page.evaluate(hide, pair)
+        shots.append(imread(io.BytesIO(page.locator(".paper").screenshot()), format="png"))
+    assert np.abs(shots[0] - shots[1]).max() < 0.05  # edges are not drawn alike to the last bit
 
 
 def test_texts_are_written_from_right_to_left_where_they_begin_so(page):

@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -69,6 +70,7 @@ from longtail.models.fusion.plan import (
 )
 from longtail.models.fusion.probe import Prober
 from longtail.models.fusion.sharing import describe_shared, share, unshare
+from longtail.models.fusion.spread import ClusterTrainer
 from longtail.models.fusion.stacking import (
     Stacker,
     StackerName,
@@ -86,6 +88,7 @@ from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.schema import Config, ListOf, Schema, Value, look_up
 from longtail.runtime.settings import between, configurable, learned, setting
 from longtail.runtime.store import Files
+from longtail.runtime.workers import cluster_in_use
 from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
 
@@ -116,6 +119,7 @@ class Fusion(Model):
     )
     can_update: ClassVar[bool] = True
     can_explain: ClassVar[bool] = True
+    uses_cluster: ClassVar[bool] = True
     can_resume: ClassVar[bool] = True
     plans: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
@@ -162,7 +166,9 @@ class Fusion(Model):
         for line in run.plan.lines(run.facts):
             progress.say(line)
         self._say_memory(run, dataset.Y, progress)
-        trainer = MemberTrainer(
+        cluster = cluster_in_use()
+        new_trainer = MemberTrainer if cluster is None else partial(ClusterTrainer, cluster)
+        trainer = new_trainer(
             dataset,
             run.X,
             run.plan,

@@ -27,8 +27,10 @@ from longtail.errors import DataError, ParameterError, install_hint, suggest
 from longtail.models.cost import Cost, DeviceType, Facts, format_seconds
 from longtail.models.fusion.limits import NO_LIMITS, Limits
 from longtail.models.registry import BUILT_IN, find_models, get_model_class
+from longtail.runtime.parallel import count_cores
 from longtail.runtime.rows import hold_out
 from longtail.runtime.settings import parse_time
+from longtail.runtime.workers import cluster_in_use
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
@@ -190,10 +192,13 @@ class Plan(NamedTuple):
     def lines(self, facts: Facts) -> list[str]:
         """Return the plan as it is shown before it starts."""
         where = "a GPU" if facts.device == "cuda" else "the CPU"
+        cluster = cluster_in_use()
+        where = where if cluster is None else f"a cluster of {cluster.describe()}"
         limit = "no limit" if self.budget is None else format_seconds(self.budget)
+        takes = format_seconds(self.seconds(facts.device) / find_speedup())
         lines = [
             f"Plan for {facts.n_documents:,} documents and {facts.n_labels:,} labels on {where}, "
-            f"about {format_seconds(self.seconds(facts.device))} (budget: {limit}):"
+            f"about {takes} (budget: {limit}):"
         ]
         names = [*self.left_out, *(member.name for member in self.members)]
         width = max(map(len, names))
@@ -209,6 +214,12 @@ class Plan(NamedTuple):
 
 
 # -- time -------------------------------------------------------------------------------------
+
+
+def find_speedup() -> float:
+    """Return how many times as much a cluster trains in the same time as this machine."""
+    cluster = cluster_in_use()
+    return 1.0 if cluster is None else max(1.0, cluster.n_cores / count_cores())
 
 
 def parse_budget(text: str) -> float:
@@ -338,7 +349,7 @@ def make_plan(
         limits: what no member may exceed.
     """
     schemes = choose_schemes(facts.n_documents)
-    left = None if budget is None else USABLE * budget - spent
+    left = None if budget is None else find_speedup() * (USABLE * budget - spent)
     if named is not None:
         members = [_best_form(name, facts, measure) for name in named]
         plans = [Plan(members, {}, scheme, budget) for scheme in schemes]

@@ -268,13 +268,14 @@ class Prober:
         except Exception as error:  # what fails on a sample may work on all, or fail there
             reraise_interrupt(error)
             return None
-        if by_processor:
-            self._processor += watch.seconds
-            self._wall += time.monotonic() - began
-        if model.name in self._loaded:
-            self.seconds += watch.seconds
+        took = watch.seconds
+        if model.name in self._loaded:  # what loads code may wait for another process to compile it
+            self.seconds += took
+            if by_processor:
+                self._processor += took
+                self._wall += time.monotonic() - began
         passes = watch.passed / len(rows) if is_whole else 1.0
-        trial = Trial(len(rows), watch.seconds, passes, watch.each, is_whole)
+        trial = Trial(len(rows), took, passes, watch.each, is_whole)
         if not is_whole or not self.limits.any:
             return trial
         asked = in_memory(copy.check_documents(documents))

@@ -55,6 +55,7 @@ from longtail.models.linear.memory import KEPT, Kept
 from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
 from longtail.models.linear.siblings import find_siblings
 from longtail.models.linear.solver import Settings
+from longtail.models.linear.spread import build_trees, train_trees
 from longtail.models.linear.training import (
     BLOCK,
     MOST_TOGETHER,
@@ -70,6 +71,7 @@ from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
 from longtail.runtime.schema import LARGEST_WEIGHT, Schema, Value
 from longtail.runtime.settings import above, at_least, between, configurable, learned, setting
 from longtail.runtime.store import Files
+from longtail.runtime.workers import cluster_in_use
 from longtail.topk import TopK
 
 PRUNED_LENGTH = 120  # features of a document at which half of the weights are pruned
@@ -111,6 +113,7 @@ class Linear(Model):
     choose_when: ClassVar[str] = "you want a strong model in seconds, on any number of labels"
     can_update: ClassVar[bool] = True
     can_explain: ClassVar[bool] = True
+    uses_cluster: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 1
     member_reason: ClassVar[str] = "strong everywhere, and the quickest"
     cheaper_presets: ClassVar[Sequence[str]] = ("fast",)
@@ -205,7 +208,29 @@ class Linear(Model):
         prune = choose_prune(self.prune, X)
         trees = self._build_trees(X, Y, progress)
         settings = self._settings(prune, len(trees))
-        trained = []
+        cluster = cluster_in_use()
+        if cluster is not None:
+            seeds = [self._tree_seed(number) for number in range(len(trees))]
+            trained = train_trees(cluster, X, Y, trees, self.C, settings, seeds, progress)
+        else:
+            trained = self._train_in_turn(X, Y, trees, settings, progress)
+        self.trees_, self.prune_ = [round_weights(tree) for tree in trained], prune
+        self.kept_ = Kept.draw(X, Y, self.kept, self.seed) if self.kept else None
+        if len(trained) < len(trees):
+            self.trees = len(trained)
+        for line in self.describe_training():
+            progress.say(line)
+
+    def _train_in_turn(
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        trees: Sequence[LabelTree],
+        settings: Settings,
+        progress: Progress,
+    ) -> list[TreeWeights]:
+        """Train one tree after the other on this machine, as many as there is time for."""
+        trained: list[TreeWeights] = []
         for number, tree in enumerate(trees):
             which = f" of tree {number + 1}/{len(trees)}" if len(trees) > 1 else ""
             seed = self._tree_seed(number)
@@ -214,12 +239,7 @@ class Linear(Model):
             took = time.monotonic() - began
             if self.stop_at is not None and time.monotonic() + took > self.stop_at:
                 break  # the others would come too late
-        self.trees_, self.prune_ = [round_weights(tree) for tree in trained], prune
-        self.kept_ = Kept.draw(X, Y, self.kept, self.seed) if self.kept else None
-        if len(trained) < len(trees):
-            self.trees = len(trained)
-        for line in self.describe_training():
-            progress.say(line)
+        return trained
 
     def _settings(self, prune: float, n_trees: int) -> Settings:
         passes = choose_passes(self.max_passes, n_trees)
@@ -246,18 +266,17 @@ class Linear(Model):
         progress.stage("label vectors", 1)
         vectors = build_label_vectors(X, thin_labels(Y, self.seed, progress))
         progress.advance(1)
-        return [
-            build_tree(
-                vectors,
-                branching=self.branching,
-                max_leaf=self.max_leaf,
-                max_depth=self.max_depth,
-                balanced=self.balanced,
-                seed=self._tree_seed(number),
-                progress=progress,
-            )
-            for number in range(self.trees)
-        ]
+        shape: dict[str, Any] = {
+            "branching": self.branching,
+            "max_leaf": self.max_leaf,
+            "max_depth": self.max_depth,
+            "balanced": self.balanced,
+        }
+        seeds = [self._tree_seed(number) for number in range(self.trees)]
+        cluster = cluster_in_use()
+        if cluster is not None:
+            return build_trees(cluster, vectors, shape, seeds, progress)
+        return [build_tree(vectors, **shape, seed=seed, progress=progress) for seed in seeds]
 
     def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
         """Return what the label vectors, the classifiers and their assembly take."""

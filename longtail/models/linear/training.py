@@ -16,7 +16,7 @@ from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
 from longtail.runtime.mapped import ArrayWriter, count_values, is_mapped
 from longtail.runtime.parallel import run_tasks
-from longtail.runtime.rows import view_rows
+from longtail.runtime.rows import Rows, view_rows
 
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
 # What a block of a node may take of documents that are larger than memory, and what they take.
@@ -40,6 +40,79 @@ class Task(NamedTuple):
     cost: float
 
 
+class TreeWork(NamedTuple):
+    """All that training the blocks of a tree reads.
+
+    Attributes:
+        rows: the documents, the same for all trees.
+        levels: for each level, the nodes of each document.
+        C: for each level, how much a wrong document counts, by node.
+        tasks: the blocks.
+        n_features: of the documents.
+        settings: what the user chose.
+        seed: that of the first block; the others follow.
+    """
+
+    rows: Rows
+    levels: Sequence[Rows]
+    C: Sequence[NDArray[np.float32]]
+    tasks: Sequence[Task]
+    n_features: int
+    settings: Settings
+    seed: int
+
+    @classmethod
+    def plan(
+        cls,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        tree: LabelTree,
+        C: float | None,
+        settings: Settings,
+        seed: int,
+    ) -> "TreeWork":
+        """Cut a tree into blocks."""
+        belongs = spread_upwards(Y, tree)
+        levels = [view_rows(matrix) for matrix in belongs]
+        costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
+        tasks = plan_tasks(X, tree, belongs, seed)
+        return cls(view_rows(X), levels, costs_of, tasks, X.shape[1], settings, seed)
+
+    def train(self, number: int, scratch: NDArray[np.int32]) -> NodeWeights:
+        """Train a block; `scratch` is -1 for each feature and left so."""
+        task = self.tasks[number]
+        n_children = task.last - task.first
+        if task.documents is None:
+            return constant(n_children, SURE)
+        if len(task.documents) == 0:
+            return constant(n_children, -SURE)
+        return train_node(
+            self.rows,
+            self.levels[task.level + 1],
+            task.documents,
+            task.first,
+            constant(n_children, 0),
+            self.C[task.level + 1][task.first : task.last],
+            self.settings,
+            self.seed + number,
+            scratch,
+        )
+
+    def finish(
+        self,
+        tree: LabelTree,
+        Y: sp.csr_matrix,
+        trained: list[NodeWeights],
+        *,
+        in_files: bool = False,
+    ) -> TreeWeights:
+        """Bring the blocks together; labels without documents are never given."""
+        weights = assemble(tree, self.tasks, trained, self.n_features, in_files=in_files)
+        is_unseen = count_documents(Y) == 0
+        weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
+        return weights
+
+
 def train_tree(
     X: sp.csr_matrix,
     Y: sp.csr_matrix,
@@ -51,44 +124,19 @@ def train_tree(
     which: str,
 ) -> TreeWeights:
     """Train all nodes of a tree; `which` names it in the progress."""
-    belongs = spread_upwards(Y, tree)
-    tasks = plan_tasks(X, tree, belongs, seed)
-    rows, levels = view_rows(X), [view_rows(matrix) for matrix in belongs]
-    costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
+    work = TreeWork.plan(X, Y, tree, C, settings, seed)
     scratch = Scratch(X.shape[1])
-
-    spill = Spill() if is_mapped(X) else None
-
-    def train(number: int, task: Task) -> NodeWeights | Places:
-        weights = train_block(number, task)
-        return weights if spill is None else spill.add(weights)
-
-    def train_block(number: int, task: Task) -> NodeWeights:
-        n_children = task.last - task.first
-        if task.documents is None:
-            return constant(n_children, SURE)
-        if len(task.documents) == 0:
-            return constant(n_children, -SURE)
-        return train_node(
-            rows,
-            levels[task.level + 1],
-            task.documents,
-            task.first,
-            constant(n_children, 0),
-            costs_of[task.level + 1][task.first : task.last],
-            settings,
-            seed + number,
-            scratch.columns,
-        )
-
-    costs = [task.cost for task in tasks]
+    costs = [task.cost for task in work.tasks]
     progress.stage(f"classifiers{which}", sum(costs))
-    found = run_tasks(train, list(enumerate(tasks)), costs, progress)
-    trained = cast("list[NodeWeights]", found) if spill is None else spill.take(found)
-    weights = assemble(tree, tasks, trained, X.shape[1], in_files=spill is not None)
-    is_unseen = count_documents(Y) == 0
-    weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
-    return weights
+    numbers = [(number,) for number in range(len(costs))]
+    if not is_mapped(X):
+        trained = run_tasks(lambda i: work.train(i, scratch.columns), numbers, costs, progress)
+        return work.finish(tree, Y, trained)
+    spill = Spill()
+    places = run_tasks(
+        lambda i: spill.add(work.train(i, scratch.columns)), numbers, costs, progress
+    )
+    return work.finish(tree, Y, spill.take(places), in_files=True)
 
 
 class Spill:

@@ -315,9 +315,11 @@ def parse_text(data: NDArray[np.uint8], path: Path) -> list[str]:
         text = str(data.data, "utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise ModelFileError(f"{path}: is not UTF-8: {error}") from error
-    lines = text.split("\n")
+    lines, is_plain = text.split("\n"), "\\" not in text
     if lines.pop():
         raise ModelFileError(f"{path}: its last line has no end")
+    if is_plain:
+        return lines
     return [_unescape(line) if "\\" in line else line for line in lines]
 
 

@@ -5,7 +5,7 @@ import { get, say } from "./dom.js";
 import { download, makeDocuments, readFile, writeJsonLines, writeTable } from "./files.js";
 import { ask, attempt, pathOf } from "./server.js";
 import { current, Doc, mainModel, state, suggestedBy } from "./state.js";
-import { number, t } from "./words.js";
+import { count, number, t } from "./words.js";
 
 const AT_ONCE = 500; // documents that are asked about together
 const LETTERS = 4_000_000; // of texts in a request, which is limited in bytes
@@ -46,7 +46,7 @@ function divide(division) {
   get("label", "division-choice").hidden = choices.length < 2;
   const shown = (/** @type {string} */ each) => (["whole", "lines"].includes(each) && choices.length === 2 ? t(`text-${each}`) : each);
   get("select", "division").replaceChildren(...choices.map((each) => new Option(shown(each), each, false, each === division)));
-  say(t("opened", { name: state.file, n: number(documents.length) }));
+  say(count("opened", documents.length, { name: state.file }));
   showDocument();
 }
 
@@ -164,7 +164,7 @@ function exportDecisions(ending) {
   if (ending === "csv") download(name, writeTable(decided, mainModel()), "text/csv");
   else download(name, writeJsonLines(decided, mainModel()), "application/x-ndjson");
   if (!isKept()) for (const each of decided) each.saved = true;
-  say(t("exported", { name, n: number(decided.length) }));
+  say(count("exported", decided.length, { name }));
 }
 
 // -- events ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import { percent, probability, t } from "./words.js";
 const WEAK = 0.08; // share of the heaviest word's weight, below which a word is not marked
 const WORDS = 8; // that are listed, for and against
 const LEAST = 0.005; // share of all weights, below which a word is not listed
+const LEVELS = 3; // of color
 const SNIPPET = 240; // characters of a similar document
 
 /** @typedef {(label: string, id: number) => void} Add */
@@ -88,10 +89,14 @@ function mark(answer) {
     at += letters[i].length;
     if (weights[i] === weights[i + 1] && i + 1 < letters.length) continue;
     const share = Math.abs(weights[i]) / most;
-    if (node && share >= WEAK) paint(`${weights[i] > 0 ? "for" : "against"}-${Math.ceil(3 * share)}`, node, from, at);
+    if (node && share >= WEAK) paint(nameColor(weights[i], share), node, from, at);
     from = at;
   }
 }
+
+/** The color of a weight that is such a share of the heaviest. @param {number} weight @param {number} share */
+const nameColor = (weight, share) =>
+  `${weight > 0 ? "for" : "against"}-${Math.min(LEVELS, Math.max(1, Math.ceil(LEVELS * share)))}`;
 
 /** @param {string} name @param {Node} node @param {number} from @param {number} to */
 function paint(name, node, from, to) {
@@ -133,13 +138,12 @@ function describeWhy(why, label) {
   const weigh = (/** @type {number} */ sign) =>
     why.terms.filter((/** @type {any} */ term) => term.weight * sign >= LEAST).slice(0, WORDS);
   const heaviest = Math.max(...why.terms.map((/** @type {any} */ term) => Math.abs(term.weight)), 1e-9);
-  const list = (/** @type {any[]} */ terms, /** @type {string} */ side) =>
-    make("ul", "words", ...terms.map((term) => makeWord(term, side, heaviest)));
+  const list = (/** @type {any[]} */ terms) => make("ul", "words", ...terms.map((term) => makeWord(term, heaviest)));
   const [good, bad] = [weigh(1), weigh(-1)];
   const votes = why.votes.filter((/** @type {any} */ vote) => vote.label === label);
   return [
-    ...(good.length ? [makePart(t("why"), list(good, "for"))] : []),
-    ...(bad.length ? [makePart(t("why-not"), list(bad, "against"))] : []),
+    ...(good.length ? [makePart(t("why"), list(good))] : []),
+    ...(bad.length ? [makePart(t("why-not"), list(bad))] : []),
     ...(why.notes.length ? [makePart(t("notes"), ...why.notes.map(makeNote))] : []),
     ...(votes.length ? [makePart(t("members"), makeVotes(votes))] : []),
     ...(why.neighbours.length ? [makePart(t("similar-documents"), makeDocuments(why.neighbours, label))] : []),
@@ -152,10 +156,9 @@ const makeNote = (/** @type {string} */ note) => {
   return line;
 };
 
-/** @param {any} term @param {string} side @param {number} heaviest */
-function makeWord(term, side, heaviest) {
-  const level = Math.max(1, Math.ceil((3 * Math.abs(term.weight)) / heaviest));
-  const word = make("mark", `${side}-${level}`, makeName(term.term));
+/** @param {{term: string, weight: number}} term @param {number} heaviest */
+function makeWord(term, heaviest) {
+  const word = make("mark", nameColor(term.weight, Math.abs(term.weight) / heaviest), makeName(term.term));
   return make("li", "", word, make("span", "facts", ` ${percent(Math.abs(term.weight))}`));
 }
 

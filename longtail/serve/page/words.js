@@ -46,10 +46,11 @@ export function t(name, values = {}) {
  * The words of this name for n things: "name.one" and so on, as the language has it.
  * @param {string} name
  * @param {number} n
+ * @param {Record<string, string>} [values]
  */
-export function count(name, n) {
+export function count(name, n, values = {}) {
   const form = `${name}.${new Intl.PluralRules(language).select(n)}`;
-  return t(form in words ? form : `${name}.other`, { n: number(n) });
+  return t(form in words ? form : `${name}.other`, { ...values, n: number(n) });
 }
 
 /** A number as the language writes it. @param {number} n */

@@ -8,9 +8,10 @@ from planted import planted_dataset
 
 from longtail import Fusion
 from longtail.models.cost import Cost, Facts
-from longtail.models.fusion.growth import SEED_STEP, Judge, grow
+from longtail.models.fusion.growth import SEED_STEP, STACKERS, Judge, grow
 from longtail.models.fusion.limits import NO_LIMITS
 from longtail.models.fusion.plan import Member, Plan, Scheme
+from longtail.models.fusion.stacking import learn_stacking
 from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.progress import Silent
 from longtail.topk import TopK
@@ -80,6 +81,18 @@ def test_a_gain_is_what_is_lost_without_a_member():
     assert gains["poor"] < 10
     alone = {"good": members["good"]}
     assert judge.gains(alone) == {"good": judge.precision(alone)}
+
+
+def test_what_stacking_takes_anyway_is_no_time_for_each_document(monkeypatch):
+    def take_long(*asked):
+        time.sleep(0.3)
+        return learn_stacking(*asked)
+
+    monkeypatch.setattr("longtail.models.fusion.growth.learn_stacking", take_long)
+    trainer = make_trainer()
+    judge = Judge(trainer)
+    judge.prepare({"good": hold(trainer, make_member("glas"), 0.95)})
+    assert trainer.stacking * len(judge.rows) < 0.3 * STACKERS
 
 
 def grow_from(monkeypatch, trainer, members, shares, seconds=1.0):

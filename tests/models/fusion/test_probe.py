@@ -67,6 +67,20 @@ def test_time_that_grows_with_the_documents(monkeypatch):
     assert prober("linear", None) is cost  # once is enough
 
 
+def test_waiting_while_code_is_loaded_makes_no_machine_slow(monkeypatch):
+    learn, waits = Linear.fit_rows, [0.5]
+
+    def wait_once(self, X, Y, progress):
+        time.sleep(waits.pop() if waits else 0)  # as for another process that compiles the same
+        learn(self, X, Y, progress)
+
+    monkeypatch.setattr(Linear, "fit_rows", wait_once)
+    prober = make_prober(budget=3000.0)
+    prober("linear", None)
+    assert prober.loading >= 0.5
+    assert prober._processor == prober.seconds > 0  # of trials after the first alone
+
+
 def test_epochs_are_told_from_the_rest():
     pytest.importorskip("torch")
     cost = make_prober(budget=3000.0)("mnn", None)

@@ -1,0 +1,195 @@
+"""A connection to a Ray cluster: one that is started here, one that runs here, or one elsewhere.
+
+Before any work, every node is asked for its versions: those that could give other bits are refused.
+A driver whose head is gone would be ended by Ray with a stack trace, so a thread looks after the
+head and ends this process with one line before that.
+"""
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from longtail.cluster.tasks import RayWorkers
+from longtail.cluster.versions import ClusterError, find_versions
+from longtail.errors import MissingExtraError, ParameterError
+from longtail.runtime.parallel import chosen_threads, count_cores
+from longtail.runtime.workers import use_cluster
+from longtail.version import __version__
+
+AUTO, LOCAL, CLIENT = "auto", "local", "ray://"
+LOOK_SECONDS, PATIENCE = 1.0, 5  # between two looks at the head; looks in vain before it is gone
+START_SECONDS = 60  # for a node to say its versions
+USER_ERROR = 2
+
+
+@contextmanager
+def connected(address: str, cores: int | None = None) -> Iterator[RayWorkers]:
+    """Let work inside go to the cluster at `address`.
+
+    Args:
+        address: "local" starts a cluster on this machine, "auto" joins the one that this machine
+            belongs to, "ray://host:10001" one elsewhere.
+        cores: how many a local cluster has; as many as there may be threads unless given.
+    """
+    check_address(address)
+    ray = import_ray()
+    ours = not ray.is_initialized()
+    if ours:
+        _start(ray, address, cores or chosen_threads() or count_cores())
+    try:
+        check_versions(ray)
+        workers = RayWorkers(ray)
+        with use_cluster(workers), _watched(ray, address):
+            yield workers
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def check_address(address: str) -> None:
+    """Make sure that `address` is one that `connected` knows."""
+    if address not in (AUTO, LOCAL) and not address.startswith(CLIENT):
+        raise ParameterError(
+            f"--cluster must be auto, local or ray://HOST:10001. Got '{address}' instead."
+        )
+
+
+def import_ray() -> Any:
+    """Return Ray, quiet."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray
+    except ImportError:
+        raise MissingExtraError.of("--cluster needs Ray", "ray") from None
+    return ray
+
+
+def _start(ray: Any, address: str, cores: int) -> None:
+    """Start or join a cluster; what Ray has to say about it becomes one line."""
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if address == LOCAL:
+                # Never a cluster that runs already: RAY_ADDRESS may name one.
+                ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
+            else:
+                ray.init(address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        ray.shutdown()
+        raise ClusterError(_say_why(address, error)) from None
+    # Ray prints a page for each worker that dies, whatever it is told; its task is done again.
+    with suppress(AttributeError):
+        ray._private.worker.print_to_stdstream = _show_nothing
+
+
+def _show_nothing(*_: Any, **__: Any) -> None:
+    """Take what Ray would print."""
+
+
+def _say_why(address: str, error: Exception) -> str:
+    reason = " ".join(str(error).split())[:300]
+    if "ersion mismatch" in reason:
+        return f"{address}: the cluster has other versions of Ray or Python: {reason}"
+    if address == LOCAL:
+        return f"a cluster could not be started on this machine: {reason}"
+    token = "if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+    if address == AUTO:
+        return (
+            "no Ray cluster answers on this machine; start one with `ray start --head`, join one "
+            f"with `ray start --address=HEAD:6379` ({token}), or use --cluster local"
+        )
+    return f"{address}: no Ray cluster answers there; {token} ({reason})"
+
+
+# -- versions -------------------------------------------------------------------------------------
+
+
+def check_versions(ray: Any) -> None:
+    """Raise ClusterError if a node has other versions than this machine."""
+    from ray.exceptions import GetTimeoutError, RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ask, own = ray.remote(find_versions), find_versions()
+    asked = {}
+    for node in _list_alive(ray):
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        answer = ask.options(num_cpus=0, scheduling_strategy=there).remote()
+        asked[node["NodeID"]] = node["NodeManagerAddress"], answer
+    for node_id, (where, answer) in asked.items():
+        try:
+            found = ray.get(answer, timeout=START_SECONDS)
+        except GetTimeoutError:
+            if node_id in {node["NodeID"] for node in _list_alive(ray)}:
+                raise ClusterError(
+                    f"the node {where} does not answer; look at it with `ray status`"
+                ) from None
+            continue
+        except RayError as error:
+            if "No module named" not in str(error):
+                continue  # the node died meanwhile; every task looks at the versions again
+            raise ClusterError(
+                f"longtail is not installed on the node {where}; install longtail {__version__} "
+                "there, with its Ray"
+            ) from None
+        if differs := own.differ(found):
+            raise ClusterError(
+                f"the node {where} has {differs}; install the same versions on all nodes"
+            )
+
+
+def _list_alive(ray: Any) -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+# -- the head -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _watched(ray: Any, address: str) -> Iterator[None]:
+    """End this process with one line if the head is gone while the work inside goes on."""
+    if address.startswith(CLIENT):  # the client tells by an error of its own
+        yield
+        return
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    ended = threading.Event()
+
+    def watch() -> None:
+        n_missed = 0
+        while not ended.wait(LOOK_SECONDS):
+            n_missed = 0 if _answers(host, int(port)) else n_missed + 1
+            if n_missed >= PATIENCE and not ended.is_set():
+                _end(f"the head of the cluster, {host}, is gone")
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _answers(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), timeout=LOOK_SECONDS):
+        return True
+    return False
+
+
+def _end(reason: str) -> None:
+    """End this process: the main thread may wait inside Ray for ever."""
+    from longtail.terminal import echo
+
+    echo(f"Error: {reason}; what is finished is kept, and the same command goes on", err=True)
+    sys.stderr.flush()
+    time.sleep(0.1)
+    os._exit(USER_ERROR)

@@ -1,0 +1,63 @@
+"""Runs of a comparison on a cluster: each is a process on some node, with cores of its own.
+
+All nodes must see the folder of the report: the documents are read there, the results written.
+"""
+
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longtail.compare import process
+from longtail.compare.process import Job, RunFailed
+from longtail.compare.run import Comparison
+from longtail.progress import SILENT
+from longtail.runtime.parallel import chosen_threads
+from longtail.runtime.workers import Needs
+
+if TYPE_CHECKING:
+    from longtail.cluster.tasks import RayWorkers
+
+
+def fit_to_cluster(comparison: Comparison, workers: "RayWorkers") -> Comparison:
+    """Run as many methods at once as there is room for: a node each, unless --threads says less."""
+    each = chosen_threads() or workers.most_cores
+    jobs = max(1, sum(int(node.cores) // each for node in workers.nodes))
+    return replace(comparison, threads=each * jobs, jobs=jobs)
+
+
+def run_on_cluster(
+    workers: "RayWorkers", job: Job, library: Path
+) -> Generator[None, None, dict[str, Any]]:
+    """Run a job on a node to its end; yields while it runs, as `process.run` does."""
+    absolute = replace(job, given=job.given.absolute(), out=job.out.absolute())
+    gpus = int(job.contender.setting.get("device") == "cuda")
+    needs = Needs(cores=job.threads, gpus=gpus)
+    workers.check_fits(needs)
+    ticket = workers.submit(run_job, absolute, library.absolute(), needs=needs)
+    try:
+        while not workers.wait([ticket]):
+            yield
+        found = workers.get(ticket)
+    except BaseException:
+        workers.cancel([ticket])
+        raise
+    if isinstance(found, str):
+        raise RunFailed(found)
+    measured: dict[str, Any] = found
+    return measured
+
+
+def run_job(job: Job, library: Path) -> dict[str, Any] | str:
+    """Run a job; return what it measured, or why it failed. Runs on a node."""
+    if not job.given.is_dir():
+        return f"the node does not see {job.given}; write the report to a disk that all nodes share"
+    running = process.run(job, SILENT, "", library)
+    try:
+        while True:
+            next(running)
+    except StopIteration as end:
+        measured: dict[str, Any] = end.value
+        return measured
+    except RunFailed as failure:
+        return str(failure)

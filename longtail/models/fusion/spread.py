@@ -1,0 +1,160 @@
+"""The members of a fusion on a cluster: every member and fold is a task of its own.
+
+All members are trained at the same time, each with its share of the cores, first without the held
+out documents, then on all. The rest of the fusion goes on as on one machine: it finds the members
+trained already. A member that fails is left out with the same line.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from longtail.data import Dataset
+from longtail.errors import LongtailError
+from longtail.models.base import Model
+from longtail.models.fusion.plan import Member
+from longtail.models.fusion.training import ALL, MemberTrainer, documents_for
+from longtail.models.registry import build_model
+from longtail.progress import SILENT, DeadlineProgress
+from longtail.runtime.memory import size_of, total_ram
+from longtail.runtime.store import Files
+from longtail.runtime.workers import Needs, Workers
+
+Result = TypeVar("Result")
+
+WORKER_BYTES = 400 << 20  # a process, perhaps with torch, before it does anything
+
+
+class MemberTask(NamedTuple):
+    """One training.
+
+    Attributes:
+        model: untrained.
+        fold: whose documents to train on; None for all.
+        stop_in: seconds until the steps of torch should end.
+        limit_in: seconds until the training is given up.
+    """
+
+    model: Model
+    fold: int | None
+    stop_in: float | None
+    limit_in: float
+
+
+class Outcome(NamedTuple):
+    """A trained member's files, or why there are none; and the seconds it took."""
+
+    files: Files | None
+    error: str
+    seconds: float
+
+
+class ClusterTrainer(MemberTrainer):
+    """Trains the members of a plan on a cluster, all at the same time."""
+
+    def __init__(self, cluster: Workers, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.cluster = cluster
+        self._ahead: dict[tuple[str, str], Outcome] = {}  # by member and fold
+        self._seconds: dict[str, float] = {}  # of tasks, by member
+        self._has_held_out = not self.splits
+
+    def in_lanes(
+        self, work: Callable[[Member], Result | None], members: Sequence[Member]
+    ) -> dict[str, Result]:
+        """Let the cluster train the members, then do the work for each."""
+        folds = [ALL]
+        if not self._has_held_out:
+            folds = [str(fold + 1) for fold in range(len(self.splits))]
+            self._has_held_out = True
+        self._train_ahead([(member, fold) for member in members for fold in folds])
+        return super().in_lanes(work, members)
+
+    def _train_ahead(self, trainings: Sequence[tuple[Member, str]]) -> None:
+        new = [(member, fold) for member, fold in trainings if not self._is_kept(member, fold)]
+        if not new:
+            return
+        cores = max(1, min(self.cluster.most_cores, self.cluster.n_cores // len(new)))
+        tasks = [self._make_task(member, fold) for member, fold in new]
+        needs = [
+            self._find_needs(task, member, cores)
+            for task, (member, _) in zip(tasks, new, strict=True)
+        ]
+        costs = [self.estimates.expect(member) for member, _ in new]
+        shared = self.dataset, self.X, [kept for kept, _ in self.splits]
+
+        def keep(number: int, outcome: Outcome) -> None:
+            member, fold = new[number]
+            self._ahead[member.name, fold] = outcome
+            seconds = self._seconds.get(member.name, 0.0)
+            self._seconds[member.name] = seconds + outcome.seconds
+            folder = self._folder_of(member, fold)
+            if folder is not None and outcome.files is not None:
+                model = build_model(outcome.files, folder)
+                self._keep(model, member, self._facts(tasks[number].model, fold), folder)
+
+        self.progress.say(
+            f"{len(new)} trainings on the cluster ({self.cluster.describe()}), {cores} "
+            f"core{'s' * (cores > 1)} each"
+        )
+        self.progress.stage("members", sum(costs))
+        self.cluster.run(
+            fit_member, shared, tasks, costs, needs=needs, progress=self.progress, on_done=keep
+        )
+
+    def _make_task(self, member: Member, fold: str) -> MemberTask:
+        model = self._new_model(member)
+        kept = None if fold == ALL else self.splits[int(fold) - 1][0]
+        # Both stages share the time, as all trainings of a stage go on at once.
+        n_stages = 2.0 if kept is not None and self.plan.scheme.refit else 1.0
+        limit, now = self._limit(model, member, kept, n_stages), time.monotonic()
+        stop_in = None if model.stop_at is None else model.stop_at - now
+        model.stop_at = None
+        return MemberTask(model, None if kept is None else int(fold) - 1, stop_in, limit - now)
+
+    def _find_needs(self, task: MemberTask, member: Member, cores: int) -> Needs:
+        on_gpu = member.lane(self.facts.device) == "cuda"
+        own = total_ram(task.model.needs_of(self.X, self.dataset.Y, self.facts.device))
+        fold = size_of(self.X, self.dataset.Y)
+        return Needs(WORKER_BYTES + own + fold, cores, int(on_gpu))
+
+    def _is_kept(self, member: Member, fold: str) -> bool:
+        facts = self._facts(self._new_model(member), fold)
+        return super()._find(member, fold, facts) is not None
+
+    def _find(self, member: Member, fold: str, facts: dict[str, Any]) -> Model | None:
+        """Return the member that the cluster trained, or an earlier run."""
+        outcome = self._ahead.pop((member.name, fold), None)
+        if outcome is None:
+            return super()._find(member, fold, facts)
+        if outcome.files is None:
+            raise LongtailError(outcome.error)
+        return build_model(outcome.files, member.name)
+
+    def _count(self, member: Member, seconds: float, trainings: float) -> None:
+        super()._count(member, seconds + self._seconds.pop(member.name, 0.0), trainings)
+
+
+def fit_member(
+    shared: tuple[Dataset, sp.csr_matrix, Sequence[NDArray[np.int64]]], task: MemberTask
+) -> Outcome:
+    """Train a member; runs on a node."""
+    dataset, X, splits = shared
+    model, kept = task.model, None if task.fold is None else splits[task.fold]
+    began = time.monotonic()
+    model.stop_at = None if task.stop_in is None else began + task.stop_in
+    progress = DeadlineProgress(SILENT, model.name, began + task.limit_in)
+    try:
+        model.fit(documents_for(model, dataset, X, kept), progress=progress)
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        why = text if isinstance(error, LongtailError) else f"{type(error).__name__}: {text}"
+        return Outcome(None, why, time.monotonic() - began)
+    if dataset.texts is not None and model.trained_on == "rows":
+        rows = range(len(dataset.texts)) if kept is None else kept.tolist()
+        model.keep_snippets([dataset.texts[i] for i in rows])
+    return Outcome(model.to_files(), "", time.monotonic() - began)

@@ -1,0 +1,29 @@
+"""A single file that appears whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def is_special(path: Path) -> bool:
+    """Whether `path` is there and no plain file, such as /dev/null or a named pipe."""
+    return path.exists() and not path.is_file()
+
+
+@contextmanager
+def unfinished_file(path: Path) -> Iterator[Path]:
+    """Return where to write what gets its name `path` only when all went well."""
+    if is_special(path):
+        yield path
+        return
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.touch(exist_ok=False)
+        yield unfinished
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            unfinished.unlink()

@@ -1,0 +1,118 @@
+"""Kill -9 at random moments, on three nodes in one machine: the result is that of a quiet run.
+
+`LONGTAIL_TEST_KILLS=50` kills so many of each kind; five otherwise.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.dataset as ds
+import pytest
+from cluster.clusters import STORE, find_workers, forget_processes, kill
+from planted import planted_texts, write_planted_texts
+
+import longtail
+
+pytestmark = pytest.mark.slow
+
+KILLS = int(os.environ.get("LONGTAIL_TEST_KILLS", "5"))
+LONGEST = 60 + 60 * KILLS  # seconds
+DRIVER = Path(__file__).with_name("driver.py")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from ray.cluster_utils import Cluster
+
+    nodes = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=nodes)
+    for _ in range(2):
+        cluster.add_node(num_cpus=1, object_store_memory=STORE)
+    yield cluster
+    cluster.shutdown()
+    forget_processes()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, cluster):
+    """Documents, a model, and what runs that nothing disturbs make of them."""
+    folder = tmp_path_factory.mktemp("made")
+    longtail.Linear().fit(planted_texts(900)).save(folder / "model")
+    write_planted_texts(folder / "train.jsonl", 3000)
+    texts = planted_texts(8000, seed=1).texts
+    lines = (json.dumps({"id": str(i), "text": text}) for i, text in enumerate(texts))
+    (folder / "in.jsonl").write_text("\n".join(lines))
+    for task in ("predict", "train"):
+        assert start(task, folder, folder / f"quiet-{task}", cluster).wait(LONGEST) == 0
+    return folder
+
+
+def start(task, folder, out, cluster):
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+    command = [sys.executable, str(DRIVER), task, str(folder), str(out)]
+    return subprocess.Popen(command, env=environment)
+
+
+def read(task, out):
+    if task == "predict":
+        return ds.dataset(out).to_table().to_pydict()
+    return longtail.load_model(out).to_files().arrays
+
+
+def same(task, out, quiet):
+    found, expected = read(task, out), read(task, quiet)
+    if task == "predict":
+        return found == expected
+    return found.keys() == expected.keys() and all(
+        np.array_equal(found[name], expected[name]) for name in found
+    )
+
+
+def strike(kind, cluster, driver):
+    """Kill something of a kind; return whether there was something."""
+    if kind == "driver":
+        return kill(driver.pid)
+    if kind == "node":
+        cluster.remove_node(random.choice(list(cluster.worker_nodes)), allow_graceful=False)
+        cluster.add_node(num_cpus=1, object_store_memory=STORE)
+        return True
+    raylets = [node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()]
+    workers = [worker for raylet in raylets for worker in find_workers(raylet)]
+    return bool(workers) and kill(random.choice(workers))
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        ("predict", "worker"),
+        ("predict", "node"),
+        ("predict", "driver"),
+        ("train", "worker"),
+        ("train", "node"),
+    ],
+)
+def test_the_result_is_that_of_a_quiet_run(task, kind, made, cluster, tmp_path):
+    out, n_killed, n_starts = tmp_path / "out", 0, 0
+    began = time.monotonic()
+    while n_killed < KILLS:
+        if out.exists() and task == "predict":  # it was finished: some of it has to be done again
+            for part in random.sample(sorted(out.glob("part-*")), k=len(list(out.glob("part-*")))):
+                if random.random() < 0.7:
+                    part.unlink()
+        driver = start(task, made, out, cluster)
+        n_starts += 1
+        while driver.poll() is None and n_killed < KILLS:
+            time.sleep(random.uniform(0.5, 4))
+            n_killed += driver.poll() is None and strike(kind, cluster, driver)
+            assert time.monotonic() - began < LONGEST
+        code = driver.wait(LONGEST)
+        assert code == (-9 if kind == "driver" and code else 0)
+    assert start(task, made, out, cluster).wait(LONGEST) == 0
+    assert same(task, out, made / f"quiet-{task}")
+    print(f"{task}, {kind}: {n_killed} killed in {time.monotonic() - began:.0f} s")  # noqa: T201
