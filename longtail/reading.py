@@ -35,8 +35,9 @@ def _option(metavar: str, meaning: str) -> Any:
 class ReadOptions:
     """How a source is to be read; what is None is recognized or guessed.
 
-    Two are no options of their own: whoever writes documents out asks for all their columns by
-    `keep`, and `like` holds the columns of the training file while the test file is read.
+    Three are no options of their own: whoever writes documents out asks for all their columns by
+    `keep`, `like` holds the columns of the training file while the test file is read, and with
+    `in_files` what is read goes into files, for what is larger than memory.
     """
 
     text: str | Sequence[str] | None = _option(
@@ -57,6 +58,7 @@ class ReadOptions:
     )
     keep: bool = False
     like: Any = None  # data.columns.Columns
+    in_files: bool = False
 
     def __post_init__(self) -> None:
         """Spell out words such as "tab", and check what can be checked without the source."""

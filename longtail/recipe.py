@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from longtail.data import Dataset, ReadOptions, Splits, as_dataset, read_splits
+from longtail.data.folder import estimate_bytes
 from longtail.errors import DataError, ParameterError, TrainingError
 from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
 from longtail.evaluation.metrics import TrainingCounts, evaluate
@@ -28,12 +29,15 @@ from longtail.models.card import Card
 from longtail.models.registry import BUILT_IN, DEFAULT_MODEL, get_model_class
 from longtail.progress import SILENT, Progress, shown
 from longtail.reading import ANYTHING
+from longtail.runtime.mapped import scratch_in
+from longtail.runtime.memory import format_bytes, free_ram
 from longtail.runtime.parallel import n_threads
 from longtail.runtime.settings import parse_time
 from longtail.runtime.store import check_writable, identify, locked
 from longtail.topk import TopK
 
 TIMED, TIMED_ALONE = 256, 5  # documents that are labelled to see how fast that is
+LARGE = 0.5  # share of the free memory from which data go into files
 FEWEST_TO_VALIDATE = 100  # with fewer documents, those held out say next to nothing
 
 CalibrationMethod = Literal["isotonic", "logistic", "none"]
@@ -130,9 +134,13 @@ def train(
     with (
         shown(progress) as progress,
         run.opened(overwrite=overwrite, progress=progress),
+        scratch_in(run.scratch),
         _on_cluster(cluster, maker.model_class, progress),
     ):
         is_path = isinstance(data, str | Path)
+        if is_path and (note := say_large(data, run.scratch)) is not None:
+            progress.say(note)
+            reading = replace(reading, in_files=True)
         dataset, test = _read(data, labels, text, reading)
         if is_path and dataset.read_as:
             progress.say(f"Note: {dataset.read_as}")
@@ -186,6 +194,19 @@ def _read(data: Any, labels: Any, text: str | Sequence[str] | None, reading: Rea
     if not isinstance(labels, str | None):
         raise DataError("the labels of a file stand in it; name their column", path=data)
     return read_splits(data, ReadOptions(text, labels).over(reading))
+
+
+def say_large(data: str | Path, folder: Path | None) -> str | None:
+    """Say that data at a path are too large for memory, and so go into files; None if not so."""
+    needed, free = estimate_bytes(data), free_ram()
+    if free is None or needed <= LARGE * free:
+        return None
+    where = f"in {folder}" if folder is not None else "in the folder for temporary ones"
+    return (
+        f"Note: the data would take about {format_bytes(needed)} of the {format_bytes(free)} of "
+        f"memory that is free, so they are packed into files {where} while the model is trained; "
+        "longtail data pack DATA OUT does so once for all trainings"
+    )
 
 
 def _find_vocabulary(
@@ -428,6 +449,8 @@ class RunFolder:
         self.path = None if self.out is None else self.out.with_name(self.out.name + ".run")
         self.resume, self.checkpoint_seconds = resume, checkpoint_seconds
         self.before = None if self.out is None else identify(self.out)
+        # Beside the model, where there is room for large things, and not in memory.
+        self.scratch = None if self.out is None else self.out.absolute().parent
 
     @contextmanager
     def opened(self, *, overwrite: bool, progress: Progress) -> Iterator[None]:

@@ -16,6 +16,7 @@ from longtail.cli.feedback import app as feedback_app
 from longtail.cli.info import info
 from longtail.cli.labels import labels
 from longtail.cli.models import models
+from longtail.cli.plan import plan
 from longtail.cli.predict import predict
 from longtail.cli.serve import serve
 from longtail.cli.terminal import echo, mend_streams
@@ -51,6 +52,7 @@ app.command()(evaluate)
 app.command()(calibrate)
 app.command()(predict)
 app.command()(compare)
+app.command()(plan)
 app.command()(explain)
 app.command()(update)
 app.command()(serve)

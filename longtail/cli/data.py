@@ -47,11 +47,12 @@ def info(
     from longtail.cli.show import description_blocks, show
     from longtail.data import read_splits
     from longtail.data.describe import describe
+    from longtail.data.packed import read_description
     from longtail.labels.adopting import compare_labels
 
     check_json(json)
     splits = read_splits(data, reading)
-    description = describe(splits)
+    description = read_description(data, reading) or describe(splits)
     if vocab is not None:
         description.problems.extend(compare_labels(splits.train, vocab))
     write_json(description.as_dict(), json)
@@ -149,3 +150,26 @@ def convert(
     say_reading(splits.train.read_as)
     n_documents = sum(len(split) for split in splits if split is not None)
     show(f"{n_documents:,} documents with {splits.train.n_labels:,} labels are in {out}")
+
+
+@app.command()
+@reads
+def pack(
+    data: Annotated[Path, DATA],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")],
+    *,
+    reading: ReadOptions,
+) -> None:
+    """Write a data set so that it is read at once, also one that is larger than memory.
+
+    OUT holds texts, rows and labels as arrays that are mapped into memory. Every command reads it
+    in place of DATA, and models that can are trained on it without holding it in memory.
+    """
+    from longtail.cli.show import show
+    from longtail.data.writer import pack
+
+    with if_interrupted(f"{out} was not written."):
+        splits = pack(data, out, reading)
+    say_reading(splits.train.read_as)
+    n_documents = sum(len(split) for split in splits if split is not None)
+    show(f"{n_documents:,} documents with {splits.train.n_labels:,} labels are packed in {out}")

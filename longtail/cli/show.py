@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from longtail.evaluation.metrics import Band
     from longtail.models.base import Model
     from longtail.models.card import Card
+    from longtail.models.sizing import Size, Sized
     from longtail.runtime.settings import Setting
     from longtail.runtime.store import Verified
     from longtail.serve.feedback import Report
@@ -331,6 +332,34 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> Table:
         settings = ", ".join(f"{key}={spell(value)}" for key, value in values.items())
         table.add_row(name, settings or "the defaults")
     return table
+
+
+def size_blocks(size: "Size", found: "Iterable[Sized]") -> list[Table | str]:
+    """Show what training would take."""
+    from longtail.models.cost import format_seconds
+    from longtail.runtime.memory import format_bytes
+
+    machines = f"{size.nodes:,} node{'s' * (size.nodes > 1)} of {size.cores:,} cores"
+    gpus = f", {size.gpus:,} GPU{'s' * (size.gpus > 1)}" if size.gpus else ""
+    title = f"{size.documents:,} documents, {size.labels:,} labels; {machines}{gpus}"
+    headers = ("model", "time", "memory a node", "a GPU", "disk a node", "network")
+    table = _table(title, *headers, "most of it is", right_from=1)
+    for each in found:
+        table.add_row(
+            each.model,
+            format_seconds(each.seconds),
+            "?" if each.ram is None else format_bytes(each.ram),
+            format_bytes(each.gpu) if each.gpu else "-",
+            format_bytes(each.disk),
+            format_bytes(each.network) if each.network else "-",
+            each.driver,
+        )
+    return [
+        table,
+        f"The packed data take {format_bytes(size.packed_bytes)}. Memory is that beside mapped "
+        "files; ? is what has no formula. Time supposes that the work divides evenly: linear by "
+        "Ray, networks by torchrun or Ray; the others run on one machine.",
+    ]
 
 
 def spell(value: Any) -> str:

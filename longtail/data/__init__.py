@@ -4,7 +4,7 @@ from longtail.data.coerce import as_dataset, as_documents
 from longtail.data.dataset import Dataset, Splits, build_label_matrix
 from longtail.data.describe import describe
 from longtail.data.folder import load, read_batches, read_splits
-from longtail.data.writer import convert, write_dataset
+from longtail.data.writer import convert, pack, write_dataset
 from longtail.reading import ReadOptions
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "convert",
     "describe",
     "load",
+    "pack",
     "read_batches",
     "read_splits",
     "write_dataset",

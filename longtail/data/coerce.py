@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.data.columns import Columns
 from longtail.data.dataset import Dataset, Splits, build_label_matrix
@@ -18,6 +19,7 @@ from longtail.data.labels import MAX_LABELS, NumberedNames, find_fault
 from longtail.data.matrix import as_csr
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
+from longtail.runtime.mapped import BLOCK, Texts
 
 
 def as_dataset(
@@ -47,7 +49,7 @@ def as_dataset(
             raise DataError("a Dataset has its labels already; leave the labels out")
         return _check_dataset(data)
     documents = as_documents(data)
-    if isinstance(documents, list):
+    if not sp.issparse(documents):
         Y, names = as_labels(labels, len(documents))
         return Dataset(Y, names, texts=documents)
     Y, names = as_labels(labels, documents.shape[0])
@@ -71,7 +73,7 @@ def _refuse_column(name: Any, parameter: str) -> None:
 
 def as_documents(
     data: Any, *, text: str | Sequence[str] | None = None, like: Columns | None = None
-) -> list[str] | sp.csr_matrix:
+) -> list[str] | Texts | sp.csr_matrix:
     """Return the texts or the checked feature rows of what `as_dataset` takes."""
     if isinstance(data, Splits):
         raise DataError(
@@ -82,6 +84,8 @@ def as_documents(
     _refuse_column(text, "text")
     if isinstance(data, Dataset):
         data = _check_dataset(data)
+        if isinstance(data.texts, Texts):
+            return data.texts
         return data.X if data.texts is None else list(data.texts)
     if sp.issparse(data) or (isinstance(data, np.ndarray) and data.dtype.kind in "fiub"):
         return as_rows(data)
@@ -102,7 +106,7 @@ def _check_dataset(data: Dataset) -> Dataset:
 def as_rows(X: Any) -> sp.csr_matrix:
     """Return feature rows as canonical CSR float32; the input stays as it is."""
     rows = as_csr(X, "X")
-    if not np.isfinite(rows.data).all():
+    if not _are_finite(rows.data):
         wrong = np.flatnonzero(~np.isfinite(rows.data))
         row = int(np.searchsorted(rows.indptr, wrong[0], side="right")) - 1
         raise DataError(
@@ -110,6 +114,12 @@ def as_rows(X: Any) -> sp.csr_matrix:
             "every value must be a finite number"
         )
     return rows
+
+
+def _are_finite(values: NDArray[np.float32]) -> bool:
+    """Look some at a time, as there may be more than memory holds."""
+    blocks = range(0, len(values), BLOCK)
+    return all(np.isfinite(values[first : first + BLOCK]).all() for first in blocks)
 
 
 def _as_ones(matrix: Any, name: str) -> sp.csr_matrix:
@@ -144,7 +154,9 @@ def as_labels(labels: Any, n_documents: int) -> tuple[sp.csr_matrix, Sequence[st
         raise _bad_label(rows) from None
 
 
-def _as_texts(data: Any) -> list[str]:
+def _as_texts(data: Any) -> list[str] | Texts:
+    if isinstance(data, Texts):
+        return data  # all of them are strings, or say so when they are read
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise DataError(
             f"documents must be a list of texts or a matrix of rows; got {type(data).__name__}"

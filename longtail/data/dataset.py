@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from longtail.data.columns import Columns
 from longtail.data.labels import LabelRows, NumberedNames, Numbering
 from longtail.errors import DataError
+from longtail.runtime.mapped import Texts, take_rows
 from longtail.topk import NO_LABEL
 from longtail.visible import visible
 
@@ -111,7 +112,7 @@ class Dataset:
         return replace(
             self,
             Y=self.Y[rows],
-            X=None if self.X is None else self.X[rows],
+            X=None if self.X is None else take_rows(self.X, rows),
             texts=_pick(self.texts, rows),
             exclude=None if self.exclude is None else self.exclude[rows],
             ids=_pick(self.ids, rows),
@@ -238,7 +239,9 @@ class Splits(NamedTuple):
         )
 
 
-def _pick(values: Sequence[Any] | None, rows: NDArray[np.integer]) -> list[Any] | None:
+def _pick(values: Sequence[Any] | None, rows: NDArray[np.integer]) -> Sequence[Any] | None:
+    if isinstance(values, Texts):
+        return values.take(rows)
     return None if values is None else [values[row] for row in rows.tolist()]
 
 

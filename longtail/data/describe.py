@@ -8,14 +8,16 @@ of equal frequency are never torn apart: the one that crosses a border takes its
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from types import UnionType
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data.dataset import Dataset
+from longtail.runtime.mapped import count_values
 
 BAND_NAMES = ("head", "torso", "tail", "unseen")
 HEAD, TORSO, TAIL, UNSEEN = range(4)
@@ -109,6 +111,38 @@ class Description:
         """Return everything as plain lists, dictionaries and numbers, ready for JSON."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, held: Any) -> "Description":
+        """Take back what `as_dict` gave, which may be a stranger's; ValueError if it is not so."""
+        found: Description = _rebuild(cls, held)
+        # The sentences follow from the numbers.
+        return replace(found, problems=_find_problems(found))
+
+
+def _rebuild(kind: Any, held: Any) -> Any:
+    """Return `held` as the dataclass, list or plain value that `kind` says."""
+    if isinstance(kind, UnionType):
+        return None if held is None else _rebuild(get_args(kind)[0], held)
+    if get_origin(kind) is list:
+        return [_rebuild(get_args(kind)[0], each) for each in _must(held, list)]
+    if is_dataclass(kind):
+        fields = _must(held, dict)
+        kinds = get_type_hints(kind)
+        if set(fields) != set(kinds):
+            raise ValueError("other fields")
+        return cast(Any, kind)(**{name: _rebuild(kinds[name], fields[name]) for name in kinds})
+    if kind is float and type(held) is int:
+        held = float(held)
+    if not isinstance(_must(held, kind), str) and not 0 <= held < 2**63:
+        raise ValueError(f"the number {held!r:.20}")
+    return held
+
+
+def _must(held: Any, kind: type) -> Any:
+    if type(held) is not kind:
+        raise ValueError(f"{held!r:.20} for {kind.__name__}")
+    return held
+
 
 def describe(splits: tuple[Dataset, Dataset | None]) -> Description:
     """Count what `(train, test)` hold and look for what may surprise."""
@@ -165,8 +199,11 @@ def _count_used(data: Dataset) -> tuple[NDArray[Any], NDArray[np.int64]]:
 
     A header may declare millions of labels of which few occur: only these take memory.
     """
-    labels, counts = np.unique(data.Y.indices, return_counts=True)
-    return labels, counts.astype(np.int64)
+    if data.n_labels > len(data.Y.indices):
+        labels, counts = np.unique(data.Y.indices, return_counts=True)
+        return labels, counts.astype(np.int64)
+    counts = count_values(data.Y.indices, data.n_labels)
+    return np.flatnonzero(counts), counts[counts > 0]
 
 
 def _unseen_pairs(trained: NDArray[Any], test: Dataset | None) -> NDArray[np.int64]:
@@ -195,8 +232,10 @@ def _describe_split(data: Dataset, hashes: NDArray[np.uint64]) -> SplitDescripti
 
 
 def _count_repeated(ids: Sequence[str]) -> int:
-    known = [id for id in ids if id]
-    return len(known) - len(set(known))
+    # Hashes, as there may be more ids than memory holds as strings.
+    hashes = np.fromiter((hash(id) if id else 0 for id in ids), np.int64, len(ids))
+    known = hashes[np.fromiter((bool(id) for id in ids), bool, len(ids))]
+    return len(known) - len(np.unique(known))
 
 
 def _count_shared(train: NDArray[np.uint64], test: NDArray[np.uint64]) -> int:

@@ -23,13 +23,14 @@ from longtail.data.columns import Columns, find_text
 from longtail.data.dataset import Dataset
 from longtail.data.encoding import UTF8
 from longtail.data.json_lines import STANDARD, JsonReader, NumberedLines
-from longtail.data.labels import LabelRows, LabelSpace, Numbering, find_fault
+from longtail.data.labels import LabelRows, LabelSpace, find_fault
 from longtail.data.parquet import open_parquet
 from longtail.data.sheet import open_sheet
 from longtail.data.source import Source
 from longtail.data.table import Document, Opened, find_table, label_error, open_csv
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.reading import ANYTHING, ReadOptions
+from longtail.runtime.mapped import TextWriter
 
 FASTTEXT_MARK = "__label__"
 BATCH = 8192  # documents
@@ -91,17 +92,17 @@ class TextFile:
     """
 
     path: Path
-    texts: list[str]
+    texts: list[str] | TextWriter
     labels: LabelRows
-    ids: list[str] = field(default_factory=list)
+    ids: list[str] | TextWriter = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     columns: Columns | None = None
     read_as: str = ""
 
     def extend(self, other: "TextFile") -> None:
         """Append the documents of another file of the split."""
-        self.texts += other.texts
-        self.ids += other.ids
+        self.texts.extend(_finish(other.texts))
+        self.ids.extend(_finish(other.ids))
         self.rows += other.rows
         self.labels.extend(other.labels)
 
@@ -127,13 +128,17 @@ class TextFile:
         return Dataset(
             Y,
             names,
-            texts=self.texts,
-            ids=self.ids or None,
+            texts=_finish(self.texts),
+            ids=_finish(self.ids) if len(self.ids) else None,
             columns=kept or None,
             label_uris=uris,
             read_as=self.read_as,
             read_columns=self.columns,
         )
+
+
+def _finish(texts: list[str] | TextWriter) -> Sequence[str]:
+    return texts.map() if isinstance(texts, TextWriter) else texts
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -326,7 +331,8 @@ def plain_documents(path: Path, lines: NumberedLines) -> Iterator[Document]:
 
 def collect(documents: Iterable[Document], path: Path, space: LabelSpace | None = None) -> TextFile:
     """Gather the documents of a file whose labels are lists."""
-    file = TextFile(path, [], LabelRows(space.numbering if space else Numbering()))
+    space = space or LabelSpace()
+    file = _begin(path, space)
     add_text, add_labels = file.texts.append, file.labels.add
     for line, text, labels, id, row in documents:
         add_text(text)
@@ -344,8 +350,8 @@ def collect(documents: Iterable[Document], path: Path, space: LabelSpace | None 
 
 def collect_cells(documents: Iterable[Document], path: Path, space: LabelSpace) -> TextFile:
     """Gather the documents of a file whose labels may be cells, to be split when all are read."""
-    file = TextFile(path, [], LabelRows(space.numbering))
-    cells: list[str | list[Any]] = []
+    file = _begin(path, space)
+    cells = space.new_cells()
     add_text, add_cell = file.texts.append, cells.append
     for _, text, labels, id, row in documents:
         add_text(text)
@@ -354,8 +360,18 @@ def collect_cells(documents: Iterable[Document], path: Path, space: LabelSpace) 
             file.ids.append(id)
         if row is not None:
             file.rows.append(row)
-    file.labels = space.split_cells(cells, path)
+    file.labels = space.split_cells(_all_cells(cells), path)
     return file
+
+
+def _begin(path: Path, space: LabelSpace) -> TextFile:
+    ids = space.new_texts()
+    return TextFile(path, space.new_texts(), space.new_rows(space.numbering), ids)
+
+
+def _all_cells(cells: Any) -> Sequence[str | list[Any]]:
+    found: Sequence[str | list[Any]] = cells if isinstance(cells, list) else cells.map()
+    return found
 
 
 def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextFile:
@@ -363,15 +379,19 @@ def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextFile:
 
     The labels of a line are split as LabelSpace says.
     """
-    lines = [line for _, block in texts.lines() for line in block]
-    cells = [line for _, block in labels.lines() for line in block]
-    if len(cells) != len(lines):
+    lines, cells = space.new_texts(), space.new_cells()
+    for _, block in texts.lines():
+        lines.extend(block)
+    for _, block in labels.lines():
+        cells.extend(block)
+    found = _all_cells(cells)
+    if len(found) != len(lines):
         raise DataError(
-            f"{len(lines)} lines of texts, but {len(cells)} lines of labels in "
+            f"{len(lines)} lines of texts, but {len(found)} lines of labels in "
             f"{labels.path}; line n of both must be the same document",
             path=texts.path,
         )
-    rows = space.split_cells(cells, labels.path, in_doubt=" ")
+    rows = space.split_cells(found, labels.path, in_doubt=" ")
     return TextFile(texts.path, lines, rows, read_as=f"labels {space.said}" if space.said else "")
 
 

@@ -1,6 +1,7 @@
 r"""Data sets on disk: a file, or a folder with a training split and perhaps a test split.
 
-A folder is looked at in this order:
+A folder that `longtail data pack` wrote is mapped as it is (see packed.py). Any other is looked at
+in this order:
 
 1. `*_data.txt` with `*_trSplit.txt` and `*_tstSplit.txt`: the repository's small sets, ten splits
    as columns of row numbers that count from 1;
@@ -22,7 +23,7 @@ and `filter_labels_test.txt` give the pairs of document and label that must neve
 import glob
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,15 +48,19 @@ from longtail.data.documents import (
 )
 from longtail.data.frames import is_frame, read_frame, read_frames
 from longtail.data.labels import (
+    NO_LABELS,
     LabelSpace,
     NumberedNames,
     find_label_names,
     is_uri,
     order_labels,
 )
-from longtail.data.source import Source, drop_packed, find_file
+from longtail.data.packed import find_packed, packed_batches, read_packed
+from longtail.data.source import PACKED_ENDINGS, Source, drop_packed, find_file
+from longtail.data.spool import space_in_files
 from longtail.errors import DataError
 from longtail.reading import ANYTHING, ReadOptions
+from longtail.runtime.mapped import MatrixWriter
 
 Rows = tuple[sp.csr_matrix, sp.csr_matrix]
 ReadTexts = Callable[[LabelSpace], TextFile]
@@ -75,8 +80,11 @@ LAYOUTS = {
     "XC matrices": "trn_X_Xf.txt with trn_X_Y.txt, and the same with tst",
     "XC small sets": "X_data.txt with X_trSplit.txt and X_tstSplit.txt",
     "XC raw texts": "trn.json.gz, tst.json.gz, lbl.json.gz, filter_labels_test.txt",
+    "packed data": "what longtail data pack writes; FOLDER/train and FOLDER/test are its splits",
 }
 FEATURE_NAMES = "feature_names.txt"
+MEMORY_A_BYTE = 1.5  # bytes of memory that a byte of a file becomes, about
+UNPACKED = 4  # bytes that a byte of a packed file becomes, about
 _PACKED = r"(\.gz|\.bz2|\.xz|\.zst)?"
 _BESIDE = re.compile(
     rf"(label_names\.(txt|tsv)|lbl\.json|filter_labels_\w+\.txt|feature_names\.txt){_PACKED}"
@@ -129,6 +137,8 @@ def read_splits(data: Any, options: ReadOptions = ANYTHING, split: int = 0) -> S
     if str(data) == "-" or not isinstance(data, str | Path):
         return _read_files(None, [[data]], options)
     path = Path(data)
+    if (packed := find_packed(path, options)) is not None:
+        return read_packed(*packed)
     if not path.exists() and (files := _match(path)):
         return _load_roles(files[0].parent, files, options, are_parts=True)
     if not path.exists():
@@ -151,6 +161,8 @@ def find_evaluated(data: Any, options: ReadOptions) -> tuple[list[Path], Path]:
     There are none where `data` is anything else, or has pairs that are excluded.
     """
     path = Path(data) if isinstance(data, str | Path) and str(data) != "-" else Path()
+    if find_packed(path, options) is not None:
+        return [], path
     if path.is_file():
         is_one_of_two = _TEXTS.fullmatch(path.name) or _MATRIX.fullmatch(path.name)
         return [] if is_one_of_two and options.format is None else [path], path.parent
@@ -174,13 +186,33 @@ def _is_of_layout(file: Path) -> bool:
     )
 
 
+def estimate_bytes(data: str | Path) -> int:
+    """Return about how much memory the data at a path take once they are read; 0 if unknown."""
+    path = Path(data)
+    if str(path) == "-" or find_packed(path, ANYTHING) is not None:
+        return 0
+    if path.is_dir():  # its files, and those in folders called train and test
+        files = [file for pattern in ("*", "*/*") for file in path.glob(pattern)]
+    else:
+        files = [path] if path.is_file() else _match(path)
+    total = 0
+    for file in files:
+        with suppress(OSError):  # whatever is wrong with it, reading will say
+            size = file.stat().st_size if file.is_file() else 0
+            total += size * (UNPACKED if file.suffix in PACKED_ENDINGS else 1)
+    return int(MEMORY_A_BYTE * total)
+
+
 def read_batches(data: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> Iterator[Dataset]:
     """Yield batches of documents to be labelled, from whatever `load` reads but splits.
 
     A batch is a Dataset without labels; `documents.read_file` says what is in it.
     """
     path = Path(data) if isinstance(data, str | Path) else None
-    if path is None or str(path) == "-" or path.is_file():
+    packed = None if path is None else find_packed(path, options)
+    if packed is not None:
+        yield from packed_batches(*packed)
+    elif path is None or str(path) == "-" or path.is_file():
         yield from read_file(data, options)
     elif path.is_dir():
         files = [file for file in _list_files(path) if not _BESIDE.fullmatch(file.name)]
@@ -228,7 +260,7 @@ def _load_file(path: Path, form: Format | None, options: ReadOptions) -> Splits:
         if labels is not None:
             return _text_splits(folder, [partial(_pair, path, labels, options)], options)
     if form is None and _MATRIX.fullmatch(path.name):
-        return _row_splits(folder, [_read_matrices(path)])
+        return _row_splits(folder, [_read_matrices(path, options)])
     return _read_files(folder, [[path]], options)
 
 
@@ -255,7 +287,8 @@ def _load_matrices(folder: Path, files: list[Path], _: int, options: ReadOptions
     train, test = (find_file(folder, f"{name}_X_Xf.txt") for name in ("trn", "tst"))
     if train is None or find_file(folder, "trn.json") is not None:
         return None
-    return _row_splits(folder, [_read_matrices(path) for path in (train, test) if path is not None])
+    found = [path for path in (train, test) if path is not None]
+    return _row_splits(folder, [_read_matrices(path, options) for path in found])
 
 
 def _load_parallel(folder: Path, files: list[Path], _: int, options: ReadOptions) -> Splits | None:
@@ -396,7 +429,7 @@ def recognize_labelled(source: Source, options: ReadOptions) -> Format:
     """Return the format of a file, which must be one that holds labels."""
     form = choose_format(options.format) or recognize(source, options)
     if form is Format.MATRIX:
-        raise DataError("rows without labels; a data file starts with 'N D L'", path=source.path)
+        raise DataError(NO_LABELS, path=source.path)
     if form is Format.PLAIN:
         raise refuse_plain(source)
     return form
@@ -465,6 +498,8 @@ class _Parts:
 
     def read_rows(self, options: ReadOptions) -> Rows:
         """Read feature rows."""
+        if options.in_files:
+            return self._write_rows(options)
         rows = [_read_sparse(self.first)]
         for file in self.others:
             with Source(file, options.encoding) as source:
@@ -474,19 +509,34 @@ class _Parts:
         Y = sp.vstack([_widen(Y, n_labels) for _, Y in rows], format="csr")
         return sp.csr_matrix(X), sp.csr_matrix(Y)
 
+    def _write_rows(self, options: ReadOptions) -> Rows:
+        """Do as `read_rows` does, into files."""
+        from longtail.data.sparse import labelled_batches
+
+        X, Y = MatrixWriter(), MatrixWriter()
+        for features, labels in labelled_batches(self.first):
+            X.add(features)
+            Y.add(labels)
+        for file in self.others:
+            with Source(file, options.encoding) as source:
+                for features, labels in labelled_batches(source):
+                    X.add(features)
+                    Y.add(labels)
+        return X.map(), Y.map()
+
 
 def _read_sparse(source: Source) -> Rows:
     from longtail.data.sparse import read_sparse  # compiles its parser, which texts never need
 
     X, Y = read_sparse(source)
     if Y is None:
-        raise DataError("rows without labels; a data file starts with 'N D L'", path=source.path)
+        raise DataError(NO_LABELS, path=source.path)
     return X, Y
 
 
-def _read_matrices(path: Path) -> Rows:
+def _read_matrices(path: Path, options: ReadOptions) -> Rows:
     """Read `trn_X_Xf.txt` and the `trn_X_Y.txt` beside it."""
-    from longtail.data.sparse import read_label_matrix, read_sparse
+    from longtail.data.sparse import read_label_matrix, read_sparse, write_sparse
 
     labels = find_file(path.parent, f"{path.name[:3]}_X_Y.txt")
     if labels is None:
@@ -494,7 +544,7 @@ def _read_matrices(path: Path) -> Rows:
             f"the labels of these rows are missing: no {path.name[:3]}_X_Y.txt", path=path
         )
     with Source(path) as source:
-        X, own = read_sparse(source)
+        X, own = write_sparse(source) if options.in_files else read_sparse(source)
     if own is not None:
         raise DataError(
             "the header has three numbers; a feature matrix starts with 'N D'", path=path, line=1
@@ -555,7 +605,8 @@ def _widen(matrix: sp.csr_matrix, n_columns: int) -> sp.csr_matrix:
 
 def _text_splits(folder: Path | None, reads: Sequence[ReadTexts], options: ReadOptions) -> Splits:
     """Read text files into one label space and name its labels."""
-    space = LabelSpace(options.separator)
+    new_space = space_in_files if options.in_files else LabelSpace
+    space = new_space(options.separator)
     found = [read(space) for read in reads]
     named = None if folder is None else find_label_names(folder)
     columns, names = order_labels(space.numbering.names, named)

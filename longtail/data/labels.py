@@ -7,7 +7,7 @@ name, each gets its id in brackets, so that names stay unique.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import eq
 from pathlib import Path
@@ -30,6 +30,7 @@ MAX_LABELS = 20_000_000
 MAX_DIGITS = 4300  # of a label that is a number; Python converts no more of them
 MOST_ROUNDS = 8  # in which names are made unique
 _TOO_LARGE = 10**MAX_DIGITS
+NO_LABELS = "rows without labels; a data file starts with 'N D L'"
 
 
 def find_fault(label: Any) -> str | None:
@@ -170,6 +171,10 @@ class LabelSpace:
         self.separator = separator
         self.columns: Any = None  # columns.Columns
         self.said = ""
+        # What readers fill; `spool` has others, which lie in files.
+        self.new_texts: Callable[[], Any] = list
+        self.new_cells: Callable[[], Any] = list
+        self.new_rows: Callable[[Numbering], LabelRows] = LabelRows
         self._is_guess = False
 
     def split_cells(
@@ -180,7 +185,7 @@ class LabelSpace:
             self.guess(cells, None, in_doubt)
         separator = self.separator or NEVER
         self.said = _describe_split(cells, separator, is_guess=self._is_guess)
-        rows = LabelRows(self.numbering)
+        rows = self.new_rows(self.numbering)
         for cell in cells:
             try:
                 rows.add(split_cell(cell, separator) if isinstance(cell, str) else cell)
@@ -274,19 +279,26 @@ def strip_uri(word: str) -> str:
 
 def _describe_split(cells: Sequence[str | list[Any]], separator: str, *, is_guess: bool) -> str:
     """Say how cells are split, with the labels of one that shows it."""
-    strings = [cell for cell in cells if isinstance(cell, str) and cell]
-    if not strings:
+    first = spaced = None
+    for cell in cells:
+        if not isinstance(cell, str) or not cell:
+            continue
+        if separator and separator in cell:
+            return _say_separated(cell, separator)
+        first = first or cell
+        spaced = spaced or (cell if " " in cell else None)
+    if first is None:
         return ""
-    example = next((cell for cell in strings if separator and separator in cell), None)
     if separator and is_guess:  # then it stands in a cell, of this block or of another
-        example = example or strings[0]
-    if example is not None:
-        labels = ", ".join(f"'{label:.40}'" for label in split_cell(example, separator)[:3])
-        mark = _MARK_NAMES.get(separator, f"'{separator}'")
-        return f"separated by {mark}, e.g. {labels}"
-    spaced = next((cell for cell in strings if " " in cell), strings[0])
-    said = f"one a document, e.g. '{spaced:.40}'"
-    return f"{said} (--separator blank splits it)" if is_guess and " " in spaced else said
+        return _say_separated(first, separator)
+    said = f"one a document, e.g. '{spaced or first:.40}'"
+    return f"{said} (--separator blank splits it)" if is_guess and spaced else said
+
+
+def _say_separated(cell: str, separator: str) -> str:
+    labels = ", ".join(f"'{label:.40}'" for label in split_cell(cell, separator)[:3])
+    mark = _MARK_NAMES.get(separator, f"'{separator}'")
+    return f"separated by {mark}, e.g. {labels}"
 
 
 @dataclass(frozen=True)

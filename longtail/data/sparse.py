@@ -15,9 +15,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data import sparse_kernel as kernel
-from longtail.data.labels import MAX_FEATURES, MAX_LABELS
+from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NO_LABELS
 from longtail.data.source import Source
 from longtail.errors import DataError
+from longtail.runtime.mapped import MatrixWriter
 
 
 class _Growing:
@@ -148,6 +149,26 @@ def row_batches(source: Source) -> Iterator[sp.csr_matrix]:
         batch = rows.feature_matrix()
         if batch.shape[0]:
             yield batch
+
+
+def labelled_batches(source: Source) -> Iterator[tuple[sp.csr_matrix, sp.csr_matrix]]:
+    """Yield the feature rows and the labels of a sparse file, a block of the file at a time."""
+    for rows in _grow(source):
+        if rows.n_labels < 0:
+            raise DataError(NO_LABELS, path=source.path)
+        yield rows.feature_matrix(), rows.label_matrix()
+
+
+def write_sparse(source: Source) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
+    """Do as `read_sparse` does for a matrix file, into files; no rows of one that has labels."""
+    X, has_labels = MatrixWriter(), False
+    for rows in _grow(source):
+        has_labels = rows.n_labels >= 0
+        if has_labels:
+            break
+        X.add(rows.feature_matrix())
+    matrix = X.map()
+    return matrix, matrix if has_labels else None
 
 
 def _grow(source: Source, what: str = "feature") -> Iterator[_Rows]:

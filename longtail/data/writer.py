@@ -27,6 +27,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -40,10 +41,12 @@ from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import FASTTEXT_MARK, Format, recognize
 from longtail.data.folder import FEATURE_NAMES, read_splits
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames, find_fault
+from longtail.data.packed import read_packed, write_packed
 from longtail.data.parquet import VALUE_BYTES
 from longtail.data.source import Source, is_bomb
 from longtail.errors import DataError, suggest
 from longtail.reading import ANYTHING, ReadOptions
+from longtail.runtime.mapped import scratch_in
 
 _ROWS_AT_ONCE = 4096
 _DOCUMENTS_AT_ONCE = 1 << 16
@@ -56,6 +59,29 @@ def convert(data: str | Path, out: str | Path, options: ReadOptions = ANYTHING) 
     splits = read_splits(data, options)
     write_dataset(splits, out)
     return splits
+
+
+def pack(data: Any, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
+    """Write a data set to the new folder `out` so that it is read at once, however large it is.
+
+    Args:
+        data: whatever `load` reads, or a Dataset, or the Splits of one. A path is read and written
+            piece by piece, so that it may be larger than memory.
+        out: a new folder.
+        options: how a path is to be read.
+
+    Returns:
+        The data set as it lies in `out`.
+    """
+    out = Path(out)
+    if os.path.lexists(out):
+        raise DataError("exists already; choose another name or remove it", path=out)
+    if isinstance(data, Splits | Dataset):
+        write_packed(_share_labels(data if isinstance(data, Splits) else Splits(data, None)), out)
+    else:
+        with scratch_in(out.absolute().parent if out.absolute().parent.is_dir() else None):
+            write_packed(read_splits(data, replace(options, in_files=True)), out)
+    return read_packed(out)
 
 
 def names_folder(out: str | Path) -> bool:

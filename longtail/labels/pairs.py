@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.progress import Progress
+from longtail.runtime.mapped import Extent
 
 MOST_LABELS = 1000  # of one document that are compared with one another
 FEWEST_SAMPLED, MOST_SAMPLED = 8, 300  # labels by which the size of a product is estimated
@@ -17,6 +18,8 @@ MOST_CELLS = 1 << 21  # of the product that these may take to compute
 
 def thin_labels(Y: sp.csr_matrix, seed: int, progress: Progress) -> sp.csr_matrix:
     """Return Y with at most 1,000 labels of each document, drawn by the seed, and say so."""
+    if isinstance(Y, Extent):
+        return Y
     n_carried = np.diff(Y.indptr)
     crowded = np.flatnonzero(n_carried > MOST_LABELS)
     if not len(crowded):
@@ -38,8 +41,11 @@ def estimate_product(Y: sp.csr_matrix, other: sp.csr_matrix) -> int:
     """Return about how many cells Yᵀ·other has, without computing it.
 
     A label's row has at most as many cells as its documents have together; how many of these
-    coincide is seen on some labels, drawn by that number.
+    coincide is seen on some labels, drawn by that number. Of extents, none coincide.
     """
+    if isinstance(Y, Extent):
+        n, n_labels = Y.shape
+        return int(min(Y.nnz * other.nnz // n, n_labels * other.shape[1]))
     by_label = Y.T.tocsr()
     most = by_label @ np.diff(other.indptr).astype(np.float64)
     total = most.sum()
@@ -49,7 +55,9 @@ def estimate_product(Y: sp.csr_matrix, other: sp.csr_matrix) -> int:
     n_drawn = int(np.clip(MOST_CELLS / usual, FEWEST_SAMPLED, MOST_SAMPLED))
     draws = (np.arange(n_drawn) + 0.5) / n_drawn * total
     chosen, times = np.unique(np.searchsorted(np.cumsum(most), draws), return_counts=True)
-    found = np.diff((by_label[chosen] @ _as_ones(other)).indptr)
+    some = by_label[chosen]
+    documents = np.unique(some.indices)  # no more of `other` is copied
+    found = np.diff((some[:, documents] @ _as_ones(other[documents])).indptr)
     return int(total * (found / most[chosen] @ times) / n_drawn)
 
 

@@ -18,11 +18,14 @@ from numpy.typing import NDArray
 from longtail.errors import ParameterError
 from longtail.progress import SILENT, Progress
 from longtail.runtime.compiled import njit
+from longtail.runtime.mapped import MatrixWriter, cut_sizes, is_mapped
 from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import Rows, gather_rows, scale_to_unit, view_rows
 
 MAX_ROUNDS = 20  # of k-means; it has settled long before on all data we know
 MAX_WAYS = 16  # of one split; wider nodes are made from several, which costs far less
+MOST_VALUES, LEAST_VALUES = 1 << 27, 16  # of the vectors of all labels, and of one
+AT_ONCE = 1 << 25  # products that make vectors together
 LARGEST_SHARE = 0.9  # of a cluster's labels that may stay together in an unbalanced split
 
 
@@ -109,10 +112,57 @@ class LabelTree:
 
 
 def build_label_vectors(X: sp.csr_matrix, Y: sp.csr_matrix) -> sp.csr_matrix:
-    """Return (n_labels, n_features) unit rows: the normalized sums of the labels' documents."""
-    vectors = (Y.T.tocsr() @ X).tocsr()
-    vectors.sort_indices()
-    return scale_to_unit(vectors)
+    """Return (n_labels, n_features) unit rows: the normalized sums of the labels' documents.
+
+    Of documents that are larger than memory, a label's vector has its largest values only, so many
+    that all vectors fit.
+    """
+    by_label = Y.T.tocsr()
+    if not is_mapped(X):
+        vectors = (by_label @ X).tocsr()
+        vectors.sort_indices()
+        return scale_to_unit(vectors)
+    most = max(LEAST_VALUES, MOST_VALUES // max(1, Y.shape[1]))
+    n_cells = by_label @ np.diff(X.indptr).astype(np.float64)
+    parts = MatrixWriter()
+    for first, last in cut_sizes(n_cells.astype(np.int64), AT_ONCE):
+        part = by_label[first:last] @ X
+        part.sort_indices()
+        kept = keep_largest(view_rows(part), most)
+        parts.add(sp.csr_matrix((kept.values, kept.columns, kept.start), part.shape))
+    return scale_to_unit(parts.map())
+
+
+def vector_bytes(X: sp.csr_matrix, n_cells: int) -> int:
+    """Return what it takes to build label vectors of `n_cells` values in all."""
+    if not is_mapped(X):
+        return 20 * n_cells
+    return 8 * min(n_cells, MOST_VALUES) + 20 * min(n_cells, AT_ONCE)
+
+
+@njit(nogil=True, cache=True)
+def keep_largest(rows: Rows, most: int) -> Rows:
+    """Return the rows with at most so many of their values, the largest, in the order they had."""
+    n = len(rows.start) - 1
+    start = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        start[i + 1] = start[i] + min(most, rows.start[i + 1] - rows.start[i])
+    columns, values = np.empty(start[n], np.int32), np.empty(start[n], np.float32)
+    for i in range(n):
+        own = rows.values[rows.start[i] : rows.start[i + 1]]
+        least, n_equal = np.float32(-np.inf), len(own)
+        if len(own) > most:
+            rising = np.sort(own)
+            least = rising[len(own) - most]
+            n_equal = most - np.sum(own > least)
+        place = start[i]
+        for cell in range(rows.start[i], rows.start[i + 1]):
+            value = rows.values[cell]
+            if value > least or (value == least and n_equal > 0):
+                n_equal -= value == least
+                columns[place], values[place] = rows.columns[cell], value
+                place += 1
+    return Rows(start, columns, values)
 
 
 def build_tree(

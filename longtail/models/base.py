@@ -34,6 +34,7 @@ from longtail.models.contract import DEFAULT_K, NO_STATE, Documents, DocumentTyp
 from longtail.models.registry import names_of_models
 from longtail.models.saved import Saved
 from longtail.progress import SILENT, Progress, shown
+from longtail.runtime.mapped import Texts, in_memory, is_mapped
 from longtail.runtime.settings import configurable
 from longtail.topk import TopK
 
@@ -243,7 +244,7 @@ class Model(Saved):
         self, data: Documents, k: int, calibration: Calibration | None, progress: Progress
     ) -> TopK:
         """Return the best labels as they are given now, of as many as it takes to find them."""
-        documents = self.check_documents(data)
+        documents = in_memory(self.check_documents(data))
         exclude = find_excluded(data, self.label_names_)
 
         def score(rows: NDArray[np.int64], candidates: Ids) -> Floats:
@@ -289,12 +290,13 @@ class Model(Saved):
         return top if exclude is None else top.without(exclude, k)
 
     def _predict_in_batches(
-        self, documents: list[str] | sp.csr_matrix, k: int, progress: Progress
+        self, documents: list[str] | Texts | sp.csr_matrix, k: int, progress: Progress
     ) -> TopK:
-        """Predict in one go, or in batches if somebody wants to see progress."""
-        n = len(documents) if isinstance(documents, list) else documents.shape[0]
-        if progress is SILENT or n <= BATCH:
-            return self.predict_documents(documents, k)
+        """Predict in one go, or in batches if somebody wants to see progress, or they are many."""
+        n = documents.shape[0] if sp.issparse(documents) else len(documents)
+        lies_in_file = isinstance(documents, Texts) or is_mapped(documents)
+        if n <= BATCH or (progress is SILENT and not lies_in_file):
+            return self.predict_documents(in_memory(documents), k)
         tops = []
         progress.stage("labelling", n)
         for start in range(0, n, BATCH):
@@ -321,7 +323,7 @@ class Model(Saved):
             calibrated: whether to return probabilities if the model has been calibrated.
         """
         self._check_fitted()
-        documents = self.check_documents(data)
+        documents = in_memory(self.check_documents(data))
         n = len(documents) if isinstance(documents, list) else documents.shape[0]
         labels = check_candidates(candidates, n, len(self.label_names_))
         calibration = self.calibration_ if calibrated else None
@@ -390,10 +392,10 @@ class Model(Saved):
             able = names_of_models(lambda model: document_type in model.reads)
             raise DataError(f"{self.name} cannot be trained on {got}; models that can: {able}")
 
-    def check_documents(self, data: Documents) -> list[str] | sp.csr_matrix:
+    def check_documents(self, data: Documents) -> list[str] | Texts | sp.csr_matrix:
         """Return the documents as texts or rows, after checking that this model can read them."""
         documents = as_documents(data, like=self.columns_)
-        if isinstance(documents, list):
+        if isinstance(documents, list | Texts):
             if self.trained_on == "rows":
                 raise DataError(
                     f"this model was trained on feature rows with {self.n_features_} columns and "
@@ -414,4 +416,4 @@ class Model(Saved):
 
     def _rows_of(self, data: Documents) -> sp.csr_matrix:
         """Return the documents' feature rows, after checking that this model can read them."""
-        return self._as_rows(self.check_documents(data))
+        return self._as_rows(in_memory(self.check_documents(data)))

@@ -17,6 +17,7 @@ from longtail.models.base import Model
 from longtail.models.contract import Documents
 from longtail.models.cost import STEP_SECONDS, DeviceType, Facts
 from longtail.progress import SILENT, Progress
+from longtail.runtime.mapped import Extent, is_mapped
 from longtail.runtime.memory import total_ram
 from longtail.runtime.rows import fingerprint, weigh_features
 from longtail.runtime.settings import (
@@ -189,12 +190,17 @@ class NeuralRows(Neural):
         return weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
 
 
-def count_cells(matrix: sp.csr_matrix, batch_size: int) -> int:
+def count_cells(matrix: sp.csr_matrix | Extent, batch_size: int) -> int:
     """Return how many cells a batch of rows has, one with the longest row among them."""
     if not matrix.shape[0]:
         return 0
-    mean, longest = matrix.nnz / matrix.shape[0], int(np.diff(matrix.indptr).max())
+    longest = _longest(matrix)
+    mean = matrix.nnz / matrix.shape[0]
     return min(matrix.nnz, int(batch_size * mean + longest))
+
+
+def _longest(matrix: sp.csr_matrix | Extent) -> int:
+    return matrix.longest if isinstance(matrix, Extent) else int(np.diff(matrix.indptr).max())
 
 
 def batch_bytes(n_cells: int, n_columns: int) -> int:
@@ -204,7 +210,7 @@ def batch_bytes(n_cells: int, n_columns: int) -> int:
 
 def weighed_bytes(X: sp.csr_matrix) -> int:
     """Return what `weigh_rows` adds to rows: their values, and where they begin in 64 bits."""
-    return 4 * X.nnz + 8 * X.shape[0]
+    return 4 * X.nnz * (not is_mapped(X)) + 8 * X.shape[0]
 
 
 def choose_batch_size(n_documents: int) -> int:

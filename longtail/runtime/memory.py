@@ -13,6 +13,7 @@ from typing import NamedTuple
 import scipy.sparse as sp
 
 from longtail.errors import MemoryPlanError
+from longtail.runtime.mapped import Extent, is_mapped
 
 USABLE = 0.95  # of what is free; the rest is for what the plan leaves out
 
@@ -72,8 +73,10 @@ def train_stage(
 
 
 def size_of(*matrices: sp.csr_matrix) -> int:
-    """Return the bytes of sparse matrices."""
-    return sum(each.data.nbytes + each.indices.nbytes + each.indptr.nbytes for each in matrices)
+    """Return the bytes that sparse matrices take in memory; what lies in files takes none."""
+    real = [each for each in matrices if not isinstance(each, Extent)]
+    arrays = [array for each in real for array in (each.data, each.indices, each.indptr)]
+    return sum(array.nbytes for array in arrays if not is_mapped(array))
 
 
 def total_ram(needs: Needs) -> int:

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
+from longtail.runtime.mapped import BLOCK, build_csr, room_for
 from longtail.runtime.quantized import MOST_CODE, find_units, round_digits
 from longtail.runtime.schema import LARGEST_WEIGHT, Schema, floats, indices
 from longtail.runtime.store import Files
@@ -38,14 +39,20 @@ def view_rows(matrix: sp.csr_matrix) -> Rows:
 
 def scale_to_unit(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """Return the matrix with every row of length 1, empty rows left empty."""
-    values = scale_rows(view_rows(matrix)).values
-    return sp.csr_matrix((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+    values = room_for(matrix, np.float32)
+    _scale_into(view_rows(matrix), values)
+    return build_csr(values, matrix.indices, matrix.indptr, matrix.shape)
 
 
-@njit(nogil=True, cache=True)
 def scale_rows(rows: Rows) -> Rows:
     """Return the rows with every one of length 1, rows of zeros left as they are."""
     values = np.empty_like(rows.values)
+    _scale_into(rows, values)
+    return Rows(rows.start, rows.columns, values)
+
+
+@njit(nogil=True, cache=True)
+def _scale_into(rows: Rows, values: NDArray[np.float32]) -> None:
     for i in range(len(rows.start) - 1):
         squares = 0.0
         for cell in range(rows.start[i], rows.start[i + 1]):
@@ -53,7 +60,6 @@ def scale_rows(rows: Rows) -> Rows:
         scale = 1 / np.sqrt(squares) if squares > 0 else 1.0
         for cell in range(rows.start[i], rows.start[i + 1]):
             values[cell] = rows.values[cell] * scale
-    return Rows(rows.start, rows.columns, values)
 
 
 @njit(nogil=True, cache=True)
@@ -188,16 +194,25 @@ def _code_values(rows: Rows) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
 
 def weigh_features(X: sp.csr_matrix) -> NDArray[np.float32]:
     """Return log(n/df) + 1 of each feature if X holds counts; other values are weights already."""
-    if X.nnz and (X.data != np.round(X.data)).any():
+    blocks = [slice(first, first + BLOCK) for first in range(0, X.nnz, BLOCK)]
+    if any((X.data[some] != np.round(X.data[some])).any() for some in blocks):
         return np.ones(X.shape[1], np.float32)
-    held = np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
+    held = np.zeros(X.shape[1], np.int64)
+    for some in blocks:
+        held += np.bincount(X.indices[some][X.data[some] != 0], minlength=X.shape[1])
     return (np.log((1 + X.shape[0]) / (1 + held)) + 1).astype(np.float32)
 
 
 def weigh_rows(X: sp.csr_matrix, weights: NDArray[np.float32], normalize: bool) -> sp.csr_matrix:
     """Return X with every feature multiplied by its weight, then with rows of length 1 if asked."""
-    X = sp.csr_matrix((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
-    return scale_to_unit(X) if normalize else X
+    values = room_for(X, np.float32)
+    for first in range(0, X.nnz, BLOCK):
+        some = slice(first, first + BLOCK)
+        values[some] = X.data[some] * weights[X.indices[some]]
+    X = build_csr(values, X.indices, X.indptr, X.shape)
+    if normalize:
+        _scale_into(view_rows(X), values)
+    return X
 
 
 def hold_out(

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
+from longtail.runtime.mapped import ArrayWriter, Texts
 from longtail.runtime.parallel import in_threads, n_threads
 from longtail.text.letters import (
     EMOJI,
@@ -37,6 +38,7 @@ Bytes = NDArray[np.uint8]
 Starts = NDArray[np.int64]
 WordIds = NDArray[np.int32]
 
+READ_TOGETHER = 1 << 26  # bytes of texts that are larger than memory
 PIECE = 1 << 20  # characters of text that are read together
 MANY_TEXTS = 64  # from which it pays to make the table of all characters
 NO_LIMIT = 1 << 62
@@ -110,6 +112,15 @@ class Lexicon(NamedTuple):
         letters, start = _gather(self.letters, self.start, chosen)
         return Lexicon(letters, start, _fill(letters, start, _SEED))
 
+    def join(self, other: "Lexicon") -> tuple["Lexicon", WordIds]:
+        """Return the lexicon with the words of another behind its own, and the number of each."""
+        letters = np.concatenate((self.letters, other.letters))
+        start = np.concatenate((self.start, other.start[1:] + self.start[-1]))
+        hashes = _hash_all(letters, start, _SEED)
+        numbers, firsts, _ = _unite(letters, start, hashes, np.zeros(len(hashes), np.int64))
+        joined = Lexicon(letters, start, np.empty(0, np.int32)).take(firsts)
+        return joined, numbers[self.n_words :]
+
     def find(self, words: Sequence[str], unknown: int) -> WordIds:
         """Return the number of each of these words."""
         return self._read(BETWEEN.join(words), WordReader(), unknown, is_split=True)
@@ -176,6 +187,21 @@ def learn_words(texts: Sequence[str], reader: WordReader) -> Learned:
     lexicon = Lexicon(letters, start, np.empty(0, np.int32)).take(firsts)
     starts = _join_starts([piece.counts for piece in pieces])
     return Learned(lexicon, total, starts, _join([piece.ids for piece in pieces]))
+
+
+def learn_words_of_many(texts: Texts, reader: WordReader) -> Learned:
+    """Do as `learn_words` does for texts that are larger than memory, some at a time."""
+    known, held = Lexicon.of([]), np.empty(0, np.int64)
+    ids, counts = ArrayWriter(np.int32), ArrayWriter(np.int64)
+    for block in texts.blocks(READ_TOGETHER):
+        read = learn_words(block, reader)
+        known, new_ids = known.join(read.lexicon)
+        held = np.concatenate((held, np.zeros(known.n_words - len(held), np.int64)))
+        held[new_ids] += read.held
+        replace_ids(read.ids, new_ids)
+        ids.add(read.ids)
+        counts.add(np.diff(read.starts))
+    return Learned(known, held, starts_of(counts.map()), ids.map())
 
 
 def _cut(texts: Sequence[str]) -> list[tuple[int, int]]:
@@ -510,10 +536,16 @@ def _count_slots(n_words: int) -> int:
 @njit(nogil=True, cache=True)
 def _fill(letters: Bytes, start: Starts, seed: np.uint64) -> NDArray[np.int32]:
     """Return the slots of words, each of which stands there once."""
+    hashes = _hash_all(letters, start, seed)
+    return _place_again(hashes, len(hashes), _count_slots(len(hashes)))
+
+
+@njit(nogil=True, cache=True)
+def _hash_all(letters: Bytes, start: Starts, seed: np.uint64) -> NDArray[np.uint64]:
     hashes = np.empty(len(start) - 1, np.uint64)
     for word in range(len(hashes)):
         hashes[word] = _hash(letters, start[word], start[word + 1], seed)
-    return _place_again(hashes, len(hashes), _count_slots(len(hashes)))
+    return hashes
 
 
 @njit(nogil=True, cache=True)

@@ -18,17 +18,27 @@ from numpy.typing import NDArray
 
 from longtail.errors import NotFittedError
 from longtail.runtime.compiled import njit
+from longtail.runtime.mapped import (
+    BLOCK,
+    ArrayWriter,
+    MatrixWriter,
+    Texts,
+    build_csr,
+    count_values,
+    cut_sizes,
+    is_mapped,
+)
 from longtail.runtime.parallel import in_threads, n_threads
 from longtail.runtime.schema import (
     Schema,
     Sizes,
-    Texts,
     Value,
     floats,
     indices,
     parameters_of,
     starts,
 )
+from longtail.runtime.schema import Texts as TextsOf
 from longtail.runtime.settings import (
     Range,
     at_least,
@@ -39,7 +49,16 @@ from longtail.runtime.settings import (
     settings_of,
 )
 from longtail.runtime.store import Files
-from longtail.text.lexicon import Lexicon, Starts, WordIds, learn_words, replace_ids, starts_of
+from longtail.text.lexicon import (
+    READ_TOGETHER,
+    Lexicon,
+    Starts,
+    WordIds,
+    learn_words,
+    learn_words_of_many,
+    replace_ids,
+    starts_of,
+)
 from longtail.text.words import WordReader, check_texts, no_words_error, word_pattern
 
 UNKNOWN = -1
@@ -128,15 +147,17 @@ class Tfidf:
 
     def fit(self, texts: Iterable[str]) -> "Tfidf":
         """Learn the terms and their weights from `texts`."""
-        self._learn(check_texts(texts))
+        self._learn(_check(texts))
         return self
 
     def fit_transform(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Learn from `texts` and return their rows, the same that `transform` gives afterwards."""
-        return self._weigh(self._learn(check_texts(texts)))
+        return self._weigh(self._learn(_check(texts)))
 
     def estimate_bytes(self, texts: Sequence[str]) -> int:
         """Return about how much memory learning from `texts` takes, from some of their words."""
+        if isinstance(texts, Texts):
+            return BYTES_A_PAIR * READ_TOGETHER // 4 + 32 * len(texts)
         some = texts[:: max(1, len(texts) // SAMPLED)]
         parts = [text[:SAMPLED_LENGTH] for text in some]
         n_words = sum(len(self._reader.find(part)) for part in parts)
@@ -201,7 +222,7 @@ class Tfidf:
                 "features.pairs.start": starts("features.n_words", of="features.n_pairs"),
                 "features.pairs.second": indices("features.n_pairs", into="features.n_words"),
             },
-            texts={"vocabulary": Texts("features.n_words", unique=True)},
+            texts={"vocabulary": TextsOf("features.n_words", unique=True)},
             rules=[_check_terms],
         )
 
@@ -224,10 +245,13 @@ class Tfidf:
         if not hasattr(self, "idf_"):
             raise NotFittedError("this Tfidf has not learned any terms yet; call fit first")
 
-    def _learn(self, texts: list[str]) -> sp.csr_matrix:
+    def _learn(self, texts: list[str] | Texts) -> sp.csr_matrix:
         """Learn the terms and their weights; return how often each document holds each term."""
         check_settings(self)
-        read = learn_words(texts, self._reader)
+        if isinstance(texts, Texts):
+            read = learn_words_of_many(texts, self._reader)
+        else:
+            read = learn_words(texts, self._reader)
         kept = _sort_words(read.lexicon, np.flatnonzero(read.held >= self.min_df))
         if not len(kept):
             raise no_words_error(len(texts), read.lexicon.n_words, "min_df", self.min_df)
@@ -249,7 +273,7 @@ class Tfidf:
         return self._lexicon.look_up(check_texts(texts), self._reader, UNKNOWN)
 
     def _keep_commonest(self, counts: sp.csr_matrix, n_kept: int) -> sp.csr_matrix:
-        totals = np.bincount(counts.indices, weights=counts.data, minlength=counts.shape[1])
+        totals = _sum_columns(counts)
         # Words come before pairs and no pair is commoner than its words, so none loses a word.
         kept = np.sort(np.argsort(-totals, kind="stable")[:n_kept])
         n_words = self._lexicon.n_words
@@ -258,7 +282,12 @@ class Tfidf:
         second = np.searchsorted(words, self._pairs.second[pairs])
         self._lexicon = self._lexicon.take(words)
         self._pairs = _Pairs.of(len(words), first, second)
-        return counts[:, kept]
+        if not is_mapped(counts):
+            return counts[:, kept]
+        fewer = MatrixWriter()
+        for begin, end in cut_sizes(np.diff(counts.indptr), BLOCK):
+            fewer.add(counts[begin:end][:, kept])
+        return fewer.map()
 
     @property
     def _reader(self) -> WordReader:
@@ -267,8 +296,10 @@ class Tfidf:
     def _count(self, starts: Starts, ids: WordIds) -> sp.csr_matrix:
         """Return how often each document holds each term."""
         tasks = [(starts[a : b + 1], ids, *self._pairs) for a, b in _cut(starts)]
-        parts = in_threads(_count_terms, tasks)
         shape = (len(starts) - 1, self._lexicon.n_words + len(self._pairs.second))
+        if is_mapped(ids):
+            return _count_into_files(tasks, shape)
+        parts = in_threads(_count_terms, tasks)
         if len(parts) == 1:
             lengths, columns, values = parts[0]
         else:
@@ -288,6 +319,31 @@ class Tfidf:
         ]
         in_threads(_weigh_rows, tasks)
         return counts
+
+
+def _check(texts: Iterable[str]) -> list[str] | Texts:
+    return texts if isinstance(texts, Texts) else check_texts(texts)
+
+
+def _count_into_files(tasks: Sequence[tuple[Any, ...]], shape: tuple[int, int]) -> sp.csr_matrix:
+    """Return what `_count_terms` finds, in files, for texts that are larger than memory."""
+    counted = (ArrayWriter(np.int64), ArrayWriter(np.int32), ArrayWriter(np.float32))
+    at_once = 8 * n_threads()
+    for first in range(0, len(tasks), at_once):
+        for lengths, columns, values in in_threads(_count_terms, tasks[first : first + at_once]):
+            counted[0].add(lengths)
+            counted[1].add(columns)
+            counted[2].add(values)
+    start, found, weights = starts_of(counted[0].map()), counted[1].map(), counted[2].map()
+    return build_csr(weights, found, start, shape)
+
+
+def _sum_columns(counts: sp.csr_matrix) -> NDArray[np.float64]:
+    totals = np.zeros(counts.shape[1])
+    for first in range(0, counts.nnz, BLOCK):
+        cells = slice(first, first + BLOCK)
+        totals += np.bincount(counts.indices[cells], counts.data[cells], counts.shape[1])
+    return totals
 
 
 def _cut(starts: NDArray[Any]) -> list[tuple[int, int]]:
@@ -347,7 +403,7 @@ def _select_pairs(starts: Starts, ids: WordIds, n_words: int, least: int | None)
 
 def _idf(counts: sp.csr_matrix) -> NDArray[np.float32]:
     """Return log((1 + n) / (1 + df)) + 1 for each term, n documents of which df hold it."""
-    df = np.bincount(counts.indices, minlength=counts.shape[1])
+    df = count_values(counts.indices, counts.shape[1])
     return (np.log((1 + counts.shape[0]) / (1 + df)) + 1).astype(np.float32)
 
 

@@ -17,6 +17,7 @@ from functools import cache
 from typing import NamedTuple
 
 from longtail.errors import DataError
+from longtail.runtime.mapped import Texts
 
 WIDE = 16  # characters a word takes, with room to spare, to begin with in a long text
 
@@ -98,6 +99,8 @@ class WordReader(NamedTuple):
 
 def check_texts(texts: Iterable[str]) -> list[str]:
     """Return the texts as a list; DataError if one of them is no string."""
+    if isinstance(texts, Texts):
+        return list(texts)
     if isinstance(texts, str | bytes):
         raise DataError(f"texts must be a list of strings. Got one {type(texts).__name__}.")
     checked = texts if isinstance(texts, list) else list(texts)

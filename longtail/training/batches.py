@@ -20,6 +20,8 @@ AHEAD = 4  # batches prepared before they are needed
 # Threads that prepare them: one cannot keep a GPU busy; on a CPU, more would slow training down.
 WORKERS = {"cpu": 1, "cuda": 4}
 WINDOW = 50  # batches whose documents are sorted by length together
+# Of documents in files: those of a block, and those that are shuffled together.
+NEIGHBOURS, TOGETHER = 1 << 10, 1 << 18
 ORDER, BATCH, LOSS = 1, 2, 3  # seeds of the three streams of random numbers
 
 
@@ -46,7 +48,8 @@ class Batches:
         self.per_epoch = -(-task.n_documents // batch_size)
         # Two, as one thread may be an epoch ahead of another. Not a method, or the cache would hold
         # its own holder, and with that the task, until the garbage collector comes by.
-        draw = partial(_draw_order, task.n_documents, self.lengths, batch_size, seed)
+        in_files = getattr(task, "lies_in_files", False) and task.n_documents > TOGETHER
+        draw = partial(_draw_order, task.n_documents, self.lengths, batch_size, seed, in_files)
         self._order = lru_cache(maxsize=2)(draw)
 
     def prepare(self, steps: Iterable[int]) -> Generator[Share, None, None]:
@@ -72,12 +75,30 @@ class Batches:
 
 
 def _draw_order(
-    n_documents: int, lengths: NDArray[np.int64] | None, size: int, seed: int, epoch: int
+    n_documents: int,
+    lengths: NDArray[np.int64] | None,
+    size: int,
+    seed: int,
+    in_files: bool,
+    epoch: int,
 ) -> NDArray[np.int64]:
     """Return the order of the documents in an epoch."""
     rng = np.random.default_rng([ORDER, seed, epoch])
-    order = rng.permutation(n_documents)
+    order = shuffle_blocks(n_documents, rng) if in_files else rng.permutation(n_documents)
     return order if lengths is None else bucket(order, lengths, size, rng)
+
+
+def shuffle_blocks(n_documents: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return an order in which documents that are read near in time lie near in their file.
+
+    Blocks of neighbours come in a random order, and what is in many blocks is shuffled together.
+    """
+    blocks = rng.permutation(-(-n_documents // NEIGHBOURS))
+    order = (blocks[:, None] * NEIGHBOURS + np.arange(NEIGHBOURS)).ravel()
+    order = order[order < n_documents]
+    for first in range(0, n_documents, TOGETHER):
+        rng.shuffle(order[first : first + TOGETHER])
+    return order
 
 
 def bucket(

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="batches hold torch's tensors")
 
+from longtail.training import batches as module  # noqa: E402
 from longtail.training.batches import Batches, prefetch  # noqa: E402
 from longtail.training.processes import Processes  # noqa: E402
 
@@ -128,3 +129,15 @@ def test_prefetch_ends_its_thread_when_closed():
     next(items)
     items.close()
     assert threading.active_count() == before
+
+
+def test_documents_in_files_come_in_shuffled_blocks(monkeypatch):
+    monkeypatch.setattr(module, "NEIGHBOURS", 4)
+    monkeypatch.setattr(module, "TOGETHER", 40)
+    order = module.shuffle_blocks(402, np.random.default_rng(3))
+    assert sorted(order.tolist()) == list(range(402))
+    assert order.tolist() != list(range(402))
+    for first in range(0, 400, 40):  # few blocks are read at a time
+        assert len(np.unique(order[first : first + 40] // 4)) <= 12
+    again = module.shuffle_blocks(402, np.random.default_rng(3))
+    assert np.array_equal(order, again)

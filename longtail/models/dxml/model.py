@@ -56,6 +56,7 @@ from longtail.models.neural import (
     weighed_bytes,
 )
 from longtail.progress import SILENT, Progress
+from longtail.runtime.mapped import Extent
 from longtail.runtime.memory import Needs, Stage, size_of, train_stage
 from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.rows import (
@@ -351,7 +352,7 @@ class DXML(NeuralRows):
         n, n_labels = Y.shape
         thinned = thin_labels(Y, self.seed, SILENT)
         n_edges = estimate_product(thinned, thinned)
-        n_seen = len(np.unique(Y.indices))
+        n_seen = n_labels if isinstance(Y, Extent) else len(np.unique(Y.indices))
         own = size_of(X, Y)  # the documents with features and labels, which it keeps
         vectors, walked_vectors = 4 * n_labels * self.dim, 4 * n_seen * self.dim
         words = 60 * n_labels + 200 * n_seen  # as gensim knows the labels

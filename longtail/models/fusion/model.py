@@ -83,6 +83,7 @@ from longtail.models.neural import Device
 from longtail.models.registry import build_model
 from longtail.progress import SILENT, Progress
 from longtail.runtime import memory
+from longtail.runtime.mapped import in_memory
 from longtail.runtime.memory import WORKSPACE, Stage, size_of, total_ram
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.schema import Config, ListOf, Schema, Value, look_up
@@ -480,7 +481,7 @@ class Fusion(Model):
         """
         self._check_fitted()
         text = document if isinstance(document, str) else None
-        documents = self.check_documents(document if text is None else [text])
+        documents = in_memory(self.check_documents(document if text is None else [text]))
         X = self._as_rows(documents)
         if X.shape[0] != 1:
             raise DataError(f"one document can be explained at a time; got {X.shape[0]}")

@@ -29,6 +29,7 @@ from longtail.models.fusion.training import documents_for
 from longtail.models.neural import Neural
 from longtail.models.registry import get_model_class
 from longtail.progress import TRAINING, OutOfTimeError, Silent
+from longtail.runtime.mapped import in_memory
 
 SHARE = 0.03  # of the budget, for all members together
 LOADING = 0.08  # of the budget, after which no more code is loaded in order to measure
@@ -279,7 +280,7 @@ class Prober:
         trial = Trial(len(rows), took, passes, watch.each, is_whole)
         if not is_whole or not self.limits.any:
             return trial
-        asked = copy.check_documents(documents)
+        asked = in_memory(copy.check_documents(documents))
         takes = time_documents(lambda i: copy.predict_documents(asked[i : i + 1], 1), len(rows))
         return trial._replace(n_bytes=copy.to_files().n_bytes, milliseconds=takes)
 

@@ -188,11 +188,15 @@ class GLaS(NeuralRows):
         """Three products of matrices a pass; on a CPU also work for each score and each word."""
         model = cls(**(cls.presets[preset] if preset else {}))
         epochs = model.choose_epochs(facts.n_documents)
-        inner = facts.n_values / facts.n_documents + model.dim + facts.n_labels
+        sampled = model._n_sampled(facts.n_labels, facts.device)
+        n_scored = facts.n_labels
+        if sampled is not None:
+            n_scored = min(n_scored, sampled + model.choose_batch(facts.n_documents))
+        inner = facts.n_values / facts.n_documents + model.dim + n_scored
         flops = 6 * model.dim * epochs * facts.n_documents * inner
         if facts.device == "cuda":
             return float(3 + flops / 6e13)
-        n_scores = epochs * facts.n_documents * facts.n_labels
+        n_scores = epochs * facts.n_documents * n_scored
         n_read = epochs * facts.n_values * model.dim if facts.n_features > UNCACHED else 0
         return float(2 + 0.02 * 128 * epochs + flops / 5.2e10 + 2e-8 * n_scores + 2.5e-9 * n_read)
 

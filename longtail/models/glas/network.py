@@ -22,8 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
+from longtail.labels.tree import keep_largest
 from longtail.models.embedder import Embedder
 from longtail.runtime.compiled import njit
+from longtail.runtime.mapped import MatrixWriter, cut_sizes, is_mapped
 from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.topk import TopK
 from longtail.training import losses
@@ -44,6 +46,8 @@ BLOCK = 1024  # labels whose inner products a batch regularizes
 # The size of a label's first vector. It is small against Adam's steps, so that labels quickly turn
 # to their documents; with 1 instead, P@5 on held-out documents of bibtex is a point lower.
 LABEL_SPREAD = 0.03
+# Of labels that lie in files: pairs of all of them, and of one; and pairs counted at a time.
+MOST_PAIRS, LEAST_PAIRS, BLOCK_OF_PAIRS = 1 << 28, 64, 1 << 25
 
 
 # -- the paper's equations ----------------------------------------------------------------------
@@ -191,6 +195,7 @@ class GLaSTask:
         """View the rows and count which labels go together."""
         self.module: nn.Module = self.net
         self.n_documents = self.X.shape[0]
+        self.lies_in_files = is_mapped(self.X)
         self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
         self.together = None
         self.table: Tensor | None = None
@@ -341,11 +346,25 @@ def count_together(Y: sp.csr_matrix, thinned: sp.csr_matrix | None = None) -> sp
     ones = sp.csr_matrix(
         (np.ones(pairs.nnz, np.float32), pairs.indices, pairs.indptr), shape=Y.shape
     )
-    A = sp.csr_matrix(ones.T @ ones)
+    A = _multiply_in_blocks(ones) if is_mapped(Y) else sp.csr_matrix(ones.T @ ones)
     if pairs.nnz == Y.nnz:
         return A
     Z = np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.float32)
     return sp.csr_matrix(A + sp.diags(Z - A.diagonal()))
+
+
+def _multiply_in_blocks(Y: sp.csr_matrix) -> sp.csr_matrix:
+    """Return YᵀY in a file, some labels at a time; of those that have more, the commonest pairs."""
+    by_label = Y.T.tocsr()
+    most = max(LEAST_PAIRS, MOST_PAIRS // max(1, Y.shape[1]))
+    n_cells = by_label @ np.diff(Y.indptr).astype(np.float64)
+    A = MatrixWriter()
+    for first, last in cut_sizes(n_cells.astype(np.int64), BLOCK_OF_PAIRS):
+        part = by_label[first:last] @ Y
+        part.sort_indices()
+        kept = keep_largest(view_rows(part), most)
+        A.add(sp.csr_matrix((kept.values, kept.columns, kept.start), part.shape))
+    return A.map()
 
 
 def _draw_labels(

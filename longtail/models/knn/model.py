@@ -42,6 +42,7 @@ from longtail.models.knn.space import (
 )
 from longtail.models.registry import find_models
 from longtail.progress import Progress
+from longtail.runtime.mapped import in_memory
 from longtail.runtime.memory import Needs, Stage, size_of
 from longtail.runtime.schema import Schema, Texts, indices
 from longtail.runtime.settings import at_least, between, configurable, learned, seeds, setting
@@ -468,7 +469,7 @@ def _load(folder: str) -> Model:
 
 def _rows_of(model: Model, dataset: Dataset) -> sp.csr_matrix:
     """Return the documents as the rows that `model` reads."""
-    documents = model.check_documents(dataset)
+    documents = in_memory(model.check_documents(dataset))
     if isinstance(documents, list):
         if model.features_ is None:
             raise ParameterError(

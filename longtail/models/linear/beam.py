@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from longtail.models.linear.solver import NodeWeights
 from longtail.runtime.compiled import njit
+from longtail.runtime.mapped import room
 from longtail.runtime.rows import Rows
 
 # Looking a node up by halving costs about as much as passing so many rows one by one.
@@ -76,17 +77,19 @@ def empty_weights(
     leaves: NDArray[np.int32],
     n_rows: NDArray[np.int64],
     n_weights: NDArray[np.int64],
+    *,
+    in_files: bool = False,
 ) -> TreeWeights:
     """Return a tree with room for so many rows and weights of each feature."""
     row = np.concatenate(([0], np.cumsum(n_rows)))
     total = int(n_weights.sum())
     n_starts = int(row[-1]) + 1
-    start = np.zeros(n_starts, np.int32) if total < 2**31 else np.zeros(n_starts, np.int64)
+    start = room(n_starts, np.int32 if total < 2**31 else np.int64, in_file=in_files)
     start[-1] = total
     small = np.diff(child).max() <= 2**16
-    offset = np.empty(total, np.uint16) if small else np.empty(total, np.uint32)
-    weight = np.empty(total, np.float32)
-    node = np.empty(row[-1], np.int32)
+    offset = room(total, np.uint16 if small else np.uint32, in_file=in_files)
+    weight = room(total, np.float32, in_file=in_files)
+    node = room(int(row[-1]), np.int32, in_file=in_files)
     return TreeWeights(level, child, row, node, start, offset, weight, bias, leaves)
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from longtail.runtime.mapped import BLOCK
+
 LEAST_C, COMMON, C_POWER = 0.5, 200, 0.35
 SMALLEST_C, LARGEST_C = 1e-9, 1e6  # that float32 holds, and more or less than ever helps
 MOST_PRUNED, PRUNED_SHARE = 0.1, 0.85
@@ -33,7 +35,9 @@ def choose_prune(given: float | None, X: sp.csr_matrix) -> float:
     """
     if given is not None:
         return given
-    size = np.sqrt(np.square(X.data, dtype=np.float64).sum() / max(1, X.nnz))
+    blocks = range(0, X.nnz, BLOCK)
+    squares = sum(np.square(X.data[a : a + BLOCK], dtype=np.float64).sum() for a in blocks)
+    size = np.sqrt(squares / max(1, X.nnz))
     return float(min(MOST_PRUNED, PRUNED_SHARE * size))
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from longtail.evaluation.explanation import Explanation
 from longtail.labels.pairs import estimate_product, thin_labels
-from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
+from longtail.labels.tree import LabelTree, build_label_vectors, build_tree, vector_bytes
 from longtail.models.base import Model
 from longtail.models.contract import DEFAULT_K, Documents
 from longtail.models.cost import Facts
@@ -56,9 +56,15 @@ from longtail.models.linear.packed import add_tree, describe_tree, round_weights
 from longtail.models.linear.siblings import find_siblings
 from longtail.models.linear.solver import Settings
 from longtail.models.linear.spread import build_trees, train_trees
-from longtail.models.linear.training import BLOCK, count_documents, train_tree
+from longtail.models.linear.training import (
+    BLOCK,
+    MOST_TOGETHER,
+    count_documents,
+    train_tree,
+)
 from longtail.models.linear.update import Update, update_tree
 from longtail.progress import SILENT, Progress
+from longtail.runtime.mapped import Extent, count_values, is_mapped
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import in_threads, n_threads
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
@@ -72,6 +78,7 @@ PRUNED_LENGTH = 120  # features of a document at which half of the weights are p
 CROWDED = 0.4  # of the features of documents with very many labels keep a weight
 INNER_NODES = 1.3  # times as many weights as the labels' own
 PER_LABEL = 80  # bytes for each label: its places in the tree, its document counts, its name
+SPREAD_LABEL, SPREAD_DOCUMENT = 36, 48  # bytes for the nodes above a document's labels
 BATCH = 1024  # documents that a thread takes at a time
 MOST_RANKED, SHOWN = 100, 3  # in an explanation: labels that are ranked, scores that are shown
 MOST_REACHED = 1 << 28  # bytes of margins that are kept for labels that are asked about later
@@ -277,17 +284,25 @@ class Linear(Model):
         n_cells = estimate_product(thin_labels(Y, self.seed, SILENT), X)
         n_used = _count_used(X)
         n_blocks = -(-n_labels // BLOCK)
-        block = X.nnz * 8 + 4 * min(BLOCK, n_labels) * (n + n_used) + 28 * n + 20 * n_used
+        documents = X.nnz * 8 + 4 * min(BLOCK, n_labels) * n + 28 * n
+        if is_mapped(X):  # nodes that see more of them learn from a sample
+            documents = min(documents, MOST_TOGETHER)
+        block = documents + 4 * min(BLOCK, n_labels) * n_used + 20 * n_used
         scratch = min(n_threads(), n_blocks) * (block + 4 * n_features)
         trained, tree = self._weigh_trees(X, Y, n_cells, n_used)
-        common = {"rows": 4 * X.nnz * self.normalize + 8 * n, "labels": PER_LABEL * n_labels}
+        spread = 0
+        if is_mapped(X):  # then weights lie in files, and labels on all levels count
+            trained = tree = 0
+            spread = SPREAD_LABEL * Y.nnz + SPREAD_DOCUMENT * n
+        rows = 4 * X.nnz * (self.normalize and not is_mapped(X)) + 8 * n
+        common = {"rows": rows, "labels": PER_LABEL * n_labels + spread}
         is_flat = self._is_flat(n_labels)
         done = 0 if is_flat else (self.trees - 1) * tree
         stages = [
             Stage({"classifiers": scratch, "weights": trained + done, **common}),
             Stage({"scratch": min(scratch, 1 << 26), "weights": trained + tree + done, **common}),
         ]
-        vectors = Stage({"label vectors": 20 * n_cells, **common})
+        vectors = Stage({"label vectors": vector_bytes(X, n_cells), **common})
         return stages if is_flat else [vectors, *stages]
 
     def kept_of(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> int:
@@ -533,9 +548,11 @@ class Linear(Model):
 
 def _count_used(X: sp.csr_matrix) -> int:
     """Return how many features occur, with memory for those that do."""
+    if isinstance(X, Extent):
+        return X.shape[1]
     if X.nnz < X.shape[1]:
         return len(np.unique(X.indices))
-    return int(np.count_nonzero(np.bincount(X.indices)))
+    return int(np.count_nonzero(count_values(X.indices, X.shape[1])))
 
 
 def _cut(rows: Rows) -> list[tuple[int, int]]:

@@ -4,12 +4,14 @@ A weight is one byte, in units of 1/127 of its classifier's largest. What says w
 is written as distances: from a feature's node to its next one, from a row's child to its next one.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longtail.models.linear.beam import TreeWeights, check_tree
+from longtail.runtime.mapped import BLOCK, cut_sizes, is_mapped
 from longtail.runtime.quantized import MOST_CODE, find_units
 from longtail.runtime.schema import Schema, floats, indices, permutation, starts
 from longtail.runtime.store import Files
@@ -24,14 +26,19 @@ PLAIN = ("level", "child", "bias", "leaves")  # small arrays, kept as they are
 
 def round_weights(tree: TreeWeights) -> TreeWeights:
     """Return the tree with weights that are whole multiples of their classifier's unit."""
-    classifier = _find_classifiers(tree)
-    codes, unit = _code_weights(tree, classifier)
-    return tree._replace(weight=codes * unit[classifier])
+    unit = _find_classifier_units(tree)
+    weight = tree.weight if is_mapped(tree.weight) else np.empty_like(tree.weight)
+    for some, classifier in _blocks(tree):
+        own = unit[classifier]
+        weight[some] = _code(tree.weight[some], own) * own
+    return tree._replace(weight=weight)
 
 
 def add_tree(files: Files, name: str, tree: TreeWeights) -> None:
     """Add a tree whose weights are rounded to a model's files, as arrays `name.…`."""
-    codes, unit = _code_weights(tree, _find_classifiers(tree))
+    unit, codes = _find_classifier_units(tree), np.empty(len(tree.weight), np.int8)
+    for some, classifier in _blocks(tree):
+        codes[some] = _code(tree.weight[some], unit[classifier])
     packed: dict[str, NDArray[Any]] = {field: getattr(tree, field) for field in PLAIN} | {
         "unit": unit,
         "codes": codes,
@@ -91,21 +98,32 @@ def take_tree(files: Files, name: str, n_features: int) -> TreeWeights:
     return tree._replace(weight=weight, offset=offset.astype(np.uint16) if small else tree.offset)
 
 
-def _find_classifiers(tree: TreeWeights) -> NDArray[np.int64]:
-    """Return for each weight the node that its classifier decides about."""
-    first = np.repeat(tree.child[tree.node], np.diff(tree.start))
-    return np.asarray(first + tree.offset, np.int64)
+def _find_classifiers(tree: TreeWeights, first: int = 0, last: int = -1) -> NDArray[np.int64]:
+    """Return the node that each weight of some rows, or of all, decides about."""
+    last = len(tree.node) if last < 0 else last
+    start = tree.start[first : last + 1]
+    nodes = np.repeat(tree.child[tree.node[first:last]], np.diff(start))
+    return np.asarray(nodes + tree.offset[start[0] : start[-1]], np.int64)
 
 
-def _code_weights(
-    tree: TreeWeights, classifier: NDArray[np.int64]
-) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return the weights in units of their classifier, and these units."""
+def _blocks(tree: TreeWeights) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+    """Yield some weights at a time, with the classifier of each; there may be very many."""
+    for first, last in cut_sizes(np.diff(tree.start), BLOCK):
+        weights = slice(int(tree.start[first]), int(tree.start[last]))
+        yield weights, _find_classifiers(tree, first, last)
+
+
+def _find_classifier_units(tree: TreeWeights) -> NDArray[np.float32]:
+    """Return the unit of each classifier's weights."""
     largest = np.zeros(len(tree.bias), np.float32)
-    np.maximum.at(largest, classifier, np.abs(tree.weight))
-    unit = find_units(largest)
-    codes = np.rint(tree.weight / np.where(unit > 0, unit, 1)[classifier])
-    return codes.astype(np.int8), unit
+    for some, classifier in _blocks(tree):
+        np.maximum.at(largest, classifier, np.abs(tree.weight[some]))
+    return find_units(largest)
+
+
+def _code(weights: NDArray[np.float32], unit: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Return weights in their units."""
+    return np.rint(weights / np.where(unit > 0, unit, 1)).astype(np.int8)
 
 
 def _running_sum(counts: NDArray[np.int32]) -> NDArray[np.int64]:

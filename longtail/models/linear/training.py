@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from threading import local
-from typing import NamedTuple
+from threading import Lock, local
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,10 +14,15 @@ from longtail.models.linear.beam import TreeWeights, count_rows, empty_weights, 
 from longtail.models.linear.choices import choose_C
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
+from longtail.runtime.mapped import ArrayWriter, count_values, is_mapped
 from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import Rows, view_rows
 
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
+# What a block of a node may take of documents that are larger than memory, and what they take.
+MOST_TOGETHER = 1 << 30
+BYTES_A_CELL, BYTES_A_DOCUMENT = 8, 4 * BLOCK + 28
+Places = tuple[tuple[int, int], ...]
 SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
 
 
@@ -70,7 +75,7 @@ class TreeWork(NamedTuple):
         belongs = spread_upwards(Y, tree)
         levels = [view_rows(matrix) for matrix in belongs]
         costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
-        tasks = plan_tasks(X, tree, belongs)
+        tasks = plan_tasks(X, tree, belongs, seed)
         return cls(view_rows(X), levels, costs_of, tasks, X.shape[1], settings, seed)
 
     def train(self, number: int, scratch: NDArray[np.int32]) -> NodeWeights:
@@ -93,9 +98,16 @@ class TreeWork(NamedTuple):
             scratch,
         )
 
-    def finish(self, tree: LabelTree, Y: sp.csr_matrix, trained: list[NodeWeights]) -> TreeWeights:
+    def finish(
+        self,
+        tree: LabelTree,
+        Y: sp.csr_matrix,
+        trained: list[NodeWeights],
+        *,
+        in_files: bool = False,
+    ) -> TreeWeights:
         """Bring the blocks together; labels without documents are never given."""
-        weights = assemble(tree, self.tasks, trained, self.n_features)
+        weights = assemble(tree, self.tasks, trained, self.n_features, in_files=in_files)
         is_unseen = count_documents(Y) == 0
         weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
         return weights
@@ -117,8 +129,40 @@ def train_tree(
     costs = [task.cost for task in work.tasks]
     progress.stage(f"classifiers{which}", sum(costs))
     numbers = [(number,) for number in range(len(costs))]
-    trained = run_tasks(lambda i: work.train(i, scratch.columns), numbers, costs, progress)
-    return work.finish(tree, Y, trained)
+    if not is_mapped(X):
+        trained = run_tasks(lambda i: work.train(i, scratch.columns), numbers, costs, progress)
+        return work.finish(tree, Y, trained)
+    spill = Spill()
+    places = run_tasks(
+        lambda i: spill.add(work.train(i, scratch.columns)), numbers, costs, progress
+    )
+    return work.finish(tree, Y, spill.take(places), in_files=True)
+
+
+class Spill:
+    """Weights of blocks in files, where documents are larger than memory, and so may they be."""
+
+    def __init__(self) -> None:
+        kinds = (np.int32, np.int64, np.uint8, np.float32, np.float32)
+        self._files = [ArrayWriter(kind) for kind in kinds]
+        self._lock = Lock()
+
+    def add(self, block: NodeWeights) -> Places:
+        """Write the weights of a block; return where each of its arrays begins and ends."""
+        parts = cast("Sequence[NDArray[Any]]", block)
+        with self._lock:
+            for file, part in zip(self._files, parts, strict=True):
+                file.add(part)
+            pairs = zip(self._files, parts, strict=True)
+            return tuple((file.n - len(part), file.n) for file, part in pairs)
+
+    def take(self, places: Sequence[Any]) -> list[NodeWeights]:
+        """Return the blocks as they lie in the files."""
+        whole = [file.map() for file in self._files]
+        return [
+            NodeWeights(*(array[a:b] for array, (a, b) in zip(whole, place, strict=True)))
+            for place in places
+        ]
 
 
 class Scratch(local):
@@ -130,7 +174,7 @@ class Scratch(local):
 
 def count_documents(belongs: sp.csr_matrix) -> NDArray[np.int64]:
     """Return how many documents each node, or label, has."""
-    return np.bincount(belongs.indices, minlength=belongs.shape[1])
+    return count_values(belongs.indices, belongs.shape[1])
 
 
 def constant(n_children: int, margin: float) -> NodeWeights:
@@ -158,8 +202,14 @@ def spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
     return belongs
 
 
-def plan_tasks(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix]) -> list[Task]:
-    """List the blocks of all nodes, level by level, with their documents."""
+def plan_tasks(
+    X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matrix], seed: int
+) -> list[Task]:
+    """List the blocks of all nodes, level by level, with their documents.
+
+    Where documents are larger than memory, nodes that see too many of them learn from a sample.
+    """
+    largest = MOST_TOGETHER if is_mapped(X) else None
     n_cells = np.diff(X.indptr).astype(np.int64)
     tasks = []
     for level, children in enumerate(tree.children):
@@ -170,6 +220,8 @@ def plan_tasks(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matri
             starts, indices = by_node.indptr, by_node.indices
         for node in range(tree.sizes[level]):
             documents = indices[starts[node] : starts[node + 1]]
+            if largest is not None:
+                documents = _draw(documents, n_cells, largest, [seed, level, node])
             only_child = bool(level) and children[node + 1] - children[node] == 1
             n_cells_here = float(n_cells[documents].sum()) + len(documents)
             n_blocks = -(-(children[node + 1] - children[node]) // BLOCK)
@@ -183,8 +235,25 @@ def plan_tasks(X: sp.csr_matrix, tree: LabelTree, belongs: Sequence[sp.csr_matri
     return tasks
 
 
+def _draw(
+    documents: NDArray[np.int32], n_cells: NDArray[np.int64], most: int, seed: list[int]
+) -> NDArray[np.int32]:
+    """Return as many documents, in order, as take `most` bytes to train a block on."""
+    n_bytes = BYTES_A_CELL * int(n_cells[documents].sum()) + BYTES_A_DOCUMENT * len(documents)
+    if n_bytes <= most:
+        return documents
+    n_kept = int(len(documents) * most / n_bytes)
+    chosen = np.random.default_rng(seed).choice(len(documents), n_kept, replace=False)
+    return documents[np.sort(chosen)]
+
+
 def assemble(
-    tree: LabelTree, tasks: Sequence[Task], trained: list[NodeWeights], n_features: int
+    tree: LabelTree,
+    tasks: Sequence[Task],
+    trained: list[NodeWeights],
+    n_features: int,
+    *,
+    in_files: bool = False,
 ) -> TreeWeights:
     """Number all nodes through and bring the rows of each feature together.
 
@@ -200,7 +269,7 @@ def assemble(
     last_node = np.full(n_features, -1, np.int32)
     for node, block in zip(nodes, trained, strict=True):
         count_rows(block, node, last_node, n_rows, n_weights)
-    weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights)
+    weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights, in_files=in_files)
     next_row, next_weight = weights.row[:-1].copy(), _running_sum(n_weights)[:-1]
     last_node[:] = -1
     for number, (node, task) in enumerate(zip(nodes, tasks, strict=True)):

@@ -67,7 +67,7 @@ def update_tree(old: TreeWeights, new: Update, progress: Progress, which: str) -
     """Return the tree with the new labels and documents; `old` stays as it is."""
     tree = _add_leaves(old, new)
     belongs = spread_upwards(new.Y, tree)
-    tasks = plan_tasks(new.X, tree, belongs)
+    tasks = plan_tasks(new.X, tree, belongs, new.seed)
     counts = _count_all(tree, new)
     blocks = _Blocks(old, tree)
     trainer = _Trainer(new, belongs, counts, blocks)

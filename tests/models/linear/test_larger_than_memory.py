@@ -1,0 +1,58 @@
+"""Documents in files: the same model where all fits, and one that still learns elsewhere."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longtail.data import Splits, pack
+from longtail.labels import tree
+from longtail.labels.tree import build_label_vectors, keep_largest
+from longtail.models import get_model_class
+from longtail.models.linear import training
+from longtail.runtime.mapped import is_mapped
+from longtail.runtime.rows import view_rows
+from tests.planted import planted_dataset, planted_texts
+
+Linear = get_model_class("linear")
+
+
+def fit(data, **settings):
+    return Linear(trees=1, flat=0, max_leaf=4, branching=3, **settings).fit(data)
+
+
+@pytest.mark.parametrize("make", [planted_dataset, planted_texts])
+def test_the_same_model_as_in_memory(tmp_path: Path, make) -> None:
+    data = make()
+    packed = pack(Splits(data, None), tmp_path / "packed").train
+    one, other = fit(data), fit(packed)
+    assert is_mapped(other.trees_[0].weight)
+    expected, found = one.to_files().arrays, other.to_files().arrays
+    assert expected.keys() == found.keys()
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    assert np.array_equal(one.predict(data).labels, other.predict(packed).labels)
+
+
+def test_it_learns_from_samples(tmp_path: Path, monkeypatch) -> None:
+    data = planted_dataset(n=1000)
+    packed = pack(Splits(data, None), tmp_path / "packed").train
+    monkeypatch.setattr(training, "MOST_TOGETHER", 60_000)
+    monkeypatch.setattr(tree, "MOST_VALUES", 100)
+    monkeypatch.setattr(tree, "AT_ONCE", 500)
+    model = fit(packed)
+    first = model.predict(data, k=1).labels[:, 0]
+    hits = data.Y[np.arange(len(data)), first]
+    assert hits.mean() > 0.9
+    again = fit(packed)
+    assert np.array_equal(again.trees_[0].weight, model.trees_[0].weight)
+
+
+def test_label_vectors_keep_their_largest_values(tmp_path: Path, monkeypatch) -> None:
+    data = planted_dataset()
+    packed = pack(Splits(data, None), tmp_path / "packed").train
+    whole = build_label_vectors(data.X, data.Y)
+    assert (build_label_vectors(packed.X, packed.Y) != whole).nnz == 0
+    few = keep_largest(view_rows(whole), 3)
+    for i in range(whole.shape[0]):
+        own = few.values[few.start[i] : few.start[i + 1]]
+        assert sorted(own.tolist()) == sorted(whole[i].data.tolist())[-3:]
