@@ -123,14 +123,21 @@ def build_label_vectors(X: sp.csr_matrix, Y: sp.csr_matrix) -> sp.csr_matrix:
         vectors.sort_indices()
         return scale_to_unit(vectors)
     most = max(LEAST_VALUES, MOST_VALUES // max(1, Y.shape[1]))
-    n_cells = by_label @ np.diff(X.indptr).astype(np.float64)
-    parts = MatrixWriter()
-    for first, last in cut_sizes(n_cells.astype(np.int64), AT_ONCE):
-        part = by_label[first:last] @ X
+    return scale_to_unit(multiply_in_blocks(by_label, X, AT_ONCE, most))
+
+
+def multiply_in_blocks(
+    A: sp.csr_matrix, B: sp.csr_matrix, at_once: int, most: int
+) -> sp.csr_matrix:
+    """Return A·B in a file, about `at_once` cells at a time; of each row the `most` largest."""
+    n_cells = A @ np.diff(B.indptr).astype(np.float64)
+    product = MatrixWriter()
+    for first, last in cut_sizes(n_cells.astype(np.int64), at_once):
+        part = A[first:last] @ B
         part.sort_indices()
         kept = keep_largest(view_rows(part), most)
-        parts.add(sp.csr_matrix((kept.values, kept.columns, kept.start), part.shape))
-    return scale_to_unit(parts.map())
+        product.add(sp.csr_matrix((kept.values, kept.columns, kept.start), part.shape))
+    return product.map()
 
 
 def vector_bytes(X: sp.csr_matrix, n_cells: int) -> int:

@@ -167,6 +167,7 @@ class Model(Saved):
             old.n_documents + dataset.n_documents,
             old.padded(len(new.label_counts)) + new.label_counts,
         )
+        self.finish_update()
         self.note_event(f"{len(useful):,} documents added")
         return self
 

@@ -293,6 +293,10 @@ class Contract(Estimated, ABC):
         """
         raise NotImplementedError
 
+    def finish_update(self) -> None:
+        """Do what an update leaves until the documents are counted: nothing, unless overridden."""
+        return
+
     @property
     def n_kept(self) -> int:
         """How many documents it has: those that it keeps, where it keeps any."""

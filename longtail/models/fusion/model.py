@@ -21,7 +21,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -563,18 +563,9 @@ class Fusion(Model):
 
     # -- updating -----------------------------------------------------------------------------
 
-    def partial_fit(
-        self,
-        data: Documents,
-        labels: Any = None,
-        *,
-        train: bool = False,
-        progress: Progress | bool = SILENT,
-    ) -> Self:
-        """Take in more documents, as every model does; the stacker keeps its weights."""
-        super().partial_fit(data, labels, train=train, progress=progress)
+    def finish_update(self) -> None:
+        """The stacker keeps its weights, and sees how frequent labels are now."""
         self._count_shares()
-        return self
 
     def update_documents(
         self, dataset: Dataset, X: sp.csr_matrix, train: bool, progress: Progress

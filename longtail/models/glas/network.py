@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longtail.evaluation.metrics import evaluate
-from longtail.labels.tree import keep_largest
+from longtail.labels.tree import multiply_in_blocks
 from longtail.models.embedder import Embedder
 from longtail.runtime.compiled import njit
-from longtail.runtime.mapped import MatrixWriter, cut_sizes, is_mapped
+from longtail.runtime.mapped import is_mapped
 from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.topk import TopK
 from longtail.training import losses
@@ -355,16 +355,8 @@ def count_together(Y: sp.csr_matrix, thinned: sp.csr_matrix | None = None) -> sp
 
 def _multiply_in_blocks(Y: sp.csr_matrix) -> sp.csr_matrix:
     """Return YᵀY in a file, some labels at a time; of those that have more, the commonest pairs."""
-    by_label = Y.T.tocsr()
     most = max(LEAST_PAIRS, MOST_PAIRS // max(1, Y.shape[1]))
-    n_cells = by_label @ np.diff(Y.indptr).astype(np.float64)
-    A = MatrixWriter()
-    for first, last in cut_sizes(n_cells.astype(np.int64), BLOCK_OF_PAIRS):
-        part = by_label[first:last] @ Y
-        part.sort_indices()
-        kept = keep_largest(view_rows(part), most)
-        A.add(sp.csr_matrix((kept.values, kept.columns, kept.start), part.shape))
-    return A.map()
+    return multiply_in_blocks(Y.T.tocsr(), Y, BLOCK_OF_PAIRS, most)
 
 
 def _draw_labels(

@@ -11,7 +11,7 @@ right (`matching.py`). A label that no training document carries is found like a
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,7 +48,7 @@ from longtail.models.lexical.names import (
     stem,
     weigh_names,
 )
-from longtail.progress import SILENT, Progress
+from longtail.progress import Progress
 from longtail.runtime import memory
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import cut, in_threads
@@ -230,19 +230,10 @@ class Lexical(Model):
 
     # -- more documents -----------------------------------------------------------------------
 
-    def partial_fit(
-        self,
-        data: Documents,
-        labels: Any = None,
-        *,
-        train: bool = False,
-        progress: Progress | bool = SILENT,
-    ) -> Self:
-        """Take in more documents, as every model does; words are as rare as in all of them."""
-        super().partial_fit(data, labels, train=train, progress=progress)
+    def finish_update(self) -> None:
+        """Words are as rare as in all documents."""
         n_documents = self.training_counts_.n_documents
         self.names_ = weigh_names(self._spelling, self.counts_.held, n_documents)
-        return self
 
     def _rows_of(self, data: Documents) -> sp.csr_matrix:
         """Return how many words each text has: any word may be one of a new label's name."""
