@@ -338,8 +338,10 @@ class MemberTrainer:
         share = 1.0 if kept is None else len(kept) / self.facts.n_documents
         time_left = share * self.time_for(member.lane(self.facts.device)) / n_left
         if cost.epochs:
-            steps = min(time_left, SLOWER * share * cost.seconds(member.epochs)) - share * cost.rest
-            model.stop_at = now + max(steps, share * LEAST_EPOCHS * cost.epoch)
+            # Most of the rest comes before the steps, such as label vectors, and may be slow too.
+            most = SLOWER * share * cost.seconds(member.epochs)
+            least = share * LEAST_EPOCHS * cost.epoch
+            model.stop_at = now + max(min(time_left - share * cost.rest, most), least)
         else:
             model.stop_at = now + FIRST_SHARE * time_left
         # The first member is trained whatever it takes, or there is no model.
