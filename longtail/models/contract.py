@@ -75,6 +75,7 @@ class Contract(Estimated, ABC):
     member_reason: ClassVar[str] = "it was named"  # why a plan takes it
     cheaper_presets: ClassVar[Sequence[str]] = ()  # in place of the defaults, the best first
     milliseconds: ClassVar[float] = 1.0  # for one document, about; only the order counts
+    least_sample: ClassVar[int] = 500  # documents from which on time grows evenly with them
 
     run_dir: Path | None = learned(default=None)  # for log and checkpoints, if it can resume
     resume: bool = learned(default=False)  # go on with what is in `run_dir`

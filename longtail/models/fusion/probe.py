@@ -35,7 +35,6 @@ SHARE = 0.03  # of the budget, for all members together
 LOADING = 0.08  # of the budget, after which no more code is loaded in order to measure
 HOPE = 0.4  # of what its formula says, a member may take in the end
 STEPS = 4  # of a member that torch trains
-FIRST_SAMPLE = 500  # documents of any other member; then twice as many, while there is time
 POWERS = (0.7, 1.2)  # of the number of documents, by which time may grow
 REST_POWERS = (0.0, 0.9)  # the same for what is done beside steps
 LEAST = 64  # documents to learn anything from
@@ -212,7 +211,7 @@ class Prober:
     def _measure_samples(self, model: Model, most: int, limit: float) -> Cost | None:
         """Train on samples, each twice as large as the one before, while there is time."""
         trials: list[Trial] = []
-        size = min(FIRST_SAMPLE, most)
+        size = min(model.least_sample, most)
         while size <= most:
             trial = self._try(model, size, limit)
             if trial is None or not trial.is_whole:

@@ -83,6 +83,7 @@ class KNN(Model):
     member_order: ClassVar[int | None] = 2
     member_reason: ClassVar[str] = "finds what similar documents carry"
     milliseconds: ClassVar[float] = 0.9
+    least_sample: ClassVar[int] = MOST_ASKED  # below that, each is compared with each
 
     space: str | Model = setting(
         TFIDF,

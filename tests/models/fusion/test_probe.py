@@ -7,7 +7,8 @@ import pytest
 from planted import planted_dataset
 
 from longtail.models.cost import Facts
-from longtail.models.fusion.probe import SHARE, Prober, Stopwatch
+from longtail.models.fusion.probe import LEAST, SHARE, Prober, Stopwatch
+from longtail.models.knn.model import KNN
 from longtail.models.linear.model import Linear
 from longtail.progress import OutOfTimeError
 
@@ -65,6 +66,20 @@ def test_time_that_grows_with_the_documents(monkeypatch):
     assert cost.epochs == 0
     assert cost.seconds() / prober._slowness == pytest.approx(4.0, rel=0.4)
     assert prober("linear", None) is cost  # once is enough
+
+
+def test_a_sample_is_large_enough_to_tell_how_time_grows(monkeypatch):
+    asked = []
+    learn = KNN.fit_rows
+
+    def count(self, X, Y, progress):
+        asked.append(X.shape[0])
+        learn(self, X, Y, progress)
+
+    monkeypatch.setattr(KNN, "fit_rows", count)
+    make_prober(budget=3000.0, n=8000)("knn", None)
+    assert asked[0] == LEAST  # loads code
+    assert asked[1] == KNN.least_sample == 3000
 
 
 def test_waiting_while_code_is_loaded_makes_no_machine_slow(monkeypatch):
