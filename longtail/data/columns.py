@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from longtail.data.labels import choose_separator, split_cell
+from longtail.data.labels import SEPARATORS, choose_separator, split_cell
 from longtail.errors import DataError, suggest
 from longtail.reading import ReadOptions
 
@@ -68,6 +68,7 @@ ID_NAMES = _words(
     "tunniste ident"
 )
 
+MAYBE_TITLES = ("subject",)  # of a book they are labels, of a message its title
 LEAST_WORDS = 3.0  # of a column that is the text, a cell on average
 FEWEST_ROWS = 10  # that say whether values come again
 MOST_DISTINCT = 0.5  # share of different labels among all of them
@@ -203,9 +204,12 @@ class _Chooser:
         taken = [name for name in (*text, label, id) if name is not None]
         free = [name for name in self.names if name not in taken]
         id = id or _by_name(free, ID_NAMES)
-        label = label or find_labels(name for name in free if name != id)
-        free = [name for name in free if name not in (label, id)]
-        text = text or tuple(find_text(free)) or tuple(self._text_by_content(free))
+        free = [name for name in free if name != id]
+        subjects = [name for name in free if normalize(name) in MAYBE_TITLES]
+        titles = [name for name in subjects if _are_titles(self.sample().get(name, ()))]
+        label = label or find_labels(name for name in free if name not in titles)
+        free = [name for name in free if name not in (label, *titles)]
+        text = text or tuple(titles + (find_text(free) or self._text_by_content(free)))
         if not text:
             raise self._missing("text", "text")
         if label is None and labels:
@@ -280,6 +284,14 @@ def _mean_words(values: Sequence[Any]) -> float:
 def _are_numbers(values: Sequence[Any]) -> bool:
     filled = [value for value in values if value not in (None, "", [])]
     return all(re.fullmatch(r"[\d.,:/+\- ]+", str(value)) for value in filled)
+
+
+def _are_titles(values: Sequence[Any]) -> bool:
+    """Return whether values have several words, not separated by marks, and hardly come again."""
+    filled = [value for value in values if isinstance(value, str) and value.strip()]
+    marked = sum(not set(SEPARATORS).isdisjoint(value) for value in filled)
+    few = len(filled) < FEWEST_ROWS or 2 * marked > len(filled)
+    return not few and len(set(filled)) > 0.9 * len(filled) and _mean_words(filled) >= LEAST_WORDS
 
 
 def _are_labels(values: Sequence[Any]) -> bool:

@@ -54,6 +54,17 @@ def test_columns_by_content():
     assert choose(lists).labels == "c"
 
 
+def test_the_subject_of_a_message_is_its_title_and_that_of_a_book_its_labels():
+    tickets = {"subject": TITLES, "body": TITLES, "queue": ["billing", "login", "login"] * 4}
+    assert choose(tickets) == Columns(("subject", "body"), "queue")
+    assert choose({"subject": TITLES, "tags": TOPICS}) == Columns(("subject",), "tags")
+    books = {"title": TITLES, "subject": TOPICS}
+    assert choose(books) == Columns(("title",), "subject")
+    headings = [f"{word} in winter; {word} beer of the north" for word in "abcdefghijkl"]
+    assert choose({"title": TITLES, "subject": headings}) == Columns(("title",), "subject")
+    assert choose({**tickets, "title": TITLES}, labels="subject").labels == "subject"
+
+
 def test_two_columns_of_labels_are_unclear():
     with pytest.raises(DataError, match="no column is recognized as the labels; the columns are"):
         choose({"b": TITLES, "c": TOPICS, "d": TOPICS[::-1]})
