@@ -143,7 +143,7 @@ def _check_target(out: Path) -> str:
     if ending in _WRITERS or ending.isdecimal() or not ending:
         return ending if ending in _WRITERS else ""
     raise DataError(
-        f"no format has the ending '.{ending}'{suggest(ending, _WRITERS)} "
+        f"no format has the ending '.{ending}'{suggest(ending, _WRITERS) or '.'} "
         f"Known are {', '.join('.' + known for known in _ENDINGS)}; a folder has no ending",
         path=out,
     )
