@@ -116,6 +116,7 @@ class Supervisor:
                     self._look()
             finally:
                 self._end()
+                del os.environ[METRICS_FOLDER]
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

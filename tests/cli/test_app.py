@@ -99,7 +99,7 @@ def test_longtail_alone_shows_what_a_newcomer_needs():
         (
             ["xyz"],
             "No such command 'xyz'; there are demo, models, train, evaluate, calibrate, predict, "
-            "compare, explain, update, serve, info, verify, labels, data, feedback, vocab",
+            "compare, plan, explain, update, serve, info, verify, labels, data, feedback, vocab",
         ),
         (
             ["train", "x", "--modle", "linear"],
