@@ -215,6 +215,7 @@ class Walks:
         self.graph, self.n_walks, self.length, self.seed = graph, n_walks, length, seed
         self.begins = np.flatnonzero(graph.degrees)
         self.progress: Progress = SILENT
+        self.ended_by: BaseException | None = None  # what ended the last reading too soon
 
     def __len__(self) -> int:
         """Return the number of walks."""
@@ -231,12 +232,22 @@ class Walks:
                 yield walk(self.graph, chosen, self.length, self.seed, number)
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield each walk as a list of words."""
-        words = np.array([str(label) for label in range(self.graph.n_labels)], object)
-        for block in self.blocks():
-            for first in range(0, len(block), 1024):
-                yield from words[block[first : first + 1024]].tolist()
-                self.progress.advance(min(1024, len(block) - first))
+        """Yield each walk as a list of words.
+
+        gensim reads in a thread of its own and would wait for ever if that thread failed. So an
+        error, such as that time is over, ends the walks, and is kept for `learn_vectors` to raise.
+        """
+        self.ended_by = None
+        try:
+            words = np.array([str(label) for label in range(self.graph.n_labels)], object)
+            for block in self.blocks():
+                for first in range(0, len(block), 1024):
+                    yield from words[block[first : first + 1024]].tolist()
+                    self.progress.advance(min(1024, len(block) - first))
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # OutOfTimeError is no Exception
+            self.ended_by = error
 
     def count(self) -> NDArray[np.int64]:
         """Return how often each label is visited."""
@@ -318,6 +329,8 @@ def learn_vectors(
         visited = {str(label): int(visits[label]) for label in walks.begins}
         model.build_vocab_from_freq(visited, corpus_count=len(walks))
         model.train(walks, total_examples=len(walks), epochs=1)
+    if walks.ended_by is not None:
+        raise walks.ended_by
     order = [model.wv.key_to_index[str(label)] for label in walks.begins]
     return np.asarray(model.wv.vectors[order], np.float32)
 

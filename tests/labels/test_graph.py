@@ -1,6 +1,7 @@
 """The label graph against a slow count of pairs, walks along its edges, vectors from them."""
 
 import builtins
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from longtail.labels.graph import (
     walk,
     whiten_vectors,
 )
+from longtail.progress import OutOfTimeError, Silent
 from longtail.runtime.parallel import set_threads
 
 SETTINGS = {"n_walks": 20, "length": 10, "window": 2}
@@ -144,6 +146,30 @@ def test_every_label_gets_a_unit_vector_and_the_seed_decides(Y):
     assert np.array_equal(V, again)
     assert not np.array_equal(V, other)
     assert abs(V[7] @ V[8]) < 0.9  # two lonely labels are not the same
+
+
+@pytest.mark.parametrize("error", [OutOfTimeError("time is over"), MemoryError("full")])
+def test_what_ends_the_walks_ends_learning(Y, error):
+    pytest.importorskip("gensim")
+
+    class Ending(Silent):
+        def advance(self, amount):
+            raise error
+
+    raised = []
+
+    def learn():
+        try:
+            embed_labels(
+                build_graph(sp.csr_matrix(Y)), 8, n_walks=2, length=5, window=2, progress=Ending()
+            )
+        except BaseException as ended:
+            raised.append(ended)
+
+    thread = Thread(target=learn, daemon=True)  # which waited for ever
+    thread.start()
+    thread.join(60)
+    assert raised == [error]
 
 
 def test_a_graph_without_edges_needs_no_walks():
