@@ -21,19 +21,17 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
 
 from bench.made_up import SCALES, WORDS_OF_A_STRETCH, _count, _draw_places, _draw_ranks
-from bench.memory import read_memory
+from bench.memory import noted_plans, read_memory
 from longtail.data import Dataset, Splits
 from longtail.data.labels import NumberedNames
 from longtail.data.packed import read_packed, write_packed
 from longtail.models import get_model_class
 from longtail.models.sizing import parse_count
-from longtail.runtime import memory
 from longtail.runtime.mapped import MatrixWriter, scratch_in
 
 BLOCK = 20_000  # documents made at a time
@@ -112,18 +110,11 @@ def measure_here(model_name: str, folder: Path) -> Measured:
         settings |= {"device": "cpu", "epochs": 1}
     few = [make_blocks(500, 50).__next__()]
     model_class.from_settings(settings).fit(few[0][0], few[0][1])  # compiles, imports
-    planned: list[int] = []
-    plan = memory.plan_memory
-
-    def note_plan(needs: memory.Needs, **options: Any) -> str:
-        planned.append(memory.total_ram(needs))
-        return plan(needs, **options)
-
     gc.collect()
     before, watch = read_memory("RssAnon"), _Watch()
     watch.start()
     began, cpu = time.monotonic(), time.process_time()
-    with scratch_in(folder.parent), patch.object(memory, "plan_memory", note_plan):
+    with scratch_in(folder.parent), noted_plans() as planned:
         data = read_packed(folder).train
         model_class.from_settings(settings).fit(data)
     took = time.monotonic() - began, time.process_time() - cpu

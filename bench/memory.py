@@ -14,7 +14,8 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -155,6 +156,18 @@ def measure_here(model_name: str, shape_name: str) -> tuple[int, int]:
         settings = {**settings, "device": "cpu"}
     dataset = make_documents(shape)
     model_class(**settings).fit(make_documents(shape._replace(**FEW)))
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    before = read_memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    with noted_plans() as planned:
+        model_class(**settings).fit(dataset)
+    return max(planned), read_memory("VmHWM") - before
+
+
+@contextmanager
+def noted_plans() -> Iterator[list[int]]:
+    """Yield what will hold the bytes that each memory plan made inside asks for."""
     planned: list[int] = []
     plan = memory.plan_memory
 
@@ -162,13 +175,8 @@ def measure_here(model_name: str, shape_name: str) -> tuple[int, int]:
         planned.append(memory.total_ram(needs))
         return plan(needs, **options)
 
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    before = read_memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     with patch.object(memory, "plan_memory", note_plan):
-        model_class(**settings).fit(dataset)
-    return max(planned), read_memory("VmHWM") - before
+        yield planned
 
 
 def read_memory(field: str) -> int:
