@@ -18,8 +18,9 @@ import numpy as np
 from longtail.data import Dataset, ReadOptions, Splits, as_dataset, read_splits
 from longtail.data.folder import estimate_bytes
 from longtail.errors import DataError, ParameterError, TrainingError
-from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
+from longtail.evaluation.calibration import Calibration, choose_depth
 from longtail.evaluation.metrics import TrainingCounts, evaluate
+from longtail.evaluation.reliability import error_of_first
 from longtail.labels.adopting import adopt
 from longtail.labels.state import LabelState
 from longtail.labels.vocabulary import Vocabulary
