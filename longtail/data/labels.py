@@ -138,6 +138,18 @@ class LabelRows:
         self._numbers.extend(map(self._number_of, labels))
         self._counts.append(len(self._numbers) - before)
 
+    def add_numbered(
+        self, names: Iterable[str], numbers: NDArray[np.int32], counts: NDArray[np.int32]
+    ) -> None:
+        """Append the labels of documents, given as places in `names`."""
+        own = np.fromiter(map(self._number_of, names), np.int32)
+        self._numbers.frombytes(own[numbers].tobytes())
+        self._counts.frombytes(counts.tobytes())
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the labels' numbers in a row, and how many of them each document has."""
+        return np.frombuffer(self._numbers, np.int32), np.frombuffer(self._counts, np.int32)
+
     def extend(self, other: "LabelRows") -> None:
         """Append the rows of another file of the same numbering."""
         self._numbers.extend(other._numbers)

@@ -176,6 +176,13 @@ class Texts(Sequence[str]):
         file.extend(texts)
         return file.map()
 
+    @classmethod
+    def of_sizes(cls, letters: NDArray[np.uint8], sizes: NDArray[np.int64]) -> "Texts":
+        """Return texts of so many bytes each, that follow one another."""
+        start = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=start[1:])
+        return cls(letters, start)
+
     def __len__(self) -> int:
         """Return the number of texts."""
         return len(self.start) - 1 if self.rows is None else len(self.rows)
@@ -238,6 +245,12 @@ def in_memory(documents: list[str] | Texts | sp.csr_matrix) -> list[str] | sp.cs
     return list(documents) if isinstance(documents, Texts) else documents
 
 
+def encode_texts(texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
+    """Return texts in UTF-8, one behind the other, and the bytes of each."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return b"".join(encoded), np.fromiter(map(len, encoded), np.int64, len(encoded))
+
+
 class TextWriter:
     """Texts that are written as they come, and then mapped."""
 
@@ -261,24 +274,27 @@ class TextWriter:
             self._flush()
 
     def extend(self, texts: Iterable[str]) -> None:
-        """Add texts."""
-        for text in texts:
-            self.append(text)
+        """Add texts; those that are bytes already are copied."""
+        if not isinstance(texts, Texts) or texts.rows is not None:
+            for text in texts:
+                self.append(text)
+            return
+        self._flush()
+        self.letters.add(texts.letters)
+        self._sizes.add(texts.sizes)
+        self.n += len(texts)
 
     def _flush(self) -> None:
-        encoded = [text.encode("utf-8", "surrogatepass") for text in self._waiting]
-        self.letters.add(b"".join(encoded))
-        self._sizes.add(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        letters, sizes = encode_texts(self._waiting)
+        self.letters.add(letters)
+        self._sizes.add(sizes)
         self._waiting.clear()
         self._n_letters = 0
 
     def map(self) -> Texts:
         """Return all texts; none can be added any more."""
         self._flush()
-        sizes = self._sizes.map()
-        start = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=start[1:])
-        return Texts(self.letters.map(), start)
+        return Texts.of_sizes(self.letters.map(), self._sizes.map())
 
 
 class MatrixWriter:
