@@ -83,6 +83,15 @@ def is_mapped(array: Any) -> bool:
     return isinstance(owner, mmap.mmap)
 
 
+def as_sent(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Return a matrix as another machine gets it, not mapped; nothing is copied."""
+    if not is_mapped(matrix):
+        return matrix
+    arrays = (matrix.data, matrix.indices, matrix.indptr)
+    plain = (np.frombuffer(memoryview(each), each.dtype) for each in arrays)
+    return build_csr(*plain, matrix.shape)
+
+
 def room_for(matrix: sp.csr_matrix, dtype: Any, n: int | None = None) -> NDArray[Any]:
     """Return an array to be filled, of as many values as a matrix, and in a file as that is."""
     return room(len(matrix.indices) if n is None else n, dtype, in_file=is_mapped(matrix))
@@ -207,6 +216,10 @@ class Texts(Sequence[str]):
         return all(one == another for one, another in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]  # like a list
+
+    def __reduce__(self) -> tuple[type["Texts"], tuple[Any, ...]]:
+        """Return what another machine makes the same texts of."""
+        return Texts, (self.letters, self.start, self.rows)
 
     def __add__(self, other: Sequence[str]) -> "Texts":
         """Return these texts and others behind them."""
