@@ -23,9 +23,10 @@ from longtail.data import Dataset
 from longtail.errors import reraise_interrupt
 from longtail.models.base import Model
 from longtail.models.cost import Cost, Facts
-from longtail.models.fusion.limits import NO_LIMITS, Limits, time_documents
+from longtail.models.fusion.limits import NO_LIMITS, Limits
 from longtail.models.fusion.plan import lane_of
 from longtail.models.fusion.training import documents_for
+from longtail.models.fusion.weight import time_documents
 from longtail.models.neural import Neural
 from longtail.models.registry import get_model_class
 from longtail.progress import TRAINING, OutOfTimeError, Silent
