@@ -227,10 +227,12 @@ def read_peers(page: str) -> dict[str, dict[str, float]]:
     n_tables = 0
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[0] == "method":
+        if not line.startswith("|"):
+            sets = []  # the table is over
+        elif cells[0] == "method":
             n_tables += 1
             sets = [cell.partition(" (")[0] for cell in cells[1:]]
-        elif line.startswith("|") and 1 <= n_tables <= 2 and not cells[0].startswith(("`", "-")):
+        elif sets and n_tables <= 2 and not cells[0].startswith(("`", "-")):
             metric = "P" if n_tables == 1 else "PSP"
             for name, cell in zip(sets, cells[1:], strict=True):
                 for k, number in zip(CUTS, re.findall(r"\d+\.\d+", cell), strict=False):
