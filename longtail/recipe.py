@@ -87,6 +87,7 @@ def train(
     checkpoint_every: str = "5m",
     command: str | None = None,
     cluster: str | None = None,
+    began: float | None = None,
     progress: Progress | bool = SILENT,
 ) -> Trained:
     """Train a model on documents, measured and calibrated on some that were held out first.
@@ -115,6 +116,7 @@ def train(
             at most.
         command: the command line that asks for this, to stand in the model's card.
         cluster: train on a Ray cluster: "local", "auto" or "ray://HOST:10001".
+        began: when the budget began, by `time.monotonic()`; now, unless given.
         progress: is shown what takes long; True shows it on stderr.
     """
     if not 0 <= valid < 1:
@@ -128,7 +130,7 @@ def train(
         "device": device,
         "seed": seed,
     }
-    budget_began = time.monotonic()
+    budget_began = time.monotonic() if began is None else began
     maker = ModelMaker.check(model, {**(settings or {}), **_given(options)})
     vocabulary = _find_vocabulary(vocab, language)
     run = RunFolder(out, resume, parse_time(checkpoint_every, "time between checkpoints"))

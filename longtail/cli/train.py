@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -120,6 +121,7 @@ def train(
     --max-size or --max-latency says so. It holds out documents anyway, so --valid changes nothing.
     Finished members are kept in DIR.run.
     """
+    began = time.monotonic()  # loading what trains is a part of the budget
     from longtail.recipe import RunFolder, is_first_process
     from longtail.recipe import train as train_model
     from longtail.runtime.parallel import set_threads
@@ -161,6 +163,7 @@ def train(
                 language=language,
                 command=join(["longtail", *sys.argv[1:]]),
                 cluster=cluster,
+                began=began,
                 progress=progress,
                 **given,
             )
