@@ -21,7 +21,7 @@ from typing import Any
 from longtail.errors import LongtailError, ParameterError
 
 QUICK_SECONDS = 0.003  # of a batch for which the server may stand still
-SMOOTHING = 0.1  # weight of the last batch in the time that one document takes
+REMEMBERED = 5  # batches; the quickest counts, as others had to wait for the processor
 
 Work = Callable[[list[Any]], Sequence[Any]]  # a result for each document
 
@@ -94,7 +94,7 @@ class Batcher:
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[Job] = deque()
         self._busy = False  # a batch is worked on, or about to be
-        self._pace = math.inf  # seconds that a short document took of late
+        self._paces = deque([math.inf], maxlen=REMEMBERED)  # seconds of a short document, of late
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="longtail-predict")
         self.n_waiting = 0  # documents
         on_queue(0)
@@ -164,7 +164,7 @@ class Batcher:
             return
         n = sum(len(job.documents) for job in batch)
         self._on_batch(n)
-        if n * self._pace < QUICK_SECONDS and all(job.is_short for job in batch):
+        if n * min(self._paces) < QUICK_SECONDS and all(job.is_short for job in batch):
             self._finish(batch, self._work(batch))
         else:
             self._thread.submit(self._work_aside, batch)
@@ -182,9 +182,7 @@ class Batcher:
         except Exception as error:
             return error
         if all(job.is_short for job in batch):
-            pace = (time.perf_counter() - began) / max(1, len(documents))
-            known = pace if self._pace == math.inf else self._pace
-            self._pace = known + SMOOTHING * (pace - known)
+            self._paces.append((time.perf_counter() - began) / max(1, len(documents)))
         return results
 
     def _finish(self, batch: list[Job], results: Sequence[Any] | Exception) -> None:

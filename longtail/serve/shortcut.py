@@ -26,7 +26,7 @@ ROUTE = SimpleNamespace(path="/v1/models/{model}/predict")  # as metrics name it
 JSON_TYPES = (b"application/json", b"application/json; charset=utf-8")
 NAMED = tuple(AUTOMATIC)  # thresholds
 OPTIONS = {"text", "texts", "k", "threshold", "language"}
-SHORT = 1 << 14  # characters of texts that are labelled in no time by most models
+SHORT = 1 << 13  # characters of texts that are labelled in no time by most models
 
 
 class Question(NamedTuple):
