@@ -26,7 +26,8 @@ from longtail.topk import TopK
 
 METRICS = ("P@1", "P@5", "PSP@5")
 WIDTH = 30  # labels of each member, to judge it by
-SHARE = 0.02  # of the budget, for judging each member once
+SHARE = 0.04  # of the budget, for judging members
+ROUNDS = 2.0  # in which each member is left out of all, about; what is known is not judged again
 LEAST_JUDGED = 500  # held-out documents
 STACKERS = 6.0  # times as long as judging takes learning the stacker for as many documents
 FEW = 40  # held-out documents, to load compiled code with
@@ -77,14 +78,13 @@ class Judge:
         self._fixed = time.monotonic() - began
         began = time.monotonic()
         self.value(members)
-        self._keep_to_time(time.monotonic() - began)
+        self._keep_to_time(max(0.0, time.monotonic() - began - self._fixed))
 
     def _keep_to_time(self, seconds: float) -> None:
         """Judge by fewer documents, if what took so long for one member takes too long for all."""
         budget = self.trainer.plan.budget
         n_members = len(self.trainer.plan.members)
-        # Each in turn is left out of all, and stacking takes as long as there are members.
-        needed = seconds * n_members**2 * max(1, n_members - 1)
+        needed = ROUNDS * seconds * n_members**2  # stacking takes as long as there are members
         if budget is not None and needed > SHARE * budget:
             least = min(1.0, LEAST_JUDGED / max(1, len(self.rows)))
             self._known.clear()

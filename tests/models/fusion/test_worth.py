@@ -65,10 +65,11 @@ def test_what_stacking_takes_anyway_is_no_time_for_each_document(monkeypatch, me
 
 def test_fewer_documents_judge_where_there_is_little_time(monkeypatch):
     monkeypatch.setattr(worth, "LEAST_JUDGED", 5)
-    trainer = make_trainer(*[make_member("glas")] * 7, budget=1e-3)
-    judge = Judge(trainer)
-    assert len(judge.rows) == len(trainer.splits[0][1]) == 30
-    judge.prepare({"good": hold(trainer, make_member("glas"), 0.95)})
+    judge = Judge(make_trainer(*[make_member("glas")] * 7, budget=100.0))
+    assert len(judge.rows) == len(judge.trainer.splits[0][1]) == 30
+    judge._keep_to_time(0.01)
+    assert len(judge.rows) == 30
+    judge._keep_to_time(1000.0)
     assert len(judge.rows) == 5
 
 
