@@ -154,7 +154,7 @@ class Linear(Model):
         "documents a label has",
         above(0, at_most=LARGEST_C),
     )
-    bias: float = setting(0.5, "value of the constant feature; 0 switches it off", at_least(0))
+    bias: float = setting(1.0, "value of the constant feature; 0 switches it off", at_least(0))
     tolerance: float = setting(
         0.2, "stop training a node once no step is larger than this", above(0)
     )
