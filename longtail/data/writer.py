@@ -39,11 +39,12 @@ import scipy.sparse as sp
 from longtail.data.coerce import as_dataset
 from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import FASTTEXT_MARK, Format, recognize
-from longtail.data.folder import FEATURE_NAMES, read_splits
+from longtail.data.folder import read_splits
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames, find_fault
 from longtail.data.packed import read_packed, write_packed
 from longtail.data.parquet import VALUE_BYTES
 from longtail.data.source import Source, is_bomb
+from longtail.data.splits import FEATURE_NAMES
 from longtail.errors import DataError, suggest
 from longtail.reading import ANYTHING, ReadOptions
 from longtail.runtime.mapped import scratch_in
