@@ -34,6 +34,14 @@ class ModelFileError(LongtailError):
     """A model folder is incomplete, altered, from a newer version, or not a model at all."""
 
 
+class StorageError(LongtailError, OSError):
+    """A storage named by a URL does not do what is asked; as any OSError, with its file."""
+
+    def __str__(self) -> str:
+        """Return the URL and what is wrong."""
+        return f"{self.filename}: {self.strerror}"
+
+
 class TrainingError(LongtailError):
     """Training cannot go on, such as with a loss that is not a number."""
 

@@ -15,7 +15,9 @@ from longtail.reading import ReadOptions
 
 @reads
 def calibrate(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="Documents it was not trained on; test split.")
     ],

@@ -29,7 +29,9 @@ MOST = {"list": 0, "search": 1, "rename": 2, "add": 1}
 
 
 def labels(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
     action: Annotated[
         str, typer.Argument(metavar="[ACTION]", help=f"{', '.join(ACTIONS)}; list unless given.")
     ] = "list",

@@ -24,10 +24,12 @@ SHOWN = 3  # new labels that are named
 
 @reads
 def update(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="[NEWDATA]", help="A file or folder; its training split."),
+        typer.Argument(metavar="[NEWDATA]", help="A file, folder or URL; its training split."),
     ] = None,
     feedback: Annotated[
         Path | None,

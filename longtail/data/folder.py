@@ -22,6 +22,7 @@ and `filter_labels_test.txt` give the pairs of document and label that must neve
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,11 +40,19 @@ from longtail.data.layouts import (
     read_full_texts,
 )
 from longtail.data.packed import find_packed, packed_batches, read_packed
-from longtail.data.roles import find_roles, list_data_files, list_files, look_like_parts, match
+from longtail.data.roles import (
+    find_roles,
+    list_data_files,
+    list_files,
+    list_inside,
+    look_like_parts,
+    match,
+)
 from longtail.data.source import PACKED_ENDINGS, find_file
 from longtail.data.splits import read_files
 from longtail.errors import DataError
 from longtail.reading import ANYTHING, ReadOptions
+from longtail.storage import as_place
 
 # How a folder holds a data set, for those who make one.
 LAYOUTS = {
@@ -77,9 +86,9 @@ def load(
     """Read a data set; its format is recognized, and which column is what is guessed by name.
 
     Args:
-        data: a file, a folder, a pattern such as `data/*.csv`, `-` for standard input; or a frame
-            of pandas or polars, a table of pyarrow, a data set of Hugging Face. A single file is
-            the training split, and there is no test split.
+        data: a file, a folder, a pattern such as `data/*.csv`, the URL of any of them, `-` for
+            standard input; or a frame of pandas or polars, a table of pyarrow, a data set of
+            Hugging Face. A single file is the training split, and there is no test split.
         text: the column with the text, or several to be joined.
         labels: the column with the labels.
         id: the column with the documents' ids.
@@ -103,7 +112,7 @@ def read_splits(data: Any, options: ReadOptions = ANYTHING, split: int = 0) -> S
     form = choose_format(options.format)
     if str(data) == "-" or not isinstance(data, str | Path):
         return read_files(None, [[data]], options)
-    path = Path(data)
+    path = as_place(data)
     if (packed := find_packed(path, options)) is not None:
         return read_packed(*packed)
     if not path.exists() and (files := match(path)):
@@ -125,7 +134,7 @@ def find_evaluated(data: Any, options: ReadOptions) -> tuple[list[Path], Path]:
     They are the test split of a folder or pattern, or a single file, in a format of a single file.
     There are none where `data` is anything else, or has pairs that are excluded.
     """
-    path = Path(data) if isinstance(data, str | Path) and str(data) != "-" else Path()
+    path = as_place(data) if isinstance(data, str | Path) and str(data) != "-" else Path()
     if find_packed(path, options) is not None:
         return [], path
     if path.is_file():
@@ -144,11 +153,11 @@ def find_evaluated(data: Any, options: ReadOptions) -> tuple[list[Path], Path]:
 
 def estimate_bytes(data: str | Path) -> int:
     """Return about how much memory the data at a path take once they are read; 0 if unknown."""
-    path = Path(data)
+    path = as_place(data)
     if str(path) == "-" or find_packed(path, ANYTHING) is not None:
         return 0
     if path.is_dir():  # its files, and those in folders called train and test
-        files = [file for pattern in ("*", "*/*") for file in path.glob(pattern)]
+        files = [*list_files(path), *chain.from_iterable(list_inside(path).values())]
     else:
         files = [path] if path.is_file() else match(path)
     total = 0
@@ -164,12 +173,12 @@ def read_batches(data: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -
 
     A batch is a Dataset without labels; `documents.read_file` says what is in it.
     """
-    path = Path(data) if isinstance(data, str | Path) else None
+    path = as_place(data) if isinstance(data, str | Path) else None
     packed = None if path is None else find_packed(path, options)
     if packed is not None:
         yield from packed_batches(*packed)
     elif path is None or str(path) == "-" or path.is_file():
-        yield from read_file(data, options)
+        yield from read_file(data if path is None else path, options)
     elif path.is_dir():
         files = list_data_files(path)
         texts = find_full_texts(files)

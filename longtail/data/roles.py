@@ -11,6 +11,7 @@ from longtail.data.labels import NO_LABELS
 from longtail.data.source import Source
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
+from longtail.storage import RemotePath
 
 PACKED = r"(\.gz|\.bz2|\.xz|\.zst)?"
 _ROLES = {
@@ -27,10 +28,13 @@ def match(pattern: Path) -> list[Path]:
     """Return the files that a pattern names, none if it is no pattern."""
     if not glob.has_magic(str(pattern)):
         return []
-    # A pattern may begin anywhere, which Path.glob does not know.
-    found = glob.glob(str(pattern), recursive=True)  # noqa: PTH207
-    files = sorted(map(Path, found))
-    files = [file for file in files if file.is_file()]
+    files: list[Path] = []
+    if isinstance(pattern, RemotePath):
+        files += pattern.match_files()
+    else:
+        # A pattern may begin anywhere, which Path.glob does not know.
+        found = glob.glob(str(pattern), recursive=True)  # noqa: PTH207
+        files += [file for file in sorted(map(Path, found)) if file.is_file()]
     if not files:
         raise DataError("no file has a name of this pattern", path=pattern)
     return files
@@ -53,7 +57,7 @@ def _without_names(files: list[Path]) -> list[Path]:
     return [file for file in files if not _BESIDE.fullmatch(file.name)]
 
 
-def _inside(folder: Path) -> dict[str, list[Path]]:
+def list_inside(folder: Path) -> dict[str, list[Path]]:
     """Return the files in folders that are called train or test, by role."""
     folders = sorted(each for each in folder.iterdir() if each.is_dir())
     return {role: list_files(each) for each in folders if (role := find_role(each)) is not None}
@@ -74,7 +78,7 @@ def find_roles(
     """
     candidates = _without_names(files)
     choose = partial(_choose, options=options, are_parts=are_parts)
-    inside = {} if are_parts else _inside(folder)
+    inside = {} if are_parts else list_inside(folder)
     train, test = (
         choose([f for f in candidates if find_role(f) == role] or inside.get(role, []), name)
         for role, name in (("train", "training"), ("test", "test"))
@@ -152,7 +156,7 @@ def find_full_texts_of_splits(
     """Return the texts of each split with their labels; nothing if there are no such texts."""
     splits = [_full_texts(files)]
     if not splits[0]:
-        inside = _inside(folder)
+        inside = list_inside(folder)
         splits = [_full_texts(inside[role]) for role in ("train", "test") if role in inside]
     return splits if all(splits) else []
 
