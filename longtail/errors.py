@@ -16,7 +16,7 @@ class DataError(LongtailError):
     """The data cannot be used as it is; carries the file and the line where that is known."""
 
     def __init__(self, message: str, *, path: str | Path | None = None, line: int | None = None):
-        self.path = None if path is None else Path(path)
+        self.path = Path(path) if isinstance(path, str) else path
         self.line = line
         where = "" if path is None else f"{path}:{line}: " if line is not None else f"{path}: "
         super().__init__(where + message)

@@ -13,6 +13,7 @@ from planted import pairs, write_planted_texts
 import longtail
 from longtail.data import convert, read_batches
 from longtail.errors import DataError, MissingExtraError, ParameterError, StorageError
+from longtail.labels.vocabulary_files import read_vocabulary
 from longtail.storage import RemotePath, as_place
 
 
@@ -134,6 +135,30 @@ def test_what_fails_for_a_moment_is_tried_again(s3, lines, monkeypatch):
     monkeypatch.setattr(s3fs.S3File, "_fetch_range", fail_once)
     assert len(longtail.load("s3://store/a.jsonl").train) == 40
     assert failed
+
+
+def test_a_network_that_stays_away_ends_in_one_sentence(s3, lines, monkeypatch):
+    import s3fs
+
+    def fail(self, *args):
+        raise ConnectionResetError("very-secret things")
+
+    s3.put("a.jsonl", lines)
+    monkeypatch.setattr(s3fs.S3File, "_fetch_range", fail)
+    with pytest.raises(DataError) as raised:
+        longtail.load("s3://store/a.jsonl")
+    assert str(raised.value) == (
+        "s3://store/a.jsonl: cannot be read: the storage does not answer; check its address "
+        "(endpoint) and the network"
+    )
+
+
+def test_a_vocabulary_is_read_there(s3):
+    s3.put("v.tsv", b"uri\tlabel\nhttp://example.org/1\tbeer\n")
+    (concept,) = read_vocabulary("s3://store/v.tsv").concepts()
+    assert concept.uri == "http://example.org/1"
+    with pytest.raises(DataError, match=r"s3://store/none\.tsv: no such file or folder"):
+        read_vocabulary("s3://store/none.tsv")
 
 
 def test_a_file_that_changes_while_it_is_read(s3, lines, monkeypatch):

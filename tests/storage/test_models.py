@@ -117,8 +117,8 @@ def test_a_manifest_cannot_name_files_elsewhere(s3, model):
 # -- saves and loads that are killed ------------------------------------------------------------
 
 KILLED_SAVE = """
-import os, signal, sys, longtail
-from longtail.storage import RemotePath
+import os, signal, sys
+from longtail.runtime.store import read_folder, write_folder
 from longtail.storage import remote
 put, left = remote.upload, [int(sys.argv[3])]
 def upload(file, url):
@@ -127,16 +127,16 @@ def upload(file, url):
         os.kill(os.getpid(), signal.SIGKILL)
     put(file, url)
 remote.upload = upload
-longtail.load_model(sys.argv[1]).save(sys.argv[2], overwrite=True)
+write_folder(sys.argv[2], read_folder(sys.argv[1]), overwrite=True)
 """
 
 
 def test_a_save_that_is_killed_leaves_the_old_model(s3, model, other, tmp_path):
     model.save(URL)
     other.save(tmp_path / "other")
-    n_files = len(list((tmp_path / "other").iterdir()))
+    n_files = len(verify_folder(tmp_path / "other").files)
     before = find_version(PLACE)
-    for n_uploaded in (1, n_files - 1, n_files):  # before the manifest, before what makes it count
+    for n_uploaded in (n_files - 1, n_files):  # before the manifest, before what makes it count
         command = [sys.executable, "-c", KILLED_SAVE, tmp_path / "other", URL, str(n_uploaded)]
         assert subprocess.run(command).returncode == -signal.SIGKILL
         assert find_version(PLACE) == before
@@ -220,9 +220,9 @@ def test_what_a_stopped_fetch_left_may_be_wrong(s3, model):
 def test_several_processes_fetch_once(s3, model):
     model.save(URL)
     code = (
-        "import longtail; from longtail.runtime.store import published as p; copy = p._copy\n"
+        "from longtail.runtime.store import published as p, read_folder; copy = p._copy\n"
         "def note(*a): print('copied'); copy(*a)\n"
-        f"p._copy = note; longtail.load_model({URL!r})"
+        f"p._copy = note; read_folder({URL!r})"
     )
     running = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)
@@ -230,6 +230,15 @@ def test_several_processes_fetch_once(s3, model):
     said = [each.communicate()[0] for each in running]
     assert [each.returncode for each in running] == [0, 0]
     assert b"".join(said).count(b"copied") == 1
+
+
+def test_a_storage_where_files_are_renamed(s3, model, other):
+    url = "memory://store/m"
+    model.save(url)
+    other.save(url, overwrite=True)
+    assert longtail.load_model(url).get_parameters()["n_neighbours"] == 2
+    (version,) = [each for each in RemotePath(url).iterdir() if each.name != "current.json"]
+    assert not [each for each in version.iterdir() if each.name.startswith(".")]
 
 
 # -- the cache ----------------------------------------------------------------------------------

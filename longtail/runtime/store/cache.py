@@ -7,13 +7,17 @@ is fetched, those that were used longest ago are removed until all are within `L
 """
 
 import os
+import secrets
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
+from tempfile import TemporaryDirectory
 
 from longtail.errors import ParameterError
+from longtail.runtime.store.atomic import ABANDONED
 from longtail.storage import RemotePath
 
 FOLDER, MOST = "LONGTAIL_CACHE", "LONGTAIL_CACHE_GB"
@@ -35,6 +39,18 @@ def stand_in(place: RemotePath, name: str) -> Path:
     return cache_folder(name) / f"{place.name}-{digest}"
 
 
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Make a folder for what is about to be uploaded; those that killed saves left are removed."""
+    home = cache_folder("uploads")
+    for left in home.iterdir():
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(dir=home) as folder:
+        yield Path(folder)
+
+
 def touch(folder: Path) -> None:
     """Note that a model of the cache is used now."""
     with suppress(OSError):
@@ -48,13 +64,17 @@ def make_room(n_bytes: int) -> None:
     for folder in cache_folder("models").iterdir():
         with suppress(OSError):
             if folder.is_dir():
-                size = sum(file.stat().st_size for file in folder.iterdir())
-                found.append((folder.stat().st_mtime, size, folder))
+                facts = [file.stat() for file in folder.iterdir()]
+                # A file that is being fetched is newer than its folder.
+                used = max(each.st_mtime for each in (folder.stat(), *facts))
+                found.append((used, sum(each.st_size for each in facts), folder))
     total = n_bytes + sum(size for _, size, _ in found)
     for used, size, folder in sorted(found):
         if total <= limit or time.time() - used < IN_USE:
             return
-        rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # at once: who looks for it finds all of it or nothing
+            gone = folder.rename(folder.with_name(f".gone-{secrets.token_hex(4)}"))
+            rmtree(gone, ignore_errors=True)
         total -= size
 
 

@@ -20,13 +20,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import BinaryIO, NamedTuple
 
 from longtail.errors import LongtailError, ModelFileError, StorageError
 from longtail.runtime.store.atomic import ABANDONED
 from longtail.runtime.store.atomic import identify as identify_folder
-from longtail.runtime.store.cache import cache_folder, make_room, touch
+from longtail.runtime.store.cache import cache_folder, make_room, scratch_folder, touch
 from longtail.runtime.store.lock import locked
 from longtail.runtime.store.manifest import (
     CARD,
@@ -167,8 +166,8 @@ def _find_replaced(place: RemotePath, overwrite: bool) -> Version | None:
 def publish(write: Callable[[Path], None], place: RemotePath, *, overwrite: bool) -> None:
     """Save the model that `write` makes in a new folder of this machine to a URL."""
     before = _find_replaced(place, overwrite)
-    with TemporaryDirectory(prefix="longtail-") as scratch:
-        folder = Path(scratch) / "model"
+    with scratch_folder() as scratch:
+        folder = scratch / "model"
         write(folder)
         try:
             _upload(folder, place)
