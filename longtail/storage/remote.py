@@ -207,7 +207,8 @@ def remove_all(url: str) -> None:
 def check_writable(url: str) -> None:
     """Raise what writing at a URL would end in; an empty file is written beside it and removed."""
     folder, _, name = url.rpartition("/")
-    probe = f"{folder}/.{name}.probe-{secrets.token_hex(4)}"
+    is_bucket = folder.endswith(":/")  # beside which nothing can be written
+    probe = f"{url if is_bucket else folder}/.{name}.probe-{secrets.token_hex(4)}"
 
     def try_it() -> None:
         file_system, path = connect(probe)

@@ -14,7 +14,7 @@ from planted import planted_texts
 
 import longtail
 from longtail.errors import LongtailError, ModelFileError
-from longtail.runtime.store import verify_folder
+from longtail.runtime.store import check_writable, verify_folder
 from longtail.runtime.store.published import find_version
 from longtail.storage import RemotePath
 
@@ -230,6 +230,13 @@ def test_several_processes_fetch_once(s3, model):
     said = [each.communicate()[0] for each in running]
     assert [each.returncode for each in running] == [0, 0]
     assert b"".join(said).count(b"copied") == 1
+
+
+def test_a_bucket_is_a_place_for_a_model(s3, model):
+    check_writable("s3://store")
+    model.save("s3://store")
+    assert longtail.load_model("s3://store").name == "knn"
+    assert not [name for name in s3.names() if "probe" in name]
 
 
 def test_a_storage_where_files_are_renamed(s3, model, other):
