@@ -52,7 +52,7 @@ $(LIGHT): pyproject.toml constraints.txt
 	touch $@
 
 $(READY): $(LIGHT)
-	$(INSTALL) --editable '.[deep,serve,ray,dev,docs]'
+	$(INSTALL) --editable '.[deep,serve,ray,cloud,dev,docs]'
 	touch $@
 
 $(TOOLS): tests/serve/package-lock.json

@@ -16,7 +16,7 @@ class DataError(LongtailError):
     """The data cannot be used as it is; carries the file and the line where that is known."""
 
     def __init__(self, message: str, *, path: str | Path | None = None, line: int | None = None):
-        self.path = None if path is None else Path(path)
+        self.path = Path(path) if isinstance(path, str) else path
         self.line = line
         where = "" if path is None else f"{path}:{line}: " if line is not None else f"{path}: "
         super().__init__(where + message)
@@ -32,6 +32,14 @@ class NotFittedError(LongtailError):
 
 class ModelFileError(LongtailError):
     """A model folder is incomplete, altered, from a newer version, or not a model at all."""
+
+
+class StorageError(LongtailError, OSError):
+    """A storage named by a URL does not do what is asked; as any OSError, with its file."""
+
+    def __str__(self) -> str:
+        """Return the URL and what is wrong."""
+        return f"{self.filename}: {self.strerror}"
 
 
 class TrainingError(LongtailError):

@@ -35,6 +35,8 @@ from longtail.runtime.memory import format_bytes, free_ram
 from longtail.runtime.parallel import n_threads
 from longtail.runtime.settings import parse_time
 from longtail.runtime.store import check_writable, identify, locked
+from longtail.runtime.store.cache import stand_in
+from longtail.storage import RemotePath, as_place
 from longtail.topk import TopK
 
 TIMED, TIMED_ALONE = 256, 5  # documents that are labelled to see how fast that is
@@ -448,12 +450,14 @@ class RunFolder:
     def __init__(
         self, out: str | Path | None, resume: bool = False, checkpoint_seconds: float = 300.0
     ) -> None:
-        self.out = None if out is None else Path(out)
-        self.path = None if self.out is None else self.out.with_name(self.out.name + ".run")
+        self.out = None if out is None else as_place(out)
+        # For a URL, a folder of the cache: checkpoints are read and written all the time.
+        beside = stand_in(self.out, "runs") if isinstance(self.out, RemotePath) else self.out
+        self.path = None if beside is None else beside.with_name(beside.name + ".run")
         self.resume, self.checkpoint_seconds = resume, checkpoint_seconds
         self.before = None if self.out is None else identify(self.out)
         # Beside the model, where there is room for large things, and not in memory.
-        self.scratch = None if self.out is None else self.out.absolute().parent
+        self.scratch = None if beside is None else beside.absolute().parent
 
     @contextmanager
     def opened(self, *, overwrite: bool, progress: Progress) -> Iterator[None]:
@@ -465,7 +469,9 @@ class RunFolder:
         if self.out is None:
             yield
             return
-        if os.path.lexists(self.out) and not overwrite:
+        is_model = self.before is not None
+        is_taken = is_model if isinstance(self.out, RemotePath) else os.path.lexists(self.out)
+        if is_taken and not overwrite:
             raise ParameterError(
                 f"{self.out} already exists; choose another --out, or add --overwrite"
             )

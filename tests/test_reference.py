@@ -38,7 +38,7 @@ def test_an_entry_says_what_help_says(tables):
     )
     assert tables.write_usage("models") == "longtail models [NAME] [OPTIONS]"
     options = {written: rest for written, *rest in tables.read_options("train")}
-    assert options["DATA"] == ["required", "A file or folder; its training split."]
+    assert options["DATA"] == ["required", "A file, folder or URL; its training split."]
     assert options["--calibration <isotonic|logistic|none>"][0] == "isotonic"
     assert options["--seed N"] == ["", "Same seed, same model."]
     assert "--seeds N" not in options  # hidden: it only says what to use instead

@@ -16,6 +16,7 @@ from longtail.cli.feedback import app as feedback_app
 from longtail.cli.info import info
 from longtail.cli.labels import labels
 from longtail.cli.models import models
+from longtail.cli.places import takes_urls
 from longtail.cli.plan import plan
 from longtail.cli.predict import predict
 from longtail.cli.serve import serve
@@ -47,20 +48,20 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(models)
 app.add_typer(data_app)
-app.command()(train)
-app.command()(evaluate)
-app.command()(calibrate)
-app.command()(predict)
-app.command()(compare)
+app.command()(takes_urls(train))
+app.command()(takes_urls(evaluate))
+app.command()(takes_urls(calibrate))
+app.command()(takes_urls(predict))
+app.command()(takes_urls(compare))
 app.command()(plan)
-app.command()(explain)
-app.command()(update)
-app.command()(serve)
+app.command()(takes_urls(explain))
+app.command()(takes_urls(update))
+app.command()(takes_urls(serve))
 app.add_typer(feedback_app)
-app.command()(info)
-app.command()(verify)
+app.command()(takes_urls(info))
+app.command()(takes_urls(verify))
 app.add_typer(vocab_app)
-app.command()(labels)
+app.command()(takes_urls(labels))
 
 
 @app.callback(invoke_without_command=True)

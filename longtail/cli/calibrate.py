@@ -1,6 +1,5 @@
 """`longtail calibrate`: let a saved model give probabilities, learned on documents new to it."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,11 +10,14 @@ from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.cli.terminal import echo
 from longtail.errors import DataError, ParameterError
 from longtail.reading import ReadOptions
+from longtail.storage import is_there
 
 
 @reads
 def calibrate(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="Documents it was not trained on; test split.")
     ],
@@ -44,7 +46,7 @@ def calibrate(
     from longtail.runtime.parallel import set_threads
     from longtail.runtime.store import check_writable, locked
 
-    if out is not None and os.path.lexists(out):
+    if out is not None and is_there(out):
         raise ParameterError(f"{out} already exists; choose another --out")
     set_threads(threads)
     place = out or model

@@ -14,6 +14,7 @@ from longtail.cli.settings import parse_pairs
 from longtail.cli.terminal import echo, is_terminal
 from longtail.errors import LongtailError, ParameterError
 from longtail.reading import ReadOptions
+from longtail.storage import RemotePath
 
 if TYPE_CHECKING:
     from longtail.compare.folder import ReportFolder
@@ -26,7 +27,7 @@ MOST_SEEDS = 1000
 @reads
 def compare(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A file or folder; both its splits.")
+        Path, typer.Argument(metavar="DATA", help="A file, folder or URL; both its splits.")
     ],
     models: Annotated[
         str,
@@ -140,6 +141,8 @@ def compare(
     from longtail.compare.noise import parse_noise
     from longtail.compare.recipe import compare, open_folder, prepare
 
+    if isinstance(out, RemotePath):
+        raise ParameterError(f"--out must be a folder of this machine. Got '{out}' instead.")
     if cluster is not None:
         from longtail.cluster import check_address
 

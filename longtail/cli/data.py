@@ -7,6 +7,7 @@ import typer
 
 from longtail.cli.exits import Commands, if_interrupted
 from longtail.cli.output import check_json, write_json
+from longtail.cli.places import takes_urls
 from longtail.cli.reading import reads, say_reading
 from longtail.cli.terminal import echo_block
 from longtail.errors import ParameterError
@@ -25,11 +26,12 @@ def start(ctx: typer.Context) -> None:
 
 
 DATA = typer.Argument(
-    metavar="DATA", help="A file, folder or pattern in any readable format, or - for stdin."
+    metavar="DATA", help="A file, folder, pattern or URL in any readable format, or - for stdin."
 )
 
 
 @app.command()
+@takes_urls
 @reads
 def info(
     data: Annotated[Path, DATA],
@@ -94,6 +96,7 @@ OUT = typer.Argument(metavar="OUT", help="A new file or folder.")
 
 
 @app.command()
+@takes_urls
 def example(
     out: Annotated[Path, OUT],
     documents: Annotated[
@@ -130,6 +133,7 @@ def example(
 
 
 @app.command()
+@takes_urls
 @reads
 def convert(
     data: Annotated[Path, DATA],
@@ -153,6 +157,7 @@ def convert(
 
 
 @app.command()
+@takes_urls
 @reads
 def pack(
     data: Annotated[Path, DATA],

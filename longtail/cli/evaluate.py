@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 @reads
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A file or folder; its test split.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A file, folder or URL; its test split.")
+    ],
     k: Annotated[
         str, typer.Option("-k", metavar="N[,N]", help="Where rankings are cut, such as 1,3,5,10.")
     ] = "1,3,5",

@@ -20,7 +20,9 @@ SHOWN = 10  # words in the table
 
 
 def explain(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, or - for stdin.")],
     label: Annotated[
         str | None,

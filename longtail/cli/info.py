@@ -10,7 +10,9 @@ from longtail.errors import ModelFileError
 
 
 def info(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
     json: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the card as JSON; - for stdout.")
     ] = None,

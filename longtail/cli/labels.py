@@ -1,6 +1,5 @@
 """`longtail labels`: list, find, rename, merge, drop and add the labels of a saved model."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ from longtail.cli.exits import if_interrupted, say_what_is_in
 from longtail.cli.output import check_json, write_json
 from longtail.cli.terminal import echo
 from longtail.errors import ParameterError, suggest
+from longtail.storage import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,9 @@ MOST = {"list": 0, "search": 1, "rename": 2, "add": 1}
 
 
 def labels(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
     action: Annotated[
         str, typer.Argument(metavar="[ACTION]", help=f"{', '.join(ACTIONS)}; list unless given.")
     ] = "list",
@@ -94,7 +96,7 @@ def _check_action(
         raise ParameterError(f"--name is for labels that are added, not for {action}")
     if out is not None and action in ("list", "search"):
         raise ParameterError(f"{action} changes nothing; leave out --out")
-    if out is not None and os.path.lexists(out):
+    if out is not None and is_there(out):
         raise ParameterError(f"{out} already exists; choose another --out")
 
 

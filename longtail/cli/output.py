@@ -8,6 +8,7 @@ from typing import Any, TextIO
 from longtail.cli.terminal import open_stdout
 from longtail.errors import ParameterError
 from longtail.runtime.unfinished import unfinished_file
+from longtail.storage import RemotePath, as_place
 from longtail.visible import as_json
 
 
@@ -15,11 +16,14 @@ def check_output(path: Path | None, option: str, *, overwrite: bool) -> None:
     """Make sure that the file `path` of `option` can be written, before work goes into it."""
     if path is None:
         return
+    path = as_place(path)
     if path.is_dir():
         raise ParameterError(f"{path} is a folder; {option} must be a file")
     if path.exists() and not overwrite:
         raise ParameterError(f"{path} already exists; choose another {option}, or add --overwrite")
-    if not path.parent.is_dir():
+    if isinstance(path, RemotePath):
+        path.check_writable()
+    elif not path.parent.is_dir():
         raise ParameterError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
@@ -28,14 +32,14 @@ def check_json(path: str | None) -> None:
     if path == "-":
         open_stdout()
     else:
-        check_output(None if path is None else Path(path), "--json", overwrite=True)
+        check_output(None if path is None else as_place(path), "--json", overwrite=True)
 
 
 def write_json(value: Any, path: str | None) -> None:
     """Write `value` as JSON into the file `path`, on stdout for "-", nowhere for None."""
     if path is None:
         return
-    with open_output(None if path == "-" else Path(path)) as file:
+    with open_output(None if path == "-" else as_place(path)) as file:
         file.write(as_json(value, indent=2) + "\n")
 
 

@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 
 @reads
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
     source: Annotated[
         str,
         typer.Argument(
-            metavar="INPUT", help="A file, folder or pattern in any readable format; - for stdin."
+            metavar="INPUT",
+            help="A file, folder, pattern or URL in any readable format; - for stdin.",
         ),
     ],
     k: Annotated[

@@ -26,7 +26,7 @@ class Spoken(logging.Handler):
 
 def serve(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders of saved models.")
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of saved models, or URLs.")
     ],
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 opens it to all.")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @reads
 def train(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A file or folder; its training split.")
+        Path, typer.Argument(metavar="DATA", help="A file, folder or URL; its training split.")
     ],
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The folder to save the model in.")
@@ -194,6 +194,7 @@ def _only_first_process_prints(is_first: bool) -> Iterator[None]:
 def _conclude(trained: "Trained", out: Path, test_data: str) -> None:
     """Say how good the model is, where it is, and what to type next."""
     from longtail.cli.show import metric_table, probability_blocks, show
+    from longtail.runtime.store import count_bytes
 
     model, report = trained.model, trained.report
     if report is not None:
@@ -202,7 +203,7 @@ def _conclude(trained: "Trained", out: Path, test_data: str) -> None:
         show(*probability_blocks(report, calibrated=model.calibration_ is not None))
     counts = model.training_counts_
     n_labels = int((counts.label_counts > 0).sum())
-    size = sum(file.stat().st_size for file in out.iterdir()) / 1e6
+    size = count_bytes(out) / 1e6
     show(
         f"The {model.name} model of {counts.n_documents:,} documents and {n_labels:,} labels "
         f"is in {out} ({size:.1f} MB, {trained.seconds:.1f} s).",

@@ -1,6 +1,5 @@
 """`longtail update`: let a saved model take in more documents, without training it from scratch."""
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.cli.terminal import echo
 from longtail.errors import ParameterError
 from longtail.reading import ReadOptions
+from longtail.storage import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,10 +24,12 @@ SHOWN = 3  # new labels that are named
 
 @reads
 def update(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="[NEWDATA]", help="A file or folder; its training split."),
+        typer.Argument(metavar="[NEWDATA]", help="A file, folder or URL; its training split."),
     ] = None,
     feedback: Annotated[
         Path | None,
@@ -61,7 +63,7 @@ def update(
 
     if (data is None) == (feedback is None):
         raise ParameterError("name NEWDATA or --feedback FILE.db, and not both")
-    if out is not None and os.path.lexists(out):
+    if out is not None and is_there(out):
         raise ParameterError(f"{out} already exists; choose another --out")
     set_threads(threads)
     place = out or model

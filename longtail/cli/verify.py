@@ -7,7 +7,9 @@ import typer
 
 
 def verify(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of a saved model, or its URL.")
+    ],
 ) -> None:
     """Check that no file of a saved model is damaged."""
     from longtail.cli.show import show, verified_line

@@ -18,6 +18,7 @@ from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.runtime.store import locked
 from longtail.runtime.unfinished import unfinished_file
+from longtail.storage import RemotePath
 from longtail.visible import as_json
 
 RUN = "_run.json"  # readers of a folder of Parquet files leave out names that begin so
@@ -34,7 +35,9 @@ class PartsFolder:
     @contextmanager
     def opened(self, *, overwrite: bool) -> Iterator[None]:
         """Make the folder, or make sure that its parts are of the same run; for us alone."""
-        if not self.path.parent.is_dir():
+        if isinstance(self.path, RemotePath):
+            self.path.check_writable()
+        elif not self.path.parent.is_dir():
             raise ParameterError(
                 f"{self.path} cannot be written: there is no folder {self.path.parent}"
             )
@@ -55,11 +58,17 @@ class PartsFolder:
                     raise ParameterError(
                         f"{self.path} already exists, with {what}; choose another --out{hint}"
                     )
-                rmtree(self.path)
+                self._remove()
         self.path.mkdir(exist_ok=True)
         for left in self.path.glob(".part-*.tmp"):
             left.unlink()
         self._write_run({"made with": self.made_with})
+
+    def _remove(self) -> None:
+        if isinstance(self.path, RemotePath):
+            self.path.remove_all()
+        else:
+            rmtree(self.path)
 
     def _read_run(self) -> dict[str, Any] | None:
         try:
@@ -82,7 +91,8 @@ class PartsFolder:
         import pyarrow.parquet as pq
 
         try:
-            schema = pq.read_schema(self.name_part(number))
+            with self.name_part(number).open("rb") as file:
+                schema = pq.read_schema(file)
         except (OSError, pa.ArrowException):
             return None
         return schema if (schema.metadata or {}).get(DOCUMENTS) == digest.encode() else None

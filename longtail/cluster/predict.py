@@ -18,7 +18,9 @@ from longtail.data import Dataset, ReadOptions, read_batches
 from longtail.data.results import make_parquet
 from longtail.progress import SILENT, Progress
 from longtail.reading import ANYTHING
+from longtail.runtime.store import fetch
 from longtail.runtime.workers import Needs
+from longtail.storage import RemotePath, as_place
 
 PART_BATCHES = 4  # batches, of 8,192 documents each
 AHEAD = 2  # parts under way for each that is being labelled
@@ -69,9 +71,9 @@ def predict(
     Run again after it was stopped, it keeps the parts that are finished.
 
     Args:
-        model: the folder of a saved model.
+        model: the folder of a saved model, or its URL.
         source: what `longtail predict` reads.
-        out: the folder of Parquet files to write.
+        out: the folder of Parquet files to write, or its URL.
         workers: the cluster, of `connected`.
         request: how many labels, and which.
         reading: what else is known about the source.
@@ -79,15 +81,17 @@ def predict(
         part_batches: how many batches of documents a part has.
         progress: is shown what takes long.
     """
-    folder = offer_model(Path(model), workers)
+    where = as_place(model)
+    local = fetch(where) if isinstance(where, RemotePath) else where
+    folder = offer_model(local, workers)
     made_with = {
         "model": folder.digest,
         "part batches": part_batches,
         "columns kept": reading.keep,
         **request._replace(threads=0, device="cpu")._asdict(),
     }
-    parts = PartsFolder(Path(out), made_with)
-    n_bytes = LEAST_BYTES + sum(file.stat().st_size for file in Path(model).iterdir())
+    parts = PartsFolder(as_place(out), made_with)
+    n_bytes = LEAST_BYTES + sum(file.stat().st_size for file in local.iterdir())
     needs = Needs(n_bytes, request.threads, int(request.device == "cuda"))
     workers.check_fits(needs)
     progress.say(f"Cluster: {workers.describe()}")

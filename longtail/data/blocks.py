@@ -24,19 +24,16 @@ from longtail.data.documents import (
     describe_reading,
     open_texts,
 )
-from longtail.data.folder import (
-    find_evaluated,
-    naming_first,
-    read_splits,
-    recognize_labelled,
-)
+from longtail.data.folder import find_evaluated, read_splits
 from longtail.data.labels import (
     LabelNames,
     LabelSpace,
     find_label_names,
     is_uri,
 )
+from longtail.data.roles import recognize_labelled
 from longtail.data.source import Source
+from longtail.data.splits import naming_first
 from longtail.data.table import Opened
 from longtail.reading import ANYTHING, ReadOptions
 

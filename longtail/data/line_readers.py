@@ -35,6 +35,7 @@ from longtail.errors import DataError
 from longtail.reading import ReadOptions
 from longtail.runtime.mapped import Texts, encode_texts
 from longtail.runtime.parallel import n_threads
+from longtail.storage import as_place
 
 READ_HERE = 3  # blocks of lines, before others are asked
 WAITING = 2  # blocks that wait beside those that are read
@@ -231,7 +232,7 @@ def _build_reader(description: bytes) -> JsonReader:
     found = held["found"]
     columns = Columns(tuple(found["text"]), found["labels"], found["id"])
     options = ReadOptions(**held["said"])
-    return JsonReader(Path(held["path"]), options, LabelSpace(), columns, held["has_cells"])
+    return JsonReader(as_place(held["path"]), options, LabelSpace(), columns, held["has_cells"])
 
 
 def _rebuild_error(path: Path, message: bytes, line: bytes) -> DataError:

@@ -27,6 +27,7 @@ from longtail.reading import ReadOptions
 from longtail.runtime.mapped import BLOCK, Texts, build_csr, cut_sizes, encode_texts, map_file
 from longtail.runtime.parallel import in_threads
 from longtail.runtime.store.atomic import move_in, remove_stale, sync_folder, temporary_folder
+from longtail.storage import RemotePath, is_there
 from longtail.version import __version__
 
 MANIFEST = "longtail-data.json"
@@ -48,12 +49,17 @@ _TYPES: dict[str, np.dtype[Any]] = {
 
 def find_packed(path: Path, options: ReadOptions) -> tuple[Path, str | None] | None:
     """Return the packed folder that a path names, and which split of it; None for other data."""
-    if os.path.lexists(path / MANIFEST):
+    if is_there(path) and is_there(path / MANIFEST):
         found, role = path, None
-    elif path.name in ROLES and not path.exists() and os.path.lexists(path.parent / MANIFEST):
+    elif path.name in ROLES and not path.exists() and is_there(path.parent / MANIFEST):
         found, role = path.parent, path.name
     else:
         return None
+    if isinstance(found, RemotePath):
+        raise DataError(
+            "is packed, and packed data are mapped; copy the folder to a disk of this machine",
+            path=found,
+        )
     given = {"format": options.format, "text": options.text, "labels": options.labels}
     for name, value in given.items():
         if value is not None:

@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, cast
 from longtail.data.encoding import UTF8, WESTERN, guess_encoding, looks_western
 from longtail.errors import DataError
 from longtail.reading import check_encoding
+from longtail.storage import RemotePath, as_place
 
 BLOCK = 1 << 23
 HEAD = 1 << 16
@@ -97,7 +98,7 @@ class Source:
 
     def _start(self, file: str | Path | BinaryIO) -> tuple[Path, "_Counted"]:
         """Open a file if it is not open yet, and read its first bytes."""
-        begin, path = b"", Path(file) if isinstance(file, str | Path) else _stream_name(file)
+        begin, path = b"", as_place(file) if isinstance(file, str | Path) else _stream_name(file)
         if isinstance(file, str | Path):
             self._opened, begin = _open(path)
         stream = self._opened or cast(BinaryIO, file)
@@ -288,8 +289,11 @@ def _open_packed(packed: "_Counted", packer: str) -> BinaryIO:
 def find_file(folder: Path, name: str) -> Path | None:
     """Return the file of that name, plain or packed."""
     plain = folder / drop_packed(name)
-    packed = (plain.with_name(plain.name + ending) for ending in PACKED_ENDINGS)
-    return next((path for path in (plain, *packed) if path.is_file()), None)
+    paths = [plain.with_name(plain.name + ending) for ending in ("", *PACKED_ENDINGS)]
+    if isinstance(folder, RemotePath):  # one question, not five
+        there = set(folder.iterdir())
+        return next((path for path in paths if path in there), None)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def drop_packed(name: str) -> str:
@@ -356,6 +360,8 @@ def _open(path: Path) -> tuple[BinaryIO, bytes]:
         kind = stat.S_IFMT(path.stat().st_mode)
         if kind in _NO_FILES:
             raise DataError(_NO_FILES[kind], path=path)
+        if isinstance(path, RemotePath):
+            return cast(BinaryIO, path.open("rb")), b""
         # Without this flag, opening a pipe waits until something writes into it.
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         begin = _await_writer(number, path) if kind == stat.S_IFIFO else b""

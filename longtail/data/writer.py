@@ -31,6 +31,7 @@ from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 import numpy as np
@@ -39,14 +40,16 @@ import scipy.sparse as sp
 from longtail.data.coerce import as_dataset
 from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import FASTTEXT_MARK, Format, recognize
-from longtail.data.folder import FEATURE_NAMES, read_splits
+from longtail.data.folder import read_splits
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames, find_fault
 from longtail.data.packed import read_packed, write_packed
 from longtail.data.parquet import VALUE_BYTES
 from longtail.data.source import Source, is_bomb
+from longtail.data.splits import FEATURE_NAMES
 from longtail.errors import DataError, suggest
 from longtail.reading import ANYTHING, ReadOptions
 from longtail.runtime.mapped import scratch_in
+from longtail.storage import RemotePath, as_place, is_there
 
 _ROWS_AT_ONCE = 4096
 _DOCUMENTS_AT_ONCE = 1 << 16
@@ -55,7 +58,7 @@ _INSTEAD = "write .jsonl, .csv or .parquet instead"
 
 def convert(data: str | Path, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
     """Read the data set `data` and write it to `out`, whose name says the format."""
-    _check_target(Path(out))
+    _check_target(as_place(out))
     splits = read_splits(data, options)
     write_dataset(splits, out)
     return splits
@@ -73,7 +76,9 @@ def pack(data: Any, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
     Returns:
         The data set as it lies in `out`.
     """
-    out = Path(out)
+    out = as_place(out)
+    if isinstance(out, RemotePath):
+        raise DataError("packed data are mapped; OUT must be on a disk of this machine", path=out)
     if os.path.lexists(out):
         raise DataError("exists already; choose another name or remove it", path=out)
     if isinstance(data, Splits | Dataset):
@@ -86,7 +91,7 @@ def pack(data: Any, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
 
 def names_folder(out: str | Path) -> bool:
     """Whether `write_dataset` would make a folder of this name, not a file."""
-    return not _check_target(Path(out))
+    return not _check_target(as_place(out))
 
 
 def write_dataset(splits: Splits | Dataset, out: str | Path, format: str | None = None) -> None:
@@ -96,7 +101,7 @@ def write_dataset(splits: Splits | Dataset, out: str | Path, format: str | None 
     folder it is the format of the files in it.
     """
     splits = _share_labels(splits if isinstance(splits, Splits) else Splits(splits, None))
-    out = Path(out)
+    out = as_place(out)
     ending = _check_target(out)
     form = ending or (format or ("jsonl" if splits.train.texts is not None else "txt"))
     write = _choose_writer(form, splits.train, out)
@@ -136,7 +141,7 @@ def _share_labels(splits: Splits) -> Splits:
 
 def _check_target(out: Path) -> str:
     """Return the ending that names a format, or an empty string for a folder."""
-    if os.path.lexists(out):
+    if is_there(out):
         raise DataError("exists already; choose another name or remove it", path=out)
     ending = "".join(out.suffixes[-2:] if out.suffix == ".gz" else out.suffixes[-1:])[1:]
     # A folder may be called data-1.2.
@@ -193,6 +198,11 @@ def _is_unicode(text: str) -> bool:
 @contextmanager
 def _whole_or_nothing(out: Path) -> Iterator[Path]:
     """Give a temporary path that becomes `out` if all goes well and vanishes otherwise."""
+    if isinstance(out, RemotePath):
+        with TemporaryDirectory(prefix="longtail-") as folder:
+            yield Path(folder) / out.name
+            _upload(Path(folder) / out.name, out)
+        return
     temporary = out.with_name(f".tmp.{os.getpid()}.{out.name}")  # keeps the ending
     try:
         yield temporary
@@ -206,6 +216,16 @@ def _whole_or_nothing(out: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
         else:
             temporary.unlink(missing_ok=True)
+
+
+def _upload(written: Path, out: RemotePath) -> None:
+    """Copy a file or a folder to a URL; the training split last, without which it is no data."""
+    if not written.is_dir():
+        out.put(written)
+        return
+    files = (file for file in written.rglob("*") if file.is_file())
+    for file in sorted(files, key=lambda file: ("train" in file.name, file)):
+        RemotePath(out / file.relative_to(written)).put(file)
 
 
 def _write_folder(

@@ -23,6 +23,7 @@ from longtail.labels.graph import LabelGraph, connect
 from longtail.labels.vocabulary import ALTERNATIVE, Vocabulary, last_part
 from longtail.labels.vocabulary_files import rdf_format_of, read_skos
 from longtail.progress import SILENT, Progress
+from longtail.storage import as_place
 
 SEPARATORS = "\t;|,"
 
@@ -44,9 +45,9 @@ class Hierarchy:
 
 def check_hierarchy(path: str | Path) -> None:
     """Raise DataError if there is no file `path`, before hours of work go into it."""
-    if not Path(path).exists():
+    if not as_place(path).exists():
         raise DataError("there is no such hierarchy file", path=path)
-    if Path(path).is_dir():
+    if as_place(path).is_dir():
         raise DataError("is a folder; a hierarchy is one file", path=path)
 
 
@@ -86,7 +87,7 @@ def _describe_strangers(hierarchy: Hierarchy, label_names: Sequence[str]) -> str
 def read_hierarchy(path: str | Path) -> Hierarchy:
     """Read a file of parents and children, or a SKOS vocabulary; cycles are refused."""
     check_hierarchy(path)
-    path = Path(path)
+    path = as_place(path)
     rdf_format = rdf_format_of(path)
     hierarchy = read_pairs(path) if rdf_format is None else read_concepts(path, rdf_format)
     if not len(hierarchy.pairs):

@@ -23,6 +23,7 @@ from longtail.data.labels import is_uri, strip_uri
 from longtail.data.source import Source, drop_packed, parse_object
 from longtail.errors import DataError, MissingExtraError
 from longtail.labels.vocabulary import Concept, Vocabulary, check_some
+from longtail.storage import as_place
 
 SKOS_FORMATS = {
     ".ttl": "turtle",
@@ -55,7 +56,7 @@ def rdf_format_of(path: Path) -> str | None:
 
 def read_vocabulary(path: str | Path) -> Vocabulary:
     """Read a vocabulary in any of the formats."""
-    path = Path(path)
+    path = as_place(path)
     with Source(path) as source:
         if source.head.lstrip().startswith(b'{"' + MARK.encode()):
             return check_some(Vocabulary.build(_read_ours(source)), path)

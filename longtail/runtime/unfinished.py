@@ -1,14 +1,17 @@
-"""A single file that appears whole or not at all."""
+"""A single file that appears whole or not at all, on a disk or at a URL."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from longtail.storage import RemotePath
 
 
 def is_special(path: Path) -> bool:
     """Whether `path` is there and no plain file, such as /dev/null or a named pipe."""
-    return path.exists() and not path.is_file()
+    return not isinstance(path, RemotePath) and path.exists() and not path.is_file()
 
 
 @contextmanager
@@ -16,6 +19,12 @@ def unfinished_file(path: Path) -> Iterator[Path]:
     """Return where to write what gets its name `path` only when all went well."""
     if is_special(path):
         yield path
+        return
+    if isinstance(path, RemotePath):
+        with TemporaryDirectory(prefix="longtail-") as folder:
+            unfinished = Path(folder) / path.name
+            yield unfinished
+            path.put(unfinished)
         return
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -5,7 +5,7 @@ request keeps the version that it began with. A folder that cannot be loaded cha
 version that answers goes on, and `problem` says what is wrong with the new one.
 """
 
-import hashlib
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from longtail.models import load_model
 from longtail.models.base import Model
 from longtail.models.card import now
 from longtail.models.checks import find_threshold
-from longtail.runtime.store import identify
-from longtail.runtime.store.manifest import MANIFEST
+from longtail.runtime.store import identify, read_digest
 from longtail.serve.labels import Labels
+from longtail.storage import RemotePath
 from longtail.topk import NO_LABEL, TopK
 
 VERSION_DIGITS = 12
@@ -121,6 +121,9 @@ def _given(labels: list[int]) -> list[int]:
     return [label for label in labels if label != NO_LABEL]
 
 
+REMOTE_SECONDS = 30.0  # from one look at a model at a URL to the next
+
+
 class Hosted:
     """A model folder, its version that answers, and what is wrong with a newer one."""
 
@@ -131,13 +134,19 @@ class Hosted:
         self.current = _load(self.path)
         self.problem: str | None = None
         self._seen = self.current.identity
+        self._looked = time.monotonic()
 
     def refresh(self) -> bool:
         """Load what has taken the folder's place, if anything has; whether it answers now."""
-        found = identify(self.path.resolve())
-        if found == self._seen:
+        pause = REMOTE_SECONDS if isinstance(self.path, RemotePath) else 0.0
+        if time.monotonic() - self._looked < pause:
             return False
+        self._looked = time.monotonic()
+        found = self._seen
         try:
+            found = identify(self.path.resolve())
+            if found == self._seen:
+                return False
             self.current = _load(self.path)
         except (LongtailError, OSError) as error:
             self._seen = found
@@ -152,12 +161,9 @@ def _load(path: Path) -> Version:
     while True:
         before = identify(path.resolve())
         model = load_model(path)
-        try:
-            manifest = (path / MANIFEST).read_bytes()
-        except OSError:
-            manifest = b""  # it is being replaced
-        if manifest and identify(path.resolve()) == before:
-            version = Version(model, before, hashlib.sha256(manifest).hexdigest())
+        digest = read_digest(path)  # None while it is being replaced
+        if digest and identify(path.resolve()) == before:
+            version = Version(model, before, digest)
             version.warm_up()
             return version
         if not path.exists():

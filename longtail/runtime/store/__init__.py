@@ -1,6 +1,5 @@
-"""Model folders on disk: their files, the checks on reading, atomic writes."""
+"""Model folders on disk and at URLs: their files, the checks on reading, atomic writes."""
 
-from longtail.runtime.store.atomic import identify
 from longtail.runtime.store.folder import (
     Files,
     Verified,
@@ -11,14 +10,18 @@ from longtail.runtime.store.folder import (
     write_folder,
 )
 from longtail.runtime.store.lock import locked
+from longtail.runtime.store.published import count_bytes, fetch, identify, read_digest
 
 __all__ = [
     "Files",
     "Verified",
     "check_writable",
+    "count_bytes",
+    "fetch",
     "identify",
     "locked",
     "read_card",
+    "read_digest",
     "read_folder",
     "verify_folder",
     "write_folder",

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from longtail.runtime.store.manifest import (
     Entry,
     Manifest,
     OpenFolder,
+    Result,
     parse_json,
     read_card_json,
     read_checked,
@@ -49,7 +51,9 @@ from longtail.runtime.store.manifest import (
     reason_of,
     write_manifest,
 )
+from longtail.runtime.store.published import check_publishable, publish, read_published
 from longtail.runtime.store.safetensors import encode_arrays, parse_arrays
+from longtail.storage import RemotePath, as_place
 
 Bytes = bytes | memoryview
 
@@ -120,6 +124,11 @@ def write_folder(
 
     `make_card` returns the card as JSON and as a page, given how many bytes the model has.
     """
+    place = as_place(path)
+    if isinstance(place, RemotePath):
+        write = partial(write_folder, files=files, make_card=make_card)
+        publish(write, place, overwrite=overwrite)
+        return
     target = _absolute(path)
     contents = _contents(files)
     before, new = None, None
@@ -147,6 +156,10 @@ def write_folder(
 
 def check_writable(path: str | Path, overwrite: bool = False) -> None:
     """Raise the error that saving to `path` would end in, before hours of work go into it."""
+    place = as_place(path)
+    if isinstance(place, RemotePath):
+        check_publishable(place, overwrite)
+        return
     target = _absolute(path)
     try:
         _check_target(target, overwrite)
@@ -159,7 +172,7 @@ def check_writable(path: str | Path, overwrite: bool = False) -> None:
 def _absolute(path: str | Path) -> Path:
     if "\0" in str(path):
         raise LongtailError(f"{str(path)!r}: a path cannot contain a null character")
-    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow a link at the end
+    return Path(os.path.abspath(as_place(path)))  # noqa: PTH100 - resolve() would follow a link at the end
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
@@ -255,12 +268,20 @@ def _say_what_is_there(target: Path, before: Identity | None, new: Identity | No
 
 def read_folder(path: str | Path) -> Files:
     """Load the model folder `path`, refusing it unless every byte is as it was saved."""
-    return read_settled(Path(path), _read_files)
+    return _read(path, _read_files)
 
 
 def read_card(path: str | Path) -> tuple[Manifest, dict[str, Any] | None]:
     """Return the manifest and the card of the model folder `path`, without reading the model."""
-    return read_settled(Path(path), lambda folder: (read_manifest(folder), read_card_json(folder)))
+    return _read(path, lambda folder: (read_manifest(folder), read_card_json(folder)))
+
+
+def _read(path: str | Path, read: Callable[[OpenFolder], Result]) -> Result:
+    """Return what `read` makes of a model folder, or of the copy of one at a URL."""
+    place = as_place(path)
+    if isinstance(place, RemotePath):
+        return read_published(place, read)
+    return read_settled(place, read)
 
 
 def _read_files(folder: OpenFolder) -> Files:
@@ -278,7 +299,7 @@ def _read_files(folder: OpenFolder) -> Files:
 
 def verify_folder(path: str | Path) -> Verified:
     """Return what the model folder `path` holds, or raise ModelFileError unless it is whole."""
-    return read_settled(Path(path), _verify_files)
+    return _read(path, _verify_files)
 
 
 def _verify_files(folder: OpenFolder) -> Verified:

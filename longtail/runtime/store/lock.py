@@ -3,32 +3,40 @@
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from longtail.errors import LongtailError
+from longtail.runtime.store.cache import stand_in
+from longtail.storage import RemotePath, as_place
 
 if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
 
+PAUSE = 0.1  # seconds from one try to lock to the next
 FAR = 1 << 20  # where Windows locks a byte, as nobody else could read what is locked
 
 
 @contextmanager
-def locked(target: str | Path) -> Iterator[None]:
-    """Keep other processes from training into `target` meanwhile.
+def locked(target: str | Path, *, wait: bool = False) -> Iterator[None]:
+    """Keep other processes from training into `target` meanwhile; with `wait`, in turn.
+
+    What other machines do at a URL this cannot know.
 
     Raises:
         LongtailError: another process does so already; the message names it.
     """
     # Beside the target, as a save replaces the target itself.
+    place = as_place(target)
+    target = stand_in(place, "locks") if isinstance(place, RemotePath) else place
     target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow a link
     path = target.with_name(f".{target.name}.lock")
     try:
-        descriptor = _take(path, target)
+        descriptor = _take(path, place, wait=wait)
     except OSError as error:
         raise LongtailError(f"{target}: cannot write a model here: {error.strerror}") from error
     try:
@@ -42,13 +50,16 @@ def locked(target: str | Path) -> Iterator[None]:
                 path.unlink()
 
 
-def _take(path: Path, target: Path) -> int:
+def _take(path: Path, target: Path, *, wait: bool) -> int:
     """Lock the file and write into it who we are."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         owner = os.read(descriptor, 200).decode("utf-8", "replace").split()
         try:
-            if not _lock(descriptor, owner):
+            while not _lock(descriptor, owner):
+                if wait:
+                    time.sleep(PAUSE)
+                    continue
                 raise LongtailError(
                     f"{target}: {_describe(owner, path)} is at work on it; wait until that has "
                     "ended, or choose another path"

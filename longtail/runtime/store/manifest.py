@@ -171,21 +171,34 @@ def _why_no_folder(path: Path) -> str:
 
 def read_manifest(folder: OpenFolder) -> Manifest:
     """Read the manifest, and check that the folder holds the files it lists and no others."""
-    path = folder.path / MANIFEST
-    found = read_manifest_json(folder)
+    manifest = _understand(read_manifest_json(folder), folder.path)
+    _check_there(folder, manifest.files)
+    return manifest
+
+
+def parse_manifest(data: bytes, folder: Path) -> Manifest:
+    """Return what the manifest of a folder says, which is named in errors."""
+    found = parse_json(data, folder / MANIFEST)
+    _check_format(found, folder)
+    return _understand(found, folder)
+
+
+def _understand(found: dict[str, Any], folder: Path) -> Manifest:
+    """Check a manifest as it stands."""
+    path = folder / MANIFEST
     version = found.get("format_version")
     if not isinstance(version, int) or version < 1:
         raise ModelFileError(f"{path}: has no valid format_version")
     writer = str(found.get("longtail_version", "of unknown version"))
     if version > FORMAT_VERSION:
         raise ModelFileError(
-            f"{folder.path}: was written by longtail {writer} in model format {version}; this is "
+            f"{folder}: was written by longtail {writer} in model format {version}; this is "
             f"longtail {__version__}, which reads formats up to {FORMAT_VERSION}; "
             "install a newer longtail"
         )
     if version < FORMAT_VERSION:
         raise ModelFileError(
-            f"{folder.path}: was written by longtail {writer} in the older model format {version}, "
+            f"{folder}: was written by longtail {writer} in the older model format {version}, "
             "which this version does not read; train the model again"
         )
     try:
@@ -209,9 +222,13 @@ def read_manifest_json(folder: OpenFolder) -> dict[str, Any]:
             f"{folder.path}: is not a longtail model: it has no {MANIFEST}"
         ) from None
     found = _parse_small(descriptor, path, "manifest")
-    if found.get("format") != FORMAT_NAME:
-        raise ModelFileError(f"{folder.path}: is not a longtail model: its {MANIFEST} is another's")
+    _check_format(found, folder.path)
     return found
+
+
+def _check_format(found: dict[str, Any], folder: Path) -> None:
+    if found.get("format") != FORMAT_NAME:
+        raise ModelFileError(f"{folder}: is not a longtail model: its {MANIFEST} is another's")
 
 
 def read_card_json(folder: OpenFolder) -> dict[str, Any] | None:
@@ -232,14 +249,16 @@ def _parse_small(descriptor: int, path: Path, what: str) -> dict[str, Any]:
     return parse_json(data, path)
 
 
-def _check_names(folder: OpenFolder, entries: dict[str, Entry]) -> None:
-    """Compare the manifest's list of files with those that are there."""
+def _check_names(folder: Path, entries: dict[str, Entry]) -> None:
+    """Make sure that a manifest lists files that a model may have, under names of files."""
     for name in entries:
         known = name in (CONFIG, WEIGHTS) or name.endswith(".txt")
         if not known or not PLAIN_NAME.fullmatch(name):
-            raise ModelFileError(
-                f"{folder.path / MANIFEST}: lists {name!r}, which is no model file"
-            )
+            raise ModelFileError(f"{folder / MANIFEST}: lists {name!r}, which is no model file")
+
+
+def _check_there(folder: OpenFolder, entries: dict[str, Entry]) -> None:
+    """Compare the manifest's list of files with those that are there."""
     listed = entries.keys() | {MANIFEST, CONFIG, WEIGHTS}
     with os.scandir(folder.path if folder.descriptor is None else folder.descriptor) as there:
         found = {entry.name for entry in there}
