@@ -130,7 +130,7 @@ def add_matrix(files: Files, name: str, matrix: sp.csr_matrix, *, rounded: bool 
     files.arrays[f"{name}.lengths"] = encode(np.diff(rows.start))
     files.arrays[f"{name}.columns"] = encode(steps(rows.columns, rows.start))
     if rounded:
-        files.arrays[f"{name}.codes"], files.arrays[f"{name}.unit"] = _code_values(rows)
+        files.arrays[f"{name}.codes"], files.arrays[f"{name}.unit"] = code_values(rows)
     elif (rows.values != 1).any():
         files.arrays[f"{name}.values"] = rows.values
 
@@ -179,12 +179,12 @@ def take_matrix(files: Files, name: str, n_rows: int, n_columns: int) -> sp.csr_
 def round_values(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """Return the matrix with values that are multiples of about 1/127 of their row's largest."""
     rows = view_rows(matrix)
-    codes, unit = _code_values(rows)
+    codes, unit = code_values(rows)
     values = codes * np.repeat(unit, np.diff(rows.start))
     return sp.csr_matrix((values, matrix.indices, rows.start), matrix.shape)
 
 
-def _code_values(rows: Rows) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def code_values(rows: Rows) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return the values in units of their row, and these units, with which rows keep their length.
 
     Of values that `round_values` has returned, nothing is lost.

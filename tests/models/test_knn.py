@@ -52,8 +52,9 @@ def random_rows(n, n_features, density, seed):
 
 
 def check_search(X, Q, n):
-    products = (Q.astype(np.float64) @ X.T.astype(np.float64)).toarray()
-    ids, found = SparseIndex(X).search(Q, n)
+    index = SparseIndex.of(X)
+    products = (Q.astype(np.float64) @ index.vectors.T.astype(np.float64)).toarray()
+    ids, found = index.search(Q, n)
     for i in range(Q.shape[0]):
         some = np.flatnonzero(products[i] > 0)
         best = np.sort(products[i][some])[::-1][:n]
@@ -78,30 +79,45 @@ def test_search_finds_the_highest_products(n, n_features, density, k, seed):
     check_search(X, Q, k)
 
 
-def test_search_among_many_rows_closes_long_lists():
-    check_search(random_rows(4000, 300, 0.05, 0), random_rows(50, 300, 0.05, 1), 10)
+def rows_with_many_documents(n, seed):
+    """A few words in most rows, as light as stop words are, and rare ones that decide."""
+    rng = np.random.default_rng(seed)
+    light = sp.random(n, 6, 0.5, "csr", np.float32, rng) * np.float32(0.01)
+    rare = sp.random(n, 600, 0.01, "csr", np.float32, rng)
+    return scale_to_unit(sp.csr_matrix(sp.hstack([light, rare], "csr")))
 
 
-def test_stored_zeros_meet_no_document_twice():
-    zeros = np.zeros(40, np.float32)
+def test_search_among_many_rows_looks_only_at_rows_in_short_lists():
+    X, Q = rows_with_many_documents(90_000, 0), rows_with_many_documents(20, 1)
+    check_search(X, Q, 10)
+    check_search(X, sp.csr_matrix(Q[:, :6] @ sp.eye(6, 606, format="csr", dtype=np.float32)), 10)
+
+
+def test_a_row_that_is_there_twice_has_one_product_wherever_it_lies():
+    X, Q = rows_with_many_documents(45_000, 0), rows_with_many_documents(20, 1)
+    ids, products = SparseIndex.of(sp.csr_matrix(sp.vstack([X, X], "csr"))).search(Q, 20)
+    assert (ids[:, 1::2] == ids[:, ::2] + 45_000).all()
+    assert (products[:, 1::2] == products[:, ::2]).all()
+
+
+def test_rows_that_share_only_zeros_have_nothing_in_common():
     columns = np.tile(np.arange(8, dtype=np.int32), 5)
-    X = sp.csr_matrix((zeros, columns, np.arange(0, 41, 8)), shape=(5, 9))
+    X = sp.csr_matrix((np.zeros(40, np.float32), columns, np.arange(0, 41, 8)), shape=(5, 9))
     X.data[3] = 1
     query = sp.csr_matrix((np.ones(8, np.float32), columns[:8], [0, 8]), shape=(1, 9))
-    ids, products = SparseIndex(X).search(query, 5)
-    assert sorted(ids[0].tolist()) == [0, 1, 2, 3, 4]
-    assert ids[0, 0] == 0
-    assert products[0].tolist() == [1, 0, 0, 0, 0]
+    ids, products = SparseIndex.of(X).search(query, 5)
+    assert ids[0].tolist() == [0, -1, -1, -1, -1]
+    np.testing.assert_allclose(products[0], [1, 0, 0, 0, 0], rtol=1e-5)
 
 
 def test_of_equal_rows_the_first_win():
     X = sp.csr_matrix(np.ones((9, 2), np.float32))
-    assert SparseIndex(X).search(X[:1], 4)[0].tolist() == [[0, 1, 2, 3]]
+    assert SparseIndex.of(X).search(X[:1], 4)[0].tolist() == [[0, 1, 2, 3]]
 
 
 def test_threads_and_batches_change_nothing():
     X, Q = random_rows(500, 80, 0.1, 0), random_rows(150, 80, 0.1, 1)
-    index = SparseIndex(X)
+    index = SparseIndex.of(X)
     try:
         set_threads(1)
         alone = index.search(Q, 7)

@@ -4,7 +4,6 @@ import scipy.sparse as sp
 
 from longtail.errors import DataError, ParameterError
 from longtail.runtime.parallel import set_threads
-from longtail.runtime.rows import round_values
 from longtail.runtime.store import Files
 from longtail.search.index import build_index
 from longtail.search.sparse import SparseIndex
@@ -92,7 +91,7 @@ def some_voters(sparse: bool) -> Voters:
     rng = np.random.default_rng(0)
     rows = rng.random((50, 6)).astype(np.float32)
     Y = sp.csr_matrix((rng.random((50, 9)) < 0.2).astype(np.float32))
-    index = SparseIndex(round_values(sp.csr_matrix(rows))) if sparse else build_index(rows)
+    index = SparseIndex.of(sp.csr_matrix(rows)) if sparse else build_index(rows)
     return Voters(index, Y, 4, 0.3)
 
 

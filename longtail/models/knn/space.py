@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError
 from longtail.models.embedder import Embedder, embed_rows
-from longtail.runtime.rows import round_values, scale_rows, view_rows, weigh_features
+from longtail.runtime.rows import scale_rows, view_rows, weigh_features
 from longtail.runtime.schema import Schema, Value, floats
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
@@ -71,7 +71,7 @@ class WordSpace:
 
     def build_index(self, places: sp.csr_matrix, n: int, seed: int) -> SparseIndex:
         """List the documents of each feature."""
-        return SparseIndex(round_values(places))
+        return SparseIndex.of(places)
 
     def join(self, places: sp.csr_matrix, more: sp.csr_matrix) -> sp.csr_matrix:
         """Return the rows of both."""
