@@ -157,7 +157,8 @@ def _assign_pieces(
     tasks = [(pieces.rows, centres, similarity, a, b) for a, b in pieces.spans]
     in_threads(_compare, tasks)
     if not balanced:
-        return similarity.argmax(axis=1).astype(np.int64, copy=False)
+        nearest: NDArray[np.int64] = similarity.argmax(axis=1)
+        return nearest
     order = in_threads(_order_piece, [(similarity, regret, a, b) for a, b in pieces.spans])
     while len(order) > 1:  # two neighbours become one, so that equal rows stay in their order
         pairs = list(zip(order[::2], order[1::2], strict=False))
