@@ -10,6 +10,7 @@ label has a leaf and the tree of a given label set has always the same size.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -284,6 +285,8 @@ def _split(
     if k == 1:
         return [labels]
     has_vector = rows.start[labels + 1] > rows.start[labels]
+    if has_vector.all():  # the usual case, and there are very many small clusters
+        return _cluster(rows, scratch, labels, min(k, len(labels)), balanced, seed, by_all)
     seen, unseen = labels[has_vector], labels[~has_vector]
     parts = _cluster(rows, scratch, seen, min(k, len(seen)), balanced, seed, by_all)
     parts += [np.empty(0, np.int32)] * (k - len(parts))
@@ -306,6 +309,6 @@ def _cluster(
         return [labels] if len(labels) else []
     first = np.random.default_rng(seed).choice(len(labels), size=k, replace=False)
     cluster_of = cluster_rows(rows, scratch, labels, first, balanced, by_all=by_all)
-    order = np.argsort(cluster_of, kind="stable")
-    parts = np.split(labels[order], np.cumsum(np.bincount(cluster_of, minlength=k))[:-1])
-    return [part for part in parts if len(part)]
+    ordered = labels[np.argsort(cluster_of, kind="stable")]
+    ends = np.cumsum(np.bincount(cluster_of, minlength=k)).tolist()
+    return [ordered[a:b] for a, b in pairwise([0, *ends]) if b > a]
