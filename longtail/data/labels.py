@@ -403,9 +403,8 @@ def order_labels(
     Names that a file fixes come first and in its order; others follow, sorted (by value when all
     of them are whole numbers).
     """
-    if named is None:
-        names, fixed, called = {}, [], labels
-    else:
+    fixed, called = list[str](), labels
+    if named is not None:
         names, fixed = named.translate(labels)
         called = [names.get(label, label) for label in labels]
     rest = set(called).difference(fixed)

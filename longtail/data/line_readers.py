@@ -38,6 +38,7 @@ from longtail.runtime.parallel import n_threads
 from longtail.storage import as_place
 
 READ_HERE = 3  # blocks of lines, before others are asked
+MOST_READERS = 4  # processes; with 16, the one that takes their documents has more to wait for
 WAITING = 2  # blocks that wait beside those that are read
 
 Lines = tuple[int, list[str]]  # the number of the first one, and all of them
@@ -73,7 +74,7 @@ def parse_blocks(
     reader.space = space
     for block in islice(blocks, READ_HERE):
         yield parse(reader, block)
-    n_readers = 1 if space.uris else n_threads()
+    n_readers = 1 if space.uris else min(MOST_READERS, n_threads())
     if n_readers == 1 or not sys.executable:
         for block in blocks:
             yield parse(reader, block)

@@ -9,6 +9,7 @@ the squares of columns, which the two number differently, as whole numbers.
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from threading import local
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,14 @@ SQUARE = (
 )  # as a whole number, the square of the longest sum that n rows of length 1 can have
 
 
+class Scratch(local):
+    """Room for a number of each column, once a thread: it would take longer than a small split."""
+
+    def __init__(self, n_columns: int) -> None:
+        """Be −1 everywhere, as `gather_rows` leaves it."""
+        self.columns = np.full(n_columns, -1, np.int32)
+
+
 def count_values(rows: Rows, chosen: NDArray[np.int32]) -> int:
     """Return how many values the chosen rows have."""
     return int((rows.start[chosen + 1] - rows.start[chosen]).sum())
@@ -35,7 +44,7 @@ def count_values(rows: Rows, chosen: NDArray[np.int32]) -> int:
 
 def cluster_rows(
     rows: Rows,
-    n_features: int,
+    scratch: Scratch,
     chosen: NDArray[np.int32],
     first: NDArray[np.int64],
     balanced: bool,
@@ -47,7 +56,7 @@ def cluster_rows(
     With `by_all`, all threads work on it.
     """
     plan = _plan_large if by_all else _plan_small
-    run = plan(rows, n_features, chosen, first.astype(np.int64))
+    run = plan(rows, scratch, chosen, first.astype(np.int64))
     cluster_of = run(balanced)
     if np.bincount(cluster_of).max() > LARGEST_SHARE * len(chosen):
         # Hardly a split at all, as with labels that are all alike: the tree would never end.
@@ -56,16 +65,16 @@ def cluster_rows(
 
 
 def _plan_small(
-    rows: Rows, n_features: int, chosen: NDArray[np.int32], first: NDArray[np.int64]
+    rows: Rows, scratch: Scratch, chosen: NDArray[np.int32], first: NDArray[np.int64]
 ) -> Callable[[bool], NDArray[np.int64]]:
-    own, columns = gather_rows(rows, chosen, np.full(n_features, -1, np.int32))
+    own, columns = gather_rows(rows, chosen, scratch.columns)
     return lambda balanced: _kmeans(own, len(columns), first, balanced, MAX_ROUNDS)
 
 
 def _plan_large(
-    rows: Rows, n_features: int, chosen: NDArray[np.int32], first: NDArray[np.int64]
+    rows: Rows, scratch: Scratch, chosen: NDArray[np.int32], first: NDArray[np.int64]
 ) -> Callable[[bool], NDArray[np.int64]]:
-    pieces = _Pieces.of(rows, n_features, chosen)
+    pieces = _Pieces.of(rows, len(scratch.columns), chosen)
     return lambda balanced: _kmeans_of_pieces(pieces, first, balanced)
 
 
@@ -157,7 +166,8 @@ def _assign_pieces(
     tasks = [(pieces.rows, centres, similarity, a, b) for a, b in pieces.spans]
     in_threads(_compare, tasks)
     if not balanced:
-        return similarity.argmax(axis=1).astype(np.int64, copy=False)
+        nearest: NDArray[np.int64] = similarity.argmax(axis=1)
+        return nearest
     order = in_threads(_order_piece, [(similarity, regret, a, b) for a, b in pieces.spans])
     while len(order) > 1:  # two neighbours become one, so that equal rows stay in their order
         pairs = list(zip(order[::2], order[1::2], strict=False))

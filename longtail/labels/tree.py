@@ -10,13 +10,14 @@ label has a leaf and the tree of a given label set has always the same size.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import ParameterError
-from longtail.labels.kmeans import LARGE, cluster_rows, count_values
+from longtail.labels.kmeans import LARGE, Scratch, cluster_rows, count_values
 from longtail.progress import SILENT, Progress
 from longtail.runtime.compiled import njit
 from longtail.runtime.mapped import MatrixWriter, cut_sizes, is_mapped
@@ -28,7 +29,7 @@ MOST_VALUES, LEAST_VALUES = 1 << 27, 16  # of the vectors of all labels, and of 
 AT_ONCE = 1 << 25  # products that make vectors together
 PIECE = 1 << 21  # products that a thread makes at a time
 
-_Task = tuple[Rows, int, NDArray[np.int32], int, bool, int]  # what `_split` takes
+_Task = tuple[Rows, Scratch, NDArray[np.int32], int, bool, int]  # what `_split` takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,7 @@ def build_tree(
     """
     _check_shape(branching, max_leaf, max_depth)
     rows = view_rows(vectors)
-    n_labels, n_features = vectors.shape
+    n_labels, scratch = vectors.shape[0], Scratch(vectors.shape[1])
     clusters = [np.arange(n_labels, dtype=np.int32)]
     children: list[NDArray[np.int32]] = []
     while max_depth != 0 and any(len(cluster) > max_leaf for cluster in clusters):
@@ -217,7 +218,7 @@ def build_tree(
         share = _equal_share(max(map(len, clusters)), most, max_leaf) if balanced else most
         ways = [1 if len(cluster) <= max_leaf else min(share, len(cluster)) for cluster in clusters]
         tasks = [
-            (rows, n_features, cluster, k, balanced, seed + 7919 * i + 104729 * len(children))
+            (rows, scratch, cluster, k, balanced, seed + 7919 * i + 104729 * len(children))
             for i, (cluster, k) in enumerate(zip(clusters, ways, strict=True))
         ]
         progress.stage(f"label tree, level {len(children) + 1}", n_labels)
@@ -272,7 +273,7 @@ def _equal_share(size: int, branching: int, max_leaf: int) -> int:
 
 def _split(
     rows: Rows,
-    n_features: int,
+    scratch: Scratch,
     labels: NDArray[np.int32],
     k: int,
     balanced: bool,
@@ -284,8 +285,10 @@ def _split(
     if k == 1:
         return [labels]
     has_vector = rows.start[labels + 1] > rows.start[labels]
+    if has_vector.all():  # the usual case, and there are very many small clusters
+        return _cluster(rows, scratch, labels, min(k, len(labels)), balanced, seed, by_all)
     seen, unseen = labels[has_vector], labels[~has_vector]
-    parts = _cluster(rows, n_features, seen, min(k, len(seen)), balanced, seed, by_all)
+    parts = _cluster(rows, scratch, seen, min(k, len(seen)), balanced, seed, by_all)
     parts += [np.empty(0, np.int32)] * (k - len(parts))
     order = np.argsort([len(part) for part in parts], kind="stable")
     for place, share in zip(order, np.array_split(unseen, k), strict=True):
@@ -295,7 +298,7 @@ def _split(
 
 def _cluster(
     rows: Rows,
-    n_features: int,
+    scratch: Scratch,
     labels: NDArray[np.int32],
     k: int,
     balanced: bool,
@@ -305,7 +308,7 @@ def _cluster(
     if k < 2:
         return [labels] if len(labels) else []
     first = np.random.default_rng(seed).choice(len(labels), size=k, replace=False)
-    cluster_of = cluster_rows(rows, n_features, labels, first, balanced, by_all=by_all)
-    order = np.argsort(cluster_of, kind="stable")
-    parts = np.split(labels[order], np.cumsum(np.bincount(cluster_of, minlength=k))[:-1])
-    return [part for part in parts if len(part)]
+    cluster_of = cluster_rows(rows, scratch, labels, first, balanced, by_all=by_all)
+    ordered = labels[np.argsort(cluster_of, kind="stable")]
+    ends = np.cumsum(np.bincount(cluster_of, minlength=k)).tolist()
+    return [ordered[a:b] for a, b in pairwise([0, *ends]) if b > a]

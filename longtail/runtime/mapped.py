@@ -87,9 +87,9 @@ def as_sent(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """Return a matrix as another machine gets it, not mapped; nothing is copied."""
     if not is_mapped(matrix):
         return matrix
-    arrays = (matrix.data, matrix.indices, matrix.indptr)
-    plain = (np.frombuffer(memoryview(each), each.dtype) for each in arrays)
-    return build_csr(*plain, matrix.shape)
+    arrays: list[Any] = [matrix.data, matrix.indices, matrix.indptr]
+    values, columns, start = (np.frombuffer(each.data, each.dtype) for each in arrays)
+    return build_csr(values, columns, start, matrix.shape)
 
 
 def room_for(matrix: sp.csr_matrix, dtype: Any, n: int | None = None) -> NDArray[Any]:
@@ -333,6 +333,20 @@ class MatrixWriter:
         np.cumsum(counts, out=start[1:])
         shape = (len(counts), self._n_columns)
         return build_csr(self._values.map(), self._columns.map(), start, shape)
+
+
+def write_array(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the same array in a file."""
+    file = ArrayWriter(array.dtype)
+    file.add(array)
+    return file.map()
+
+
+def write_matrix(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Return the same matrix in a file."""
+    file = MatrixWriter()
+    file.add(matrix)
+    return file.map()
 
 
 def build_csr(

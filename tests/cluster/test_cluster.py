@@ -24,9 +24,10 @@ from longtail.labels.tree import build_label_vectors
 from longtail.models.fusion.spread import ClusterTrainer
 from longtail.models.linear.spread import build_trees
 from longtail.progress import Silent
-from longtail.runtime.mapped import MatrixWriter
+from longtail.runtime.mapped import write_matrix
 from longtail.runtime.memory import full_size_of, size_of
 from longtail.runtime.workers import Needs, cluster_in_use
+from longtail.text.tfidf import Tfidf
 
 
 @pytest.fixture(scope="module")
@@ -201,15 +202,14 @@ def test_packed_data_train_on_a_cluster_as_on_one_machine(ray, packed):
 
 
 def test_texts_in_a_file_reach_a_node(workers, packed):
+    def read_first(shared, number):
+        texts, some = shared
+        return texts[0], some[0]
+
     texts = longtail.load(packed).train.texts
     some = texts.take(np.array([5, 3]))
     found = workers.run(read_first, (texts, some), [0], [1.0], needs=[Needs()])
     assert found == [(texts[0], texts[5])]
-
-
-def read_first(shared, number):
-    texts, some = shared
-    return texts[0], some[0]
 
 
 def test_tasks_of_packed_data_ask_for_the_memory_of_what_is_sent(packed):
@@ -221,17 +221,12 @@ def test_tasks_of_packed_data_ask_for_the_memory_of_what_is_sent(packed):
             raise Asked(needs)
 
     data = longtail.load(packed).train
-    vectors = build_label_vectors(mapped_rows(data), data.Y)
+    X = write_matrix(Tfidf().fit_transform(list(data.texts)))
+    vectors = build_label_vectors(X, data.Y)
     assert size_of(vectors) < full_size_of(vectors)
     with pytest.raises(Asked) as asked:
         build_trees(Cluster(), vectors, {}, [0], Silent())
     assert asked.value.args[0][0].n_bytes >= 3 * full_size_of(vectors)
-
-
-def mapped_rows(data):
-    file = MatrixWriter()
-    file.add(longtail.Tfidf().fit_transform(list(data.texts)))
-    return file.map()
 
 
 def test_small_tasks_are_put_together():

@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.labels import tree
-from longtail.labels.kmeans import cluster_rows
+from longtail.labels.kmeans import Scratch, cluster_rows
 from longtail.labels.tree import build_label_vectors, build_tree
 from longtail.runtime.parallel import set_threads
 from longtail.runtime.rows import scale_to_unit, view_rows
@@ -29,7 +29,10 @@ def as_before():
 def split(vectors, chosen, k, balanced, by_all=True):
     first = np.random.default_rng(0).choice(len(chosen), k, replace=False)
     rows = view_rows(vectors)
-    return cluster_rows(rows, vectors.shape[1], chosen, first, balanced, by_all=by_all)
+    scratch = Scratch(vectors.shape[1])
+    found = cluster_rows(rows, scratch, chosen, first, balanced, by_all=by_all)
+    assert (scratch.columns == -1).all()
+    return found
 
 
 @pytest.mark.parametrize("balanced", [True, False])

@@ -14,7 +14,13 @@ from longtail.models.linear.beam import TreeWeights, count_rows, empty_weights, 
 from longtail.models.linear.choices import choose_C
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
-from longtail.runtime.mapped import ArrayWriter, count_values, is_mapped
+from longtail.runtime.mapped import (
+    ArrayWriter,
+    count_values,
+    is_mapped,
+    write_array,
+    write_matrix,
+)
 from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import Rows, view_rows
 
@@ -72,7 +78,7 @@ class TreeWork(NamedTuple):
         seed: int,
     ) -> "TreeWork":
         """Cut a tree into blocks."""
-        belongs = spread_upwards(Y, tree)
+        belongs = spread_upwards(Y, tree, in_files=is_mapped(X))
         levels = [view_rows(matrix) for matrix in belongs]
         costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
         tasks = plan_tasks(X, tree, belongs, seed)
@@ -185,11 +191,14 @@ def constant(n_children: int, margin: float) -> NodeWeights:
     return NodeWeights(no_features, np.zeros(1, np.int64), no_children, no_weights, bias)
 
 
-def spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
+def spread_upwards(
+    Y: sp.csr_matrix, tree: LabelTree, *, in_files: bool = False
+) -> list[sp.csr_matrix]:
     """Return for each level the (n, nodes) matrix of the nodes that have a document's labels."""
+    keep = write_matrix if in_files else sp.csr_matrix
     place = np.empty(tree.n_labels, np.int32)
     place[tree.leaves] = np.arange(tree.n_labels, dtype=np.int32)
-    below = sp.csr_matrix((Y.data, place[Y.indices], Y.indptr), shape=Y.shape)
+    below = keep(sp.csr_matrix((Y.data, place[Y.indices], Y.indptr), shape=Y.shape))
     belongs = [below]
     for level in range(tree.depth, 0, -1):
         parents = tree.parents(level)
@@ -197,7 +206,7 @@ def spread_upwards(Y: sp.csr_matrix, tree: LabelTree) -> list[sp.csr_matrix]:
             (np.ones(len(parents), np.float32), parents, np.arange(len(parents) + 1)),
             shape=(len(parents), tree.sizes[level - 1]),
         )
-        below = below @ step
+        below = keep(below @ step)
         belongs.insert(0, below)
     return belongs
 
@@ -218,6 +227,8 @@ def plan_tasks(
         else:
             by_node = belongs[level].T.tocsr()
             starts, indices = by_node.indptr, by_node.indices
+            if largest is not None:
+                indices = write_array(indices)
         for node in range(tree.sizes[level]):
             documents = indices[starts[node] : starts[node + 1]]
             if largest is not None:

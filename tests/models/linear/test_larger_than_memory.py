@@ -4,13 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from longtail.data import Splits, pack
 from longtail.labels import tree
-from longtail.labels.tree import build_label_vectors, keep_largest
+from longtail.labels.tree import build_label_vectors, build_tree, keep_largest
 from longtail.models import get_model_class
 from longtail.models.linear import training
-from longtail.runtime.mapped import is_mapped
+from longtail.models.linear.training import plan_tasks, spread_upwards
+from longtail.runtime.mapped import is_mapped, write_matrix
 from longtail.runtime.rows import view_rows
 from tests.planted import planted_dataset, planted_texts
 
@@ -56,3 +58,22 @@ def test_label_vectors_keep_their_largest_values(tmp_path: Path, monkeypatch) ->
     for i in range(whole.shape[0]):
         own = few.values[few.start[i] : few.start[i + 1]]
         assert sorted(own.tolist()) == sorted(whole[i].data.tolist())[-3:]
+
+
+def test_which_nodes_have_a_document_lies_in_files() -> None:
+    vectors = sp.random(60, 30, 0.2, format="csr", dtype=np.float32, random_state=1)
+    built = build_tree(vectors, branching=4, max_leaf=5)
+    X = sp.random(200, 30, 0.2, format="csr", dtype=np.float32, random_state=2)
+    Y = sp.csr_matrix(sp.random(200, 60, 0.05, random_state=3) > 0, dtype=np.float32)
+    here = spread_upwards(Y, built)
+    in_files = spread_upwards(write_matrix(Y), built, in_files=True)
+    for mine, other in zip(here, in_files, strict=True):
+        assert is_mapped(other)
+        for one, another in zip(view_rows(mine), view_rows(other), strict=True):
+            np.testing.assert_array_equal(one, another)
+    tasks = plan_tasks(X, built, here, 0)
+    for task, other in zip(tasks, plan_tasks(write_matrix(X), built, in_files, 0), strict=True):
+        assert (task.documents is None) == (other.documents is None)
+        if task.documents is not None:
+            np.testing.assert_array_equal(task.documents, other.documents)
+        assert other.level == 0 or other.documents is None or is_mapped(other.documents)
