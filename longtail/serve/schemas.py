@@ -25,7 +25,9 @@ SUMMARY: Any = {
     "explains": True,
     "problem": None,
 }
-FOUND: Any = {"id": 17, "label": "beer", "uri": None, "documents": 241, "share": 0.0121}
+BEER: Any = {"id": 17, "label": "olut", "own": "beer"}
+FOUND: Any = {**BEER, "uri": None, "documents": 241, "share": 0.0121}
+BREWING: Any = {"id": 31, "label": "oluen valmistus", "own": "brewing"}
 
 
 class Request(BaseModel):
@@ -218,7 +220,9 @@ class ModelDetails(ModelSummary):
                     **SUMMARY,
                     "card": {"model": "linear", "trained": "2026-11-15 18:02:11"},
                     "thresholds": {"auto": 0.31, "auto-document": 0.27},
+                    "languages": ["en", "fi", "sv"],
                     "limits": {"documents": 1000, "bytes": 16777216, "rare": 5},
+                    "feedback": True,
                 }
             ]
         }
@@ -226,6 +230,7 @@ class ModelDetails(ModelSummary):
 
     card: dict[str, Any] | None
     thresholds: dict[str, float]
+    languages: list[str] = Field(description="in which its vocabulary can name labels")
     limits: dict[str, int]
     feedback: bool = Field(description="whether this server keeps feedback")
 
@@ -272,11 +277,17 @@ class Thresholds(BaseModel):
     expected: list[Expected]
 
 
-class FoundLabel(BaseModel):
-    """A label and how many training documents have it."""
+class LabelLink(BaseModel):
+    """A label by its names."""
 
     id: int
-    label: str
+    label: str = Field(description="in the language that was asked for, else the model's own name")
+    own: str = Field(description="the model's own name, which explain and feedback take")
+
+
+class FoundLabel(LabelLink):
+    """A label and how many training documents have it."""
+
     uri: str | None
     documents: int
     share: float
@@ -293,13 +304,6 @@ class FoundLabels(BaseModel):
     labels: list[FoundLabel]
 
 
-class LabelLink(BaseModel):
-    """Another label."""
-
-    id: int
-    label: str
-
-
 class NearLabel(LabelLink):
     """A label that is like another one."""
 
@@ -314,16 +318,13 @@ class LabelDetails(FoundLabel):
             "examples": [
                 {
                     "version": VERSION,
-                    "id": 17,
-                    "label": "beer",
+                    **FOUND,
                     "uri": "http://www.yso.fi/onto/yso/p1319",
-                    "documents": 241,
-                    "share": 0.0121,
                     "names": ["beer", "olut", "öl"],
-                    "broader": [{"id": 4, "label": "alcoholic beverages"}],
+                    "broader": [{"id": 4, "label": "juomat", "own": "beverages"}],
                     "narrower": [],
-                    "related": [{"id": 31, "label": "brewing"}],
-                    "neighbours": [{"id": 31, "label": "brewing", "similarity": 0.52}],
+                    "related": [BREWING],
+                    "neighbours": [{**BREWING, "similarity": 0.52}],
                     "examples": [{"number": 7, "labels": ["beer"], "text": "A dark beer …"}],
                 }
             ]
