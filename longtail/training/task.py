@@ -19,6 +19,9 @@ class Task(Protocol):
         n_documents: how many documents there are to train on; rows are numbered from 0.
         lengths: optional; the length of each document, if batches should hold documents of
             similar length.
+        replays: optional; True if a step on a GPU depends on nothing but the values of a batch and
+            on the weights once the shapes of its tensors are known, so that a CUDA graph can take
+            it (`graphs.py`).
     """
 
     module: torch.nn.Module
