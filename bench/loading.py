@@ -19,6 +19,7 @@ import longtail
 from bench.table import markdown
 
 DIM = 512
+BYTES_A_WORD = DIM + 37  # weights of a byte each, their scale, and the word itself
 WORDS_EACH = 100
 N_LABELS = 500
 ANSWER = """
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def make_model(folder: Path, megabytes: int) -> Path:
     """Train a model of about that size."""
-    n_words = megabytes * 1_000_000 // (4 * DIM)
+    n_words = megabytes * 1_000_000 // BYTES_A_WORD
     words = [f"word{i}" for i in range(n_words)]
     texts = [" ".join(words[i : i + WORDS_EACH]) for i in range(0, n_words, WORDS_EACH)]
     labels = [[f"label {i % N_LABELS}"] for i in range(len(texts))]

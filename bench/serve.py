@@ -5,9 +5,9 @@ texts of DATA, one a request, over as many connections as there are clients: fir
 then at half of the rate that was reached. CPU milliseconds are those of all processes of the
 server, those of wrk stand apart; other work on the machine changes them less than times. Without a
 MODEL, a linear model of DATA is trained first (kept in build/serving). `--soak` goes on for so many
-seconds and says how memory grows. `--annif` does the same with Annif serving Omikuji, trained on
-the same texts, in an environment of its own; the ratios are ours to Annif's. `--large MB` makes a
-model of that size and says how soon a server of it is ready.
+seconds, `--requests` for so many requests, and says how memory grows. `--annif` does the same with
+Annif serving Omikuji, trained on the same texts, in an environment of its own; the ratios are ours
+to Annif's. `--large MB` makes a model of that size and says how soon a server of it is ready.
 """
 
 import argparse
@@ -35,6 +35,7 @@ from longtail.runtime.parallel import set_threads
 
 HEADINGS = ["what", "documents/s", "p50 ms", "p90 ms", "p99 ms", "CPU ms each", "of wrk", "failed"]
 WORK = Path("build/serving")
+ROUND = 60.0  # seconds of load at once
 
 
 class Measured(NamedTuple):
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--documents", type=int, default=5000)
     parser.add_argument("--soak", type=float, default=0, metavar="SECONDS")
+    parser.add_argument("--requests", type=int, default=0, metavar="N")
     parser.add_argument("--annif", action="store_true")
     parser.add_argument("--large", type=int, default=0, metavar="MB")
     args = parser.parse_args(arguments)
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             ours.append(_measure(server, requests, args))
             notes += [f"{model.name}: ready after {ours[-1].start_seconds:.2f} s"]
             notes += [f"{model.name}: {_measure_overhead(server, requests, model, texts)}"]
-            if args.soak:
+            if args.soak or args.requests:
                 notes += [f"{model.name}: {soak(server, requests, args)}"]
         rows += ours[-1].rows(f"longtail, {model.name}")
         rows += measure_predict(model, texts)
@@ -150,16 +152,28 @@ def soak(server: Server, requests: Requests, args: argparse.Namespace) -> str:
     with ThreadPoolExecutor(1) as pool:
         looking = pool.submit(look)
         try:
-            done = apply_load(server, requests, args.clients, args.soak)
+            n, rate = _go_on(server, requests, args)
         finally:
             ended.set()
         looking.result()
     seconds, sizes = np.array(seen[len(seen) // 2 :]).T
     slope = np.polyfit(seconds - seconds[0], sizes, 1)[0]
     return (
-        f"{done.n:,} more requests; memory stood at {sizes[-1]:.1f} MiB and grew by "
-        f"{3600 * slope:+.2f} MiB an hour, {1e6 * slope / done.rate:+.2f} MiB a million requests"
+        f"{n:,} more requests; memory stood at {sizes[-1]:.1f} MiB, in their second half it grew "
+        f"by {sizes[-1] - sizes[0]:+.2f} MiB: {3600 * slope:+.2f} MiB an hour, "
+        f"{1e6 * slope / rate:+.2f} MiB a million requests"
     )
+
+
+def _go_on(server: Server, requests: Requests, args: argparse.Namespace) -> tuple[int, float]:
+    """Apply full load for as long, and as often, as is wanted; return how often, and its rate."""
+    n, began, seconds = 0, time.perf_counter(), args.soak or ROUND
+    while True:
+        n += apply_load(server, requests, args.clients, seconds).n
+        passed = time.perf_counter() - began
+        if n >= args.requests and passed >= args.soak:
+            return n, n / passed
+        seconds = min(ROUND, 1 + (args.requests - n) * passed / max(1, n))
 
 
 def measure_predict(path: Path, texts: list[str]) -> list[list[str]]:

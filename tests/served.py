@@ -8,6 +8,9 @@ import httpx
 from command_line import planted_rows
 
 import longtail
+from longtail.data import Dataset, build_label_matrix
+from longtail.labels.state import LabelState
+from longtail.labels.vocabulary import Concept, Vocabulary
 from longtail.serve.batching import Limits
 from longtail.serve.listening import open_socket
 from longtail.serve.server import make_server
@@ -19,6 +22,22 @@ def train_planted(path, seed=0, *, overwrite=False):
     model = longtail.Linear(seed=seed).fit(list(texts), list(labels))
     held, truth = zip(*planted_rows(100, seed + 1), strict=True)
     model.calibrate(list(held), list(truth)).save(path, overwrite=overwrite)
+    return path
+
+
+def train_named(path):
+    """Save a model whose vocabulary names its labels in English and Finnish."""
+    texts = ["malt hops", "rook pawn", "oven flour"] * 5
+    Y, names = build_label_matrix([["beer"], ["chess"], ["drink"]] * 5)
+    dataset = Dataset(Y=Y, label_names=names, texts=texts)
+    model = longtail.Linear().fit(dataset)
+    concepts = [
+        Concept("x:1", {"en": "beer", "fi": "olut"}, broader=["x:2"], related=["x:3"]),
+        Concept("x:3", {"en": "chess", "fi": "šakki"}),
+        Concept("x:2", {"en": "drink", "fi": "juoma"}),
+    ]
+    model.label_state_ = LabelState.of(Vocabulary.build(concepts), dataset)
+    model.save(path)
     return path
 
 

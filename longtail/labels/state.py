@@ -68,6 +68,11 @@ class LabelState:
             self._named[language] = tell_apart(names, self.uris or [None] * len(names))
         return self._named[language]
 
+    @property
+    def languages(self) -> list[str]:
+        """The languages in which the vocabulary, if there is one, can name labels."""
+        return [] if self.vocabulary is None else sorted(filter(None, self.vocabulary.languages))
+
     @cached_property
     def uris(self) -> list[str | None] | None:
         """The URI of each label, None where it has none; None if no label has one."""

@@ -86,11 +86,9 @@ def _as_project(hosted: Hosted) -> dict[str, Any]:
 
 def _as_vocabulary(hosted: Hosted) -> dict[str, Any]:
     model = hosted.current.model
-    vocabulary = model.label_state_.vocabulary
-    spoken = [] if vocabulary is None else [each for each in vocabulary.languages if each]
     return {
         "vocab_id": hosted.name,
-        "languages": spoken or [LANGUAGE],
+        "languages": model.label_state_.languages or [LANGUAGE],
         "size": len(model.label_names_),
         "loaded": True,
     }

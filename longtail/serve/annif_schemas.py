@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+
+from longtail.serve.schemas import example
 
 URN = "urn:longtail:"
 LANGUAGE = "und"  # undetermined, by BCP 47
@@ -30,11 +32,7 @@ class AnnifDocument(BaseModel):
 class AnnifBatch(BaseModel):
     """The body of suggest-batch."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"documents": [{"document_id": "a", "text": "A dark beer"}]}]
-        }
-    )
+    model_config = example({"documents": [{"document_id": "a", "text": "A dark beer"}]})
 
     documents: list[AnnifDocument]
 
@@ -49,11 +47,7 @@ class AnnifSubject(BaseModel):
 class AnnifLearned(BaseModel):
     """A document to learn from."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"text": "A dark beer", "subjects": [{"uri": f"{URN}beer"}]}]
-        }
-    )
+    model_config = example({"text": "A dark beer", "subjects": [{"uri": f"{URN}beer"}]})
 
     text: Annotated[str, Field(min_length=1)]
     subjects: list[AnnifSubject]
@@ -62,9 +56,7 @@ class AnnifLearned(BaseModel):
 class AnnifInfo(BaseModel):
     """What answers."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"title": "longtail, as Annif REST API", "version": "1.0"}]}
-    )
+    model_config = example({"title": "longtail, as Annif REST API", "version": "1.0"})
 
     title: str
     version: str
@@ -73,7 +65,7 @@ class AnnifInfo(BaseModel):
 class AnnifVocabulary(BaseModel):
     """The labels of a model."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [VOCABULARY]})
+    model_config = example(VOCABULARY)
 
     vocab_id: str
     languages: list[str]
@@ -84,7 +76,7 @@ class AnnifVocabulary(BaseModel):
 class AnnifVocabularies(BaseModel):
     """The labels of all models."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"vocabs": [VOCABULARY]}]})
+    model_config = example({"vocabs": [VOCABULARY]})
 
     vocabs: list[AnnifVocabulary]
 
@@ -92,7 +84,7 @@ class AnnifVocabularies(BaseModel):
 class AnnifProject(BaseModel):
     """A model."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [PROJECT]})
+    model_config = example(PROJECT)
 
     project_id: str
     name: str
@@ -107,7 +99,7 @@ class AnnifProject(BaseModel):
 class AnnifProjects(BaseModel):
     """All models."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"projects": [PROJECT]}]})
+    model_config = example({"projects": [PROJECT]})
 
     projects: list[AnnifProject]
 
@@ -124,7 +116,7 @@ class AnnifSuggestion(BaseModel):
 class AnnifSuggestions(BaseModel):
     """The labels of a document."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"results": [SUGGESTION]}]})
+    model_config = example({"results": [SUGGESTION]})
 
     results: list[AnnifSuggestion]
 
@@ -132,8 +124,6 @@ class AnnifSuggestions(BaseModel):
 class AnnifAnswers(AnnifSuggestions):
     """The labels of one of several documents."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"document_id": "a", "results": [SUGGESTION]}]}
-    )
+    model_config = example({"document_id": "a", "results": [SUGGESTION]})
 
     document_id: str | None

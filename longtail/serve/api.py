@@ -69,6 +69,7 @@ async def show_model(request: Request, model: str) -> Json:
             **_summarize(hosted),
             "card": None if fitted.card_ is None else json.loads(fitted.card_.to_json()),
             "thresholds": _name_thresholds(hosted.current),
+            "languages": fitted.label_state_.languages,
             "limits": {
                 "documents": state.limits.max_documents,
                 "bytes": state.limits.max_bytes,

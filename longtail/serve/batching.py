@@ -104,7 +104,8 @@ class Batcher:
     ) -> asyncio.Future[list[Any]]:
         """Return what will be a result for each document; jobs of equal keys may share a call.
 
-        Those with `is_short` do without the thread if they are quick. A future that is cancelled before its documents are worked on gives up its place.
+        Those with `is_short` do without the thread if they are quick. A future that is cancelled
+        before its documents are worked on gives up its place.
         """
         if self.n_waiting + len(documents) > self.limits.max_queue:
             raise BusyError(

@@ -3,9 +3,10 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from longtail.serve.problems import Json
+from longtail.serve.schemas import example
 from longtail.serve.state import state_of
 
 router = APIRouter(tags=["health"])
@@ -19,7 +20,7 @@ TEXT: dict[int | str, dict[str, Any]] = {
 class Live(BaseModel):
     """That the process answers."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ok"}]})
+    model_config = example({"status": "ok"})
 
     status: str
 
@@ -27,9 +28,7 @@ class Live(BaseModel):
 class Ready(Live):
     """That all models are loaded, and which version of each answers."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"status": "ok", "models": {"recipes": "5f2c9a0b77d1"}}]}
-    )
+    model_config = example({"status": "ok", "models": {"recipes": "5f2c9a0b77d1"}})
 
     models: dict[str, str]
 

@@ -1,6 +1,6 @@
 """The labels of a model that is served: found by any of their names, and described."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,17 +36,20 @@ class Labels:
 
     def find_all(self, typed: str, n: int, language: str | None = None) -> list[dict[str, Any]]:
         """Return up to n labels, described; the best first."""
+        return self.describe_all(self.find(typed, n), language)
+
+    def describe_all(self, numbers: Iterable[int], language: str | None) -> list[dict[str, Any]]:
+        """Return the names and frequencies of labels, in the order of their numbers here."""
         names = self._names_in(language)
-        return [self.describe(number, names) for number in self.find(typed, n)]
+        return [self.describe(number, names) for number in numbers]
 
     def describe(self, number: int, names: Sequence[str]) -> dict[str, Any]:
-        """Return a label's name and frequency, and its URI if it has one."""
+        """Return a label's names and frequency, and its URI if it has one."""
         n_documents = max(1, self._model.training_counts_.n_documents)
         uris = self._model.label_uris
         n = int(self._counts[number])
         return {
-            "id": number,
-            "label": names[number],
+            **self._name(number, names),
             "uri": None if uris is None else uris[number],
             "documents": n,
             "share": round(n / n_documents, 6),
@@ -62,7 +65,7 @@ class Labels:
             **self.describe(number, names),
             **self._describe_relations(number, names),
             "neighbours": [
-                {"id": other, "label": names[other], "similarity": round(similarity, 6)}
+                {**self._name(other, names), "similarity": round(similarity, 6)}
                 for other, similarity in near
             ],
             "examples": [
@@ -70,6 +73,9 @@ class Labels:
                 for each in examples
             ],
         }
+
+    def _name(self, number: int, names: Sequence[str]) -> dict[str, Any]:
+        return {"id": number, "label": names[number], "own": self._model.label_names_[number]}
 
     def _names_in(self, language: str | None) -> Sequence[str]:
         return self._model.label_names_ if language is None else self._model.names_in(language)
@@ -92,7 +98,7 @@ class Labels:
     def _link(self, concepts: Ids, wanted: Ids, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return the numbers and names of the labels that stand for concepts."""
         numbers = np.flatnonzero(np.isin(concepts, wanted))[:RELATED].tolist()
-        return [{"id": i, "label": names[i]} for i in numbers]
+        return [self._name(number, names) for number in numbers]
 
 
 def _beside(pairs: Ids, side: int, concept: int) -> Ids:

@@ -25,7 +25,14 @@ SUMMARY: Any = {
     "explains": True,
     "problem": None,
 }
-FOUND: Any = {"id": 17, "label": "beer", "uri": None, "documents": 241, "share": 0.0121}
+BEER: Any = {"id": 17, "label": "olut", "own": "beer"}
+FOUND: Any = {**BEER, "uri": None, "documents": 241, "share": 0.0121}
+BREWING: Any = {"id": 31, "label": "oluen valmistus", "own": "brewing"}
+
+
+def example(*bodies: Any) -> ConfigDict:
+    """Return what shows these bodies in the description."""
+    return ConfigDict(json_schema_extra={"examples": list(bodies)})
 
 
 class Request(BaseModel):
@@ -102,15 +109,11 @@ class Document(BaseModel):
 class Prediction(BaseModel):
     """The answer to predict; `version` is that of the model which answered."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "model": "recipes",
-                    "version": VERSION,
-                    "documents": [{"labels": [{"id": 17, "label": "beer", "score": 0.93}]}],
-                }
-            ]
+    model_config = example(
+        {
+            "model": "recipes",
+            "version": VERSION,
+            "documents": [{"labels": [{"id": 17, "label": "beer", "score": 0.93}]}],
         }
     )
 
@@ -122,7 +125,7 @@ class Prediction(BaseModel):
 class ExplainRequest(Request):
     """A text, and the label in question; without one, what the model looks at."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"text": TEXT, "label": "beer"}]})
+    model_config = example({"text": TEXT, "label": "beer"})
 
     text: str
     label: str | None = None
@@ -155,22 +158,18 @@ class Vote(BaseModel):
 class Explanation(BaseModel):
     """The words that speak for and against a label, and whatever else the model can tell."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "model": "recipes",
-                    "version": VERSION,
-                    "text": TEXT,
-                    "label": "beer",
-                    "terms": [{"term": "yeast", "weight": 0.41, "spans": [[24, 29]]}],
-                    "notes": ["Score 0.930, rank 1; the best scores are 0.930, 0.400, 0.121."],
-                    "members": {},
-                    "neighbours": [],
-                    "votes": [],
-                    "member_terms": {},
-                }
-            ]
+    model_config = example(
+        {
+            "model": "recipes",
+            "version": VERSION,
+            "text": TEXT,
+            "label": "beer",
+            "terms": [{"term": "yeast", "weight": 0.41, "spans": [[24, 29]]}],
+            "notes": ["Score 0.930, rank 1; the best scores are 0.930, 0.400, 0.121."],
+            "members": {},
+            "neighbours": [],
+            "votes": [],
+            "member_terms": {},
         }
     )
 
@@ -203,7 +202,7 @@ class ModelSummary(BaseModel):
 class Models(BaseModel):
     """All models."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"models": [SUMMARY]}]})
+    model_config = example({"models": [SUMMARY]})
 
     models: list[ModelSummary]
 
@@ -211,21 +210,20 @@ class Models(BaseModel):
 class ModelDetails(ModelSummary):
     """A model with its card and its limits."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    **SUMMARY,
-                    "card": {"model": "linear", "trained": "2026-11-15 18:02:11"},
-                    "thresholds": {"auto": 0.31, "auto-document": 0.27},
-                    "limits": {"documents": 1000, "bytes": 16777216, "rare": 5},
-                }
-            ]
+    model_config = example(
+        {
+            **SUMMARY,
+            "card": {"model": "linear", "trained": "2026-11-15 18:02:11"},
+            "thresholds": {"auto": 0.31, "auto-document": 0.27},
+            "languages": ["en", "fi", "sv"],
+            "limits": {"documents": 1000, "bytes": 16777216, "rare": 5},
+            "feedback": True,
         }
     )
 
     card: dict[str, Any] | None
     thresholds: dict[str, float]
+    languages: list[str] = Field(description="in which its vocabulary can name labels")
     limits: dict[str, int]
     feedback: bool = Field(description="whether this server keeps feedback")
 
@@ -243,25 +241,21 @@ class Expected(BaseModel):
 class Thresholds(BaseModel):
     """What to expect at each threshold; an empty list where the model does not know."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
+    model_config = example(
+        {
+            "version": VERSION,
+            "k": 5,
+            "documents": 2000,
+            "named": {"auto": 0.31, "auto-document": 0.27},
+            "expected": [
                 {
-                    "version": VERSION,
-                    "k": 5,
-                    "documents": 2000,
-                    "named": {"auto": 0.31, "auto-document": 0.27},
-                    "expected": [
-                        {
-                            "threshold": 0.31,
-                            "precision": 0.71,
-                            "recall": 0.64,
-                            "f1": 0.67,
-                            "labels": 2.1,
-                        }
-                    ],
+                    "threshold": 0.31,
+                    "precision": 0.71,
+                    "recall": 0.64,
+                    "f1": 0.67,
+                    "labels": 2.1,
                 }
-            ]
+            ],
         }
     )
 
@@ -272,11 +266,17 @@ class Thresholds(BaseModel):
     expected: list[Expected]
 
 
-class FoundLabel(BaseModel):
-    """A label and how many training documents have it."""
+class LabelLink(BaseModel):
+    """A label by its names."""
 
     id: int
-    label: str
+    label: str = Field(description="in the language that was asked for, else the model's own name")
+    own: str = Field(description="the model's own name, which explain and feedback take")
+
+
+class FoundLabel(LabelLink):
+    """A label and how many training documents have it."""
+
     uri: str | None
     documents: int
     share: float
@@ -285,19 +285,10 @@ class FoundLabel(BaseModel):
 class FoundLabels(BaseModel):
     """Labels that were found."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"version": VERSION, "labels": [FOUND]}]}
-    )
+    model_config = example({"version": VERSION, "labels": [FOUND]})
 
     version: str
     labels: list[FoundLabel]
-
-
-class LabelLink(BaseModel):
-    """Another label."""
-
-    id: int
-    label: str
 
 
 class NearLabel(LabelLink):
@@ -309,24 +300,17 @@ class NearLabel(LabelLink):
 class LabelDetails(FoundLabel):
     """A label, with what the model's vocabulary says about it, if it has one."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "version": VERSION,
-                    "id": 17,
-                    "label": "beer",
-                    "uri": "http://www.yso.fi/onto/yso/p1319",
-                    "documents": 241,
-                    "share": 0.0121,
-                    "names": ["beer", "olut", "öl"],
-                    "broader": [{"id": 4, "label": "alcoholic beverages"}],
-                    "narrower": [],
-                    "related": [{"id": 31, "label": "brewing"}],
-                    "neighbours": [{"id": 31, "label": "brewing", "similarity": 0.52}],
-                    "examples": [{"number": 7, "labels": ["beer"], "text": "A dark beer …"}],
-                }
-            ]
+    model_config = example(
+        {
+            "version": VERSION,
+            **FOUND,
+            "uri": "http://www.yso.fi/onto/yso/p1319",
+            "names": ["beer", "olut", "öl"],
+            "broader": [{"id": 4, "label": "juomat", "own": "beverages"}],
+            "narrower": [],
+            "related": [BREWING],
+            "neighbours": [{**BREWING, "similarity": 0.52}],
+            "examples": [{"number": 7, "labels": ["beer"], "text": "A dark beer …"}],
         }
     )
 
@@ -365,11 +349,7 @@ class OrderRequest(Request):
 class Ordered(BaseModel):
     """The numbers of the documents, from 0, those to look at first in front."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"version": VERSION, "order": [1, 0], "values": [0.61, 0.12]}]
-        }
-    )
+    model_config = example({"version": VERSION, "order": [1, 0], "values": [0.61, 0.12]})
 
     version: str
     order: list[int]
@@ -386,18 +366,14 @@ class Shown(Request):
 class FeedbackRequest(Request):
     """What a person says about the labels of a text."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "text": TEXT,
-                    "shown": [{"label": "beer", "score": 0.93}, {"label": "bread", "score": 0.4}],
-                    "accepted": ["beer"],
-                    "rejected": ["bread"],
-                    "added": ["brewing"],
-                    "by": "ab",
-                }
-            ]
+    model_config = example(
+        {
+            "text": TEXT,
+            "shown": [{"label": "beer", "score": 0.93}, {"label": "bread", "score": 0.4}],
+            "accepted": ["beer"],
+            "rejected": ["bread"],
+            "added": ["brewing"],
+            "by": "ab",
         }
     )
 
@@ -414,7 +390,7 @@ class FeedbackRequest(Request):
 class Stored(BaseModel):
     """The number of what was stored."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"id": 412}]})
+    model_config = example({"id": 412})
 
     id: int
 
@@ -422,7 +398,7 @@ class Stored(BaseModel):
 class ExtractedText(BaseModel):
     """The text of a file."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"text": TEXT}]})
+    model_config = example({"text": TEXT})
 
     text: str
 
@@ -430,16 +406,12 @@ class ExtractedText(BaseModel):
 class Problem(BaseModel):
     """What is wrong, as RFC 9457 has it; `detail` is the sentence to show."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "type": "about:blank",
-                    "title": "Not Found",
-                    "status": 404,
-                    "detail": "there is no model 'recipe'; did you mean 'recipes'?",
-                }
-            ]
+    model_config = example(
+        {
+            "type": "about:blank",
+            "title": "Not Found",
+            "status": 404,
+            "detail": "there is no model 'recipe'; did you mean 'recipes'?",
         }
     )
 

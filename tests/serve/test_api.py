@@ -12,13 +12,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from command_line import planted_rows
-from served import served, train_planted
+from served import served, train_named, train_planted
 
 import longtail
-from longtail.data import Dataset, build_label_matrix
 from longtail.errors import ParameterError
-from longtail.labels.state import LabelState
-from longtail.labels.vocabulary import Concept, Vocabulary
 from longtail.serve.batching import Limits
 from longtail.serve.hosting import Version, name_labels
 from longtail.serve.server import make_server
@@ -152,18 +149,7 @@ def test_what_to_expect_at_thresholds(running, folder, tmp_path):
 
 
 def test_labels_of_a_vocabulary(tmp_path):
-    texts = ["malt hops", "rook pawn", "oven flour"] * 5
-    Y, names = build_label_matrix([["beer"], ["chess"], ["drink"]] * 5)
-    dataset = Dataset(Y=Y, label_names=names, texts=texts)
-    model = longtail.Linear().fit(dataset)
-    concepts = [
-        Concept("x:1", {"en": "beer", "fi": "olut"}, broader=["x:2"], related=["x:3"]),
-        Concept("x:3", {"en": "chess", "fi": "šakki"}),
-        Concept("x:2", {"en": "drink", "fi": "juoma"}),
-    ]
-    model.label_state_ = LabelState.of(Vocabulary.build(concepts), dataset)
-    model.save(tmp_path / "words")
-    with served(tmp_path / "words") as running:
+    with served(train_named(tmp_path / "words")) as running:
         url = "/v1/models/words"
         (found,) = running.client.get(f"{url}/labels", params={"q": "OLU"}).json()["labels"]
         assert (found["label"], found["uri"]) == ("beer", "x:1")
@@ -177,7 +163,8 @@ def test_labels_of_a_vocabulary(tmp_path):
         (named,) = running.client.get(
             f"{url}/labels", params={"q": "beer", "language": "fi"}
         ).json()["labels"]
-        assert named["label"] == "olut"
+        assert (named["label"], named["own"]) == ("olut", "beer")
+        assert running.client.get(url).json()["languages"] == ["en", "fi"]
         odd = running.client.get(f"{url}/labels", params={"q": "beer", "language": "xx"})
         assert odd.status_code == 422
         body = {"text": "malt hops", "k": 1, "language": "fi"}
@@ -189,6 +176,23 @@ def test_labels_of_a_vocabulary(tmp_path):
         answer = running.client.post("/v1/projects/words/suggest", data=form).json()
         assert answer["results"][0]["uri"] == "x:1"
         assert answer["results"][0]["label"] == "olut"
+
+
+def test_many_labels_are_named_and_counted_by_one_request(tmp_path):
+    with served(train_named(tmp_path / "words")) as running:
+        get = partial(running.client.get, "/v1/models/words/labels")
+        found = get(params={"id": [2, 0], "language": "fi"}).json()
+        assert [each["id"] for each in found["labels"]] == [2, 0]
+        assert [each["own"] for each in found["labels"]] == ["drink", "beer"]
+        assert [each["label"] for each in found["labels"]] == ["juoma", "olut"]
+        assert [each["documents"] for each in found["labels"]] == [5, 5]
+        none = get(params={"id": [0, 3]})
+        assert none.status_code == 404
+        assert none.json()["detail"] == "there is no label 3; the model has 0 to 2"
+        for params, got in (({}, "neither"), ({"q": "beer", "id": 0}, "both")):
+            odd = get(params=params)
+            assert odd.status_code == 422
+            assert odd.json()["detail"] == f"give q or id. Got {got} instead."
 
 
 def test_the_examples_of_the_description_work(running):

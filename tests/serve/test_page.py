@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from command_line import planted_rows
-from served import served, train_planted
+from served import served, train_named, train_planted
 from shown import TEXT, row, write
 
 from longtail.serve.feedback import read_feedback
@@ -96,6 +96,38 @@ def test_hover_marks_words_and_details_open(page):
     assert "hops" in details
     page.click(f"{row('beer')} .name")
     assert page.locator(".details").count() == 0
+
+
+def test_labels_are_named_in_the_language_that_a_person_chooses(open_page, tmp_path):
+    said = tmp_path / "said.db"
+    with served(train_named(tmp_path / "words"), feedback=said) as running:
+        page = open_page(running.url)
+        asked = []
+        page.on("request", lambda request: "/labels" in request.url and asked.append(request.url))
+        beer = row("beer", "words")
+        page.fill("#text", "malt hops")
+        page.wait_for_selector(f"{beer} .facts:has-text('5')")
+        assert len(asked) == 1  # however many labels there are
+        assert page.inner_text(f"{beer} .name") == "beer"
+        page.select_option("#naming", label="Finnish")
+        page.wait_for_selector(f"{beer} .name:has-text('olut')")
+        page.click(f"{beer} .name")
+        details = page.locator(f"{beer} .details")
+        details.get_by_text("šakki").first.wait_for()  # related
+        details.get_by_text("juoma").first.click()  # broader, which adds it
+        page.wait_for_selector("#said:has-text('juoma')")
+        page.fill("#search", "sakk")
+        page.wait_for_selector("#found li:has-text('šakki')")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"{row('chess', 'words')} .name:has-text('šakki')")
+        page.screenshot(path=tmp_path / "named.png")
+        page.click("#save")
+        page.wait_for_selector("#said:text-is('Saved.')")
+        page.reload()
+        page.fill("#text", "malt hops")
+        page.wait_for_selector(f"{beer} .name:has-text('olut')")  # as it was left
+    (kept,) = read_feedback(said).values()
+    assert set(kept.labels) == {"drink", "chess"}  # by the model's own names
 
 
 def test_a_fusion_tells_all_it_knows_of_a_label(open_page, tmp_path):

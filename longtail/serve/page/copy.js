@@ -3,7 +3,7 @@
 
 import { get, make, makeButton, say } from "./dom.js";
 import { pathOf } from "./server.js";
-import { current, mainModel, state } from "./state.js";
+import { current, mainModel, namingOf, state } from "./state.js";
 import { t } from "./words.js";
 
 /** A word of a shell, whatever it holds. @param {string} word */
@@ -11,7 +11,9 @@ const quote = (word) => `'${word.replaceAll("'", `'\\''`)}'`;
 
 /** The three ways to ask for the labels that are shown. */
 function write() {
-  const body = { text: current().text, k: state.k, threshold: state.threshold };
+  const language = namingOf(mainModel());
+  const asked = { text: current().text, k: state.k, threshold: state.threshold };
+  const body = language ? { ...asked, language } : asked;
   const address = `${location.origin}${pathOf(mainModel())}/predict`;
   const token = sessionStorage.getItem("token") !== null;
   const curl = [
@@ -32,7 +34,7 @@ with urlopen(Request(${JSON.stringify(address)}, body.encode(), headers)) as ans
 `;
   const line = JSON.stringify({ text: current().text });
   const command = `printf '%s\\n' ${quote(line)} |
-    longtail predict ${quote(mainModel())} - --format jsonl -k ${state.k} --threshold ${state.threshold}`;
+    longtail predict ${quote(mainModel())} - --format jsonl -k ${state.k} --threshold ${state.threshold}${language ? ` --language ${quote(language)}` : ""}`;
   return { curl, Python: python, [t("command-line")]: command };
 }
 

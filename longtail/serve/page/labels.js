@@ -2,15 +2,15 @@
 // The suggested labels: one column for each model that is shown, with what differs between them.
 
 import { get, make, makeButton, makeName, say, visible } from "./dom.js";
-import { attempt } from "./server.js";
-import { current, mainModel, shownFor, state, suggestedBy } from "./state.js";
-import { describe, fillDetails, showWhy } from "./why.js";
+import { ask, attempt, pathOf } from "./server.js";
+import { current, mainModel, namingOf, shownFor, state, suggestedBy } from "./state.js";
+import { fillDetails, showWhy } from "./why.js";
 import { count, percent, probability, t } from "./words.js";
 
 const HOVER = 120; // milliseconds that the mouse rests before words are marked
 
-/** How frequent labels are, by model, version and number. @type {Map<string, number>} */
-const frequencies = new Map();
+/** How labels are called, and how frequent they are. @type {Map<string, {label: string, documents: number}>} */
+const facts = new Map();
 /** The rows that are open. @type {Set<string>} */
 const opened = new Set();
 
@@ -53,18 +53,20 @@ function makeColumn(model) {
 function makeRow(model, each, i) {
   const decision = current().decisions.get(each.label);
   const key = JSON.stringify([model, each.label]);
-  const name = makeButton("name", makeName(each.label), () => toggle(model, each));
+  const shown = nameOf(model, each);
+  const name = makeButton("name", makeName(shown), () => toggle(model, each));
   if (decision) name.append(make("span", "heard", `, ${t(decision)}`));
   name.setAttribute("aria-expanded", String(opened.has(key)));
-  name.addEventListener("focus", () => showWhy(model, each.label));
+  name.addEventListener("focus", () => showWhy(model, each.label, shown));
   const number = make("span", "number", model === mainModel() && i < 9 ? String(i + 1) : "");
   number.ariaHidden = "true";
   const head = make("div", "row", number, name);
   if (each.score !== null) head.append(make("span", "score", probability(each.score)));
-  head.append(makeJudge("✓", "accept", each.label, "accepted"), makeJudge("✗", "reject", each.label, "rejected"));
+  head.append(makeJudge("✓", "accept", each.label, "accepted", shown), makeJudge("✗", "reject", each.label, "rejected", shown));
   const item = make("li", decision ?? "", head);
   item.dataset.label = each.label;
   item.dataset.model = model;
+  item.dataset.shown = shown;
   item.append(make("div", "under", ...(each.score === null ? [] : [makeBar(each.score)]), makeFacts(model, each)));
   if (opened.has(key)) {
     const details = make("div", "details");
@@ -81,24 +83,24 @@ function makeBar(score) {
   return make("span", "track", bar);
 }
 
-/** @param {string} sign @param {string} word @param {string} label @param {import("./state.js").Decision} decision */
-function makeJudge(sign, word, label, decision) {
+/** @param {string} sign @param {string} word @param {string} label @param {import("./state.js").Decision} decision @param {string} shown */
+function makeJudge(sign, word, label, decision, shown) {
   const button = makeButton(`${word} judge`, sign, () => decide(label, decision));
-  button.setAttribute("aria-label", t(word, { label: visible(label) }));
+  button.setAttribute("aria-label", t(word, { label: visible(shown) }));
   button.setAttribute("aria-pressed", String(current().decisions.get(label) === decision));
   return button;
 }
 
 /** @param {string} model @param {{label: string, id: number | null, score: number | null}} each */
 function makeFacts(model, each) {
-  const facts = make("span", "facts");
-  const n = each.id === null ? undefined : frequencies.get(keyOf(model, each.id));
-  if (n !== undefined) facts.append(count("documents", n));
-  if (n !== undefined && n < (state.details.get(model)?.rare ?? 5)) facts.append(make("span", "badge rare", t("rare")));
-  if (each.score === null) facts.append(make("span", "badge", t("added")));
+  const line = make("span", "facts");
+  const n = each.id === null ? undefined : facts.get(keyOf(model, each.id))?.documents;
+  if (n !== undefined) line.append(count("documents", n));
+  if (n !== undefined && n < (state.details.get(model)?.rare ?? 5)) line.append(make("span", "badge rare", t("rare")));
+  if (each.score === null) line.append(make("span", "badge", t("added")));
   const difference = describeDifference(model, each.label);
-  if (difference) facts.append(make("span", "badge differs", difference));
-  return facts;
+  if (difference) line.append(make("span", "badge differs", difference));
+  return line;
 }
 
 /** How a model's place for a label differs from the other models'. @param {string} model @param {string} label */
@@ -115,12 +117,12 @@ function describeDifference(model, label) {
 }
 
 /** Open or close what is known about a label.
- * @param {string} model @param {{label: string}} each */
+ * @param {string} model @param {{label: string, id: number | null}} each */
 function toggle(model, each) {
   const key = JSON.stringify([model, each.label]);
   if (!opened.delete(key)) opened.add(key);
   show();
-  showWhy(model, each.label);
+  showWhy(model, each.label, nameOf(model, each));
 }
 
 let resting = 0;
@@ -131,8 +133,8 @@ get("div", "columns").addEventListener("mousemove", (event) => {
   clearTimeout(resting);
   const row = /** @type {HTMLElement} */ (event.target).closest("li[data-label]");
   if (!(row instanceof HTMLElement)) return;
-  const { model = "", label = "" } = row.dataset;
-  resting = window.setTimeout(() => showWhy(model, label), HOVER);
+  const { model = "", label = "", shown = "" } = row.dataset;
+  resting = window.setTimeout(() => showWhy(model, label, shown), HOVER);
 });
 
 /** Close all, for another text. */
@@ -141,21 +143,27 @@ export const closeAll = () => opened.clear();
 // -- facts ----------------------------------------------------------------------------------------
 
 /** @param {string} model @param {number} id */
-const keyOf = (model, id) => `${model} ${state.answers.get(model)?.version} ${id}`;
+const keyOf = (model, id) => JSON.stringify([model, state.answers.get(model)?.version, namingOf(model), id]);
 
-/** Fetch how frequent the shown labels are, each once. */
+/** What a label is called in the language that the person chose.
+ * @param {string} model @param {{label: string, id: number | null}} each */
+const nameOf = (model, each) => (each.id === null ? undefined : facts.get(keyOf(model, each.id))?.label) ?? each.label;
+
+/** Fetch how the shown labels are called, and how frequent they are, each once. */
 export async function fetchFacts() {
-  const missing = state.columns.flatMap((model) =>
-    shownFor(model).flatMap(({ id }) => (id === null || frequencies.has(keyOf(model, id)) ? [] : [{ model, id }])),
-  );
-  if (!missing.length) return;
-  await Promise.allSettled(
-    missing.map(async ({ model, id }) => {
-      const key = keyOf(model, id);
-      frequencies.set(key, (await describe(model, id)).documents);
-    }),
-  );
-  show();
+  const found = await Promise.all(state.columns.map(fetchFactsOf));
+  if (found.some(Boolean)) show();
+}
+
+/** Whether there was something to fetch. @param {string} model */
+async function fetchFactsOf(model) {
+  const ids = shownFor(model).flatMap(({ id }) => (id === null || facts.has(keyOf(model, id)) ? [] : [String(id)]));
+  if (!ids.length) return false;
+  const language = namingOf(model);
+  const query = new URLSearchParams([...ids.map((id) => ["id", id]), ...(language ? [["language", language]] : [])]);
+  const answer = await ask(`facts ${model}`, `${pathOf(model)}/labels?${query}`);
+  for (const each of answer.labels) facts.set(JSON.stringify([model, answer.version, language, each.id]), each);
+  return true;
 }
 
 /** Say which share of the shown labels is right, and which share of the right ones is shown. */
@@ -191,21 +199,23 @@ let decided = () => {};
 /** Call this after each decision. @param {() => void} work */
 export const onDecided = (work) => (decided = work);
 
-/** @param {string} label @param {import("./state.js").Decision} decision */
-export function decide(label, decision) {
+/** @param {string} label @param {import("./state.js").Decision} decision @param {string} [shown] */
+export function decide(label, decision, shown) {
   const isSuggested = state.columns.some((model) => suggestedBy(model).some((each) => each.label === label));
   const takesBack = decision === "rejected" && !isSuggested && current().decisions.get(label) === "accepted";
   current().decide(label, takesBack ? "accepted" : decision);
   const now = current().decisions.get(label);
-  say(`${visible(label)}: ${t(now ?? "undecided")}`);
+  const named = shown ?? rows().find((row) => row.dataset.label === label)?.dataset.shown ?? label;
+  say(`${visible(named)}: ${t(now ?? "undecided")}`);
   show();
   decided();
 }
 
-/** Add a label by its name and number. @param {string} label @param {number} id */
-export function add(label, id) {
+/** Add a label by its own name and number. @param {string} label @param {number} id @param {string} shown */
+export function add(label, id, shown) {
   state.ids.set(label, id);
-  if (current().decisions.get(label) !== "accepted") decide(label, "accepted");
+  if (current().decisions.get(label) !== "accepted") decide(label, "accepted", shown);
+  attempt(fetchFacts);
 }
 
 export function undo() {

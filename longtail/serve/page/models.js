@@ -33,6 +33,26 @@ export async function chooseModels(main, beside) {
   await refreshDetails();
 }
 
+/** Let the person choose among the languages in which the shown models can name labels. */
+export function showNamings() {
+  const known = new Set(state.columns.flatMap((name) => state.details.get(name)?.languages ?? []));
+  const wanted = localStorage.getItem("naming") ?? "";
+  state.naming = known.has(wanted) ? wanted : "";
+  const options = [["", t("own-names")], ...[...known].sort().map((code) => [code, spell(code)])];
+  const select = get("select", "naming");
+  select.replaceChildren(...options.map(([value, shown]) => new Option(shown, value, false, value === state.naming)));
+  get("label", "naming-choice").hidden = !known.size;
+}
+
+/** The name of a language, in that of the page. @param {string} code */
+function spell(code) {
+  try {
+    return new Intl.DisplayNames([document.documentElement.lang], { type: "language" }).of(code) ?? code;
+  } catch {
+    return visible(code); // it is no code that browsers know
+  }
+}
+
 /** Ask what is known about the models that are shown, if other versions answer now. */
 export async function refreshDetails() {
   for (const name of state.columns) {
@@ -62,6 +82,7 @@ async function fetchDetails(name) {
     rare: answer.limits.rare,
     most: answer.limits.documents,
     keeps: answer.feedback,
+    languages: answer.languages,
     curve,
   };
 }

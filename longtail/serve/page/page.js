@@ -5,7 +5,7 @@ import { showCopies } from "./copy.js";
 import { get, say } from "./dom.js";
 import { go, isKept, leave, onDocument, showPlace, store } from "./documents.js";
 import { closeAll, decide, fetchFacts, focusRow, onDecided, rows, show, undo } from "./labels.js";
-import { chooseModels, fetchModels, refreshDetails, showCard, showVersion } from "./models.js";
+import { chooseModels, fetchModels, refreshDetails, showCard, showNamings, showVersion } from "./models.js";
 import "./search.js";
 import { ask, attempt, pathOf } from "./server.js";
 import { current, Doc, isOther, mainModel, MOST, state, suggestedBy } from "./state.js";
@@ -163,11 +163,23 @@ for (const id of ["model", "other"])
       await chooseModels(get("select", "model").value, get("select", "other").value || null);
       document.body.classList.toggle("many", state.columns.length > 1);
       setSliders();
+      showNamings();
       showVersion();
       unmark();
       await suggest();
     }),
   );
+
+const naming = get("select", "naming");
+naming.addEventListener("change", () =>
+  attempt(async () => {
+    localStorage.setItem("naming", naming.value);
+    state.naming = naming.value;
+    unmark();
+    show();
+    await fetchFacts();
+  }),
+);
 
 const theme = get("select", "theme");
 theme.addEventListener("change", () => {
@@ -182,6 +194,7 @@ language.addEventListener("change", () =>
   attempt(async () => {
     localStorage.setItem("language", language.value);
     await speak(language.value);
+    showNamings();
     showVersion();
     showPlace();
     show();
@@ -198,6 +211,7 @@ async function start() {
   await fetchModels();
   get("button", "save").hidden = !isKept();
   setSliders();
+  showNamings();
   showVersion();
   current().text = text.value;
   unmark();

@@ -4,13 +4,13 @@
 import { get, make, makeName, say } from "./dom.js";
 import * as labels from "./labels.js";
 import { ask, attempt, pathOf } from "./server.js";
-import { current, mainModel } from "./state.js";
+import { current, mainModel, namingOf } from "./state.js";
 import { count, t } from "./words.js";
 
 const HITS = 8;
 const field = get("input", "search");
 const found = get("ul", "found");
-/** @typedef {{id: number, label: string, documents: number}} Hit */
+/** @typedef {{id: number, label: string, own: string, documents: number}} Hit */
 /** @type {Hit[]} */
 let hits = [];
 let chosen = -1;
@@ -19,6 +19,8 @@ function lookUp() {
   if (!field.value.trim()) return showHits([]);
   attempt(async () => {
     const query = new URLSearchParams({ q: field.value, n: String(HITS) });
+    const language = namingOf(mainModel());
+    if (language) query.set("language", language);
     const answer = await ask("search", `${pathOf(mainModel())}/labels?${query}`);
     showHits(answer.labels);
     if (!answer.labels.length) say(t("no-such-label"));
@@ -55,7 +57,7 @@ function choose(step) {
 /** @param {Hit} hit */
 function add(hit) {
   if (!current().text.trim()) say(t("no-text"));
-  else labels.add(hit.label, hit.id);
+  else labels.add(hit.own, hit.id, hit.label);
   field.value = "";
   showHits([]);
 }

@@ -10,7 +10,7 @@
  *   calibrated: boolean, explains: boolean}} Model
  * @typedef {{threshold: number, precision: number | null, recall: number}} Expected
  * @typedef {{model: Model, card: Record<string, any> | null, best: number | null, rare: number,
- *   most: number, keeps: boolean, curve: (k: number) => Promise<Expected[]>}} Details
+ *   most: number, keeps: boolean, languages: string[], curve: (k: number) => Promise<Expected[]>}} Details
  */
 
 export const MOST = 50; // labels that are asked for; the sliders choose among them
@@ -73,6 +73,8 @@ export const state = {
   file: null,
   /** The numbers of labels that were added. @type {Map<string, number>} */
   ids: new Map(),
+  /** The language of the vocabulary that labels are named in; "" for the models' own names. */
+  naming: "",
   k: 10,
   threshold: 0.05,
 };
@@ -82,6 +84,11 @@ export const current = () => state.documents[state.at];
 
 /** The model that answers first, and that a label is added by. */
 export const mainModel = () => state.columns[0];
+
+/** The language to ask a model for names in, if it knows that one. @param {string} model */
+export function namingOf(model) {
+  return state.details.get(model)?.languages.includes(state.naming) ? state.naming : "";
+}
 
 /** The labels that a model suggests and the sliders leave. @param {string} model */
 export function suggestedBy(model) {

@@ -3,7 +3,7 @@
 
 import { get, make, makeButton, makeName, visible } from "./dom.js";
 import { ask, attempt, pathOf } from "./server.js";
-import { current, state } from "./state.js";
+import { current, namingOf, state } from "./state.js";
 import { percent, probability, t } from "./words.js";
 
 const WEAK = 0.08; // share of the heaviest word's weight, below which a word is not marked
@@ -12,22 +12,24 @@ const LEAST = 0.005; // share of all weights, below which a word is not listed
 const LEVELS = 3; // of color
 const SNIPPET = 240; // characters of a similar document
 
-/** @typedef {(label: string, id: number) => void} Add */
+/** @typedef {(label: string, id: number, shown: string) => void} Add */
 
 /** @type {Map<string, Promise<any>>} */
 const explained = new Map();
 /** The model and label whose words are marked. @type {string} */
 let marked = "";
 
-/** What is known about labels, by model, version and number. @type {Map<string, Promise<any>>} */
+/** What is known about labels, by model, version, language and number. @type {Map<string, Promise<any>>} */
 const known = new Map();
 
 /** @param {string} model @param {number} id @returns {Promise<any>} */
-export function describe(model, id) {
-  const key = `${model} ${state.answers.get(model)?.version} ${id}`;
+function describe(model, id) {
+  const language = namingOf(model);
+  const key = JSON.stringify([model, state.answers.get(model)?.version, language, id]);
   let found = known.get(key);
   if (!found) {
-    found = ask(`label ${key}`, `${pathOf(model)}/labels/${id}`);
+    const query = language ? `?${new URLSearchParams({ language })}` : "";
+    found = ask(`label ${key}`, `${pathOf(model)}/labels/${id}${query}`);
     found.catch(() => known.delete(key));
     known.set(key, found);
   }
@@ -50,8 +52,8 @@ function explain(model, label) {
 const explains = (/** @type {string} */ model) =>
   state.models.find((each) => each.name === model)?.explains && current().text.trim() !== "";
 
-/** Mark the words that speak for and against a label. @param {string} model @param {string} label */
-export function showWhy(model, label) {
+/** Mark the words that speak for and against a label. @param {string} model @param {string} label @param {string} shown */
+export function showWhy(model, label, shown) {
   const key = JSON.stringify([model, label, current().text]);
   if (key === marked || !explains(model)) return;
   marked = key;
@@ -59,7 +61,7 @@ export function showWhy(model, label) {
     const answer = await explain(model, label);
     if (marked !== key) return;
     mark(answer);
-    get("span", "marked-for").replaceChildren(makeName(label));
+    get("span", "marked-for").replaceChildren(makeName(shown));
   });
 }
 
@@ -193,23 +195,23 @@ function makeDocuments(documents, label) {
   return make("ol", "documents", ...items);
 }
 
-/** A label that can be added. @param {{id: number, label: string}} each @param {Add} add */
+/** A label that can be added. @param {{id: number, label: string, own: string}} each @param {Add} add */
 function makeLink(each, add) {
-  const button = makeButton("chip", makeName(each.label), () => add(each.label, each.id));
+  const button = makeButton("chip", makeName(each.label), () => add(each.own, each.id, each.label));
   button.setAttribute("aria-label", `${t("add-label")}: ${visible(each.label)}`);
   return button;
 }
 
 /** @param {any} facts @param {Add} add */
 function describeLabel(facts, add) {
-  const links = (/** @type {{id: number, label: string}[]} */ labels) =>
+  const links = (/** @type {{id: number, label: string, own: string}[]} */ labels) =>
     make("div", "chips", ...labels.map((each) => makeLink(each, add)));
   const lists = ["broader", "narrower", "related", "neighbours"].filter((name) => facts[name]?.length);
   const others = (facts.names ?? []).filter((/** @type {string} */ name) => name !== facts.label);
   const examples = facts.examples ?? [];
   return [
     ...lists.map((name) => makePart(t(name), links(facts[name]))),
-    ...(examples.length ? [makePart(t("examples"), makeDocuments(examples, facts.label))] : []),
+    ...(examples.length ? [makePart(t("examples"), makeDocuments(examples, facts.own))] : []),
     ...(others.length ? [makePart(t("names"), make("p", "", ...interleave(others.map(makeName))))] : []),
     ...(facts.uri ? [makePart("URI", makeAddress(facts.uri))] : []),
   ];
