@@ -24,6 +24,7 @@ Value = TypeVar("Value")
 
 DEVICES = ("auto", "cpu", "cuda")
 LAUNCH_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # that WORLD_SIZE makes necessary
+SMALL = 1 << 18  # numbers of a gradient that is sent with others
 _NONE, _DENSE, _SPARSE = 0, 1, 2  # layouts of a gradient
 
 
@@ -148,13 +149,26 @@ class Processes:
         layouts = torch.tensor([_layout(each.grad) for each in trained], device=self.device)
         with self._reaching_others():
             dist.all_reduce(layouts, dist.ReduceOp.MAX)  # a batch may leave a parameter untouched
+        small = []
         for parameter, layout in zip(trained, layouts.tolist(), strict=True):
-            if layout == _DENSE:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                self.sum(parameter.grad)
-            elif layout == _SPARSE:
+            if layout == _SPARSE:
                 parameter.grad = self._sum_rows(parameter)
+                continue
+            if layout == _DENSE and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if parameter.grad is not None and parameter.numel() > SMALL:
+                self.sum(parameter.grad)
+            elif parameter.grad is not None:
+                small.append(parameter.grad)
+        self._sum_together(small)
+
+    def _sum_together(self, gradients: list[Tensor]) -> None:
+        """Sum small gradients in one exchange: each takes a while, however little is sent."""
+        if gradients:
+            sums = self.sum(torch.cat([gradient.flatten() for gradient in gradients]))
+            parts = torch.split(sums, [gradient.numel() for gradient in gradients])
+            for gradient, part in zip(gradients, parts, strict=True):
+                gradient.copy_(part.view_as(gradient))
 
     def _sum_rows(self, parameter: torch.nn.Parameter) -> Tensor:
         """Return the sum of a sparse gradient, whose touched rows differ by process."""
