@@ -29,6 +29,7 @@ from longtail.data.dataset import Dataset
 from longtail.evaluation.metrics import evaluate
 from longtail.models.attention_xml.model import AttentionXML
 from longtail.runtime.parallel import set_threads
+from longtail.training.graphs import StepGraphs
 
 N_WARM, N_TEST, N_SINGLE, THREADS = 2_000, 2_000, 200, 2
 
@@ -41,10 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--no-profile", action="store_true")
+    parser.add_argument("--no-graphs", action="store_true", help="start each kernel by itself")
     parser.add_argument("--documents", type=int, help="of the training split; all by default")
     given = parser.parse_args(arguments)
     if (given.data is None) == (given.labels is None):
         parser.error("give either DATA or --labels")
+    if given.no_graphs:
+        StepGraphs.of = lambda *given: None  # type: ignore[assignment,method-assign]
     settings = {"device": given.device} | dict(pair.split("=", 1) for pair in given.set)
     train, test = read(given.data) if given.data else make_up_texts(given.labels, given.documents)
     train = train.take(np.arange(min(given.documents or len(train), len(train))))
@@ -100,6 +104,10 @@ def measure_training(
     }
     if device == "cuda" and profile:
         results |= gpu_time.profile(lambda: make(settings, epochs=1).fit(train))
+        step = 1000 * model.history_.seconds / model.history_.n_steps
+        results["milliseconds a step, not profiled"] = round(step, 2)
+        busy = results["milliseconds a step, computing"] / step
+        results["share of such a step the GPU computes"] = round(busy, 3)
     return model, results
 
 

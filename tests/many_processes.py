@@ -96,7 +96,8 @@ def start(count, command):
     for rank in range(count):
         told = {**place, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": count}
         told["OMP_NUM_THREADS"] = 1
-        told["PYTHONPATH"] = Path(__file__).parent
+        paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+        told["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         environment = {**os.environ, **{name: str(value) for name, value in told.items()}}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         run = [sys.executable, *map(str, command)]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -126,6 +127,7 @@ def train(
     --max-size or --max-latency says so. It holds out documents anyway, so --valid changes nothing.
     Finished members are kept in DIR.run.
     """
+    began = time.monotonic()  # loading what trains is a part of the budget
     from longtail.cli.launch import is_launched, launch, share_threads
     from longtail.recipe import RunFolder, is_first_process
     from longtail.recipe import train as train_model
@@ -177,6 +179,7 @@ def train(
                 language=language,
                 command=join(["longtail", *sys.argv[1:]]),
                 cluster=cluster,
+                began=began,
                 progress=progress,
                 **given,
             )

@@ -26,11 +26,11 @@ class Check:
     arrived: torch.cuda.Event | None
 
     @classmethod
-    def of(cls, step: int, share: Share, loss: Tensor, norm: Tensor) -> "Check":
-        """Send both on their way."""
-        values = torch.stack([loss, norm]).to("cpu", non_blocking=True)
+    def of(cls, step: int, share: Share, found: Tensor) -> "Check":
+        """Send both, (2,), on their way."""
+        values = found.to("cpu", non_blocking=True)
         arrived = None
-        if loss.is_cuda:
+        if found.is_cuda:
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
         return cls(step, share, values, arrived)
@@ -59,7 +59,8 @@ class Guard:
 
     def close_unless_finite(self, loss: Tensor, norm: Tensor) -> None:
         """Let no more steps pass if one of the two is no number."""
-        self.closed = torch.maximum(self.closed, (~torch.isfinite(loss + norm)).float())
+        bad = (~torch.isfinite(loss + norm)).float()
+        torch.maximum(self.closed, bad, out=self.closed)  # in its place, as graphs know no other
         for optimizer in self.optimizers:
             optimizer.found_inf = self.closed  # type: ignore[attr-defined]
 

@@ -340,7 +340,7 @@ class RowAdam(torch.optim.Optimizer):
             self.layer.squares += change
 
 
-Settings = tuple[float, float, float, float]
+Settings = tuple[float | Tensor, float, float, float]  # a rate may lie on a GPU
 
 
 def _move_on_gpu(

@@ -36,10 +36,11 @@ from longtail.training.checkpoint import (
 from longtail.training.checks import Check, Guard, are_finite
 from longtail.training.config import TrainingConfig
 from longtail.training.draws import drawing_for
+from longtail.training.graphs import StepGraphs, place_batch, set_rate
 from longtail.training.history import Clock, History, Log, Pacer
 from longtail.training.processes import Processes, join_processes
 from longtail.training.split import SplitRows
-from longtail.training.task import Task
+from longtail.training.task import Batch, Task
 from longtail.training.threads import follow_threads
 from longtail.version import __version__
 
@@ -152,6 +153,7 @@ class _Run:
         self.last: Share | None = None  # what the last step was made of
         guards = Guard.suits(self.optimizers, processes.device)
         self.guard = Guard(self.optimizers, processes.device) if guards else None
+        self.graphs = StepGraphs.of(task, self.optimizers, processes) if guards else None
         self.unread: Check | None = None  # of the last step, if it is not known yet
         self.unimproved = 0  # validations since the best one
         self.mean = WeightMean(self.parameters)
@@ -212,24 +214,39 @@ class _Run:
 
     def _take_step(self, share: Share) -> None:
         for group, top_rate in zip(self.groups, self.top_rates, strict=True):
-            group["lr"] = top_rate * self.config.rate(self.step, self.n_steps)
-        loss = self._loss(share)
+            set_rate(group, top_rate * self.config.rate(self.step, self.n_steps))
+        self._draw_anew()
+        compute = partial(self._compute, share=share)
+        if self.graphs is None:
+            found = compute(place_batch(share.batch, self.processes.device))
+        else:
+            found = self.graphs.take(share.batch, compute)
+        check = Check.of(self.step + 1, share, found)
+        if self.guard is None:
+            if not self._pass(check):
+                return
+            self._move()
+        self.step += 1
+        if self.guard is not None and self._catch_up():
+            self.unread = check
+
+    def _compute(self, batch: Batch, share: Share) -> Tensor:
+        """Return the loss and the norm of its gradient, (2,); move the weights if guarded."""
+        loss = self._loss(batch, share)
         loss.backward()  # type: ignore[no-untyped-call]
         self.processes.sum_gradients(self.common)
         norm = limit_gradients(self.parameters, self.config.clip, self.split)
         mean_loss = self.processes.sum(loss.detach().float())
-        check = Check.of(self.step + 1, share, mean_loss, norm)
-        if self.guard is None:
-            if not self._pass(check):
-                return
-        else:
+        if self.guard is not None:
             self.guard.close_unless_finite(mean_loss, norm)
+            self._move()
+        return torch.stack([mean_loss, norm])
+
+    def _move(self) -> None:
+        """Let the optimizers take their step."""
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad()
-        self.step += 1
-        if self.guard is not None and self._catch_up():
-            self.unread = check
 
     def _catch_up(self) -> bool:
         """Ask how the last step went; return whether all have gone well."""
@@ -248,15 +265,17 @@ class _Run:
         self.clock.note(self.progress, self.history)
         return True
 
-    def _loss(self, share: Share) -> Tensor:
-        """Return the loss of this process's share of a step."""
+    def _loss(self, batch: Batch, share: Share) -> Tensor:
+        """Return the loss of this process's share of a step, whose tensors are on the device."""
         device = self.processes.device
-        streams = np.random.SeedSequence([LOSS, self.seed, self.step, 0])
-        self._draw_from(int(streams.generate_state(1, np.uint64)[0]))
-        batch = {key: value.to(device, non_blocking=True) for key, value in share.batch.items()}
         precision = torch.autocast(device.type, torch.bfloat16, enabled=self._uses_bf16())
         with precision, drawing_for(share.part):
             return self.task.loss(batch) * share.weight
+
+    def _draw_anew(self) -> None:
+        """Seed the generators that the loss of this step draws from."""
+        streams = np.random.SeedSequence([LOSS, self.seed, self.step, 0])
+        self._draw_from(int(streams.generate_state(1, np.uint64)[0]))
 
     def _draw_from(self, seed: int) -> None:
         """Seed the generators that a loss draws from; `torch.manual_seed` takes longer for more."""
@@ -297,7 +316,10 @@ class _Run:
         """Return whether the present weights give a loss on the documents of the last step."""
         if self.last is None:
             return False
-        return math.isfinite(self.processes.sum(self._loss(self.last).float()).item())
+        self._draw_anew()
+        batch = place_batch(self.last.batch, self.processes.device)
+        loss = self._loss(batch, self.last).float()
+        return math.isfinite(self.processes.sum(loss).item())
 
     def _return_to_checkpoint(self) -> bool:
         """Take up the newest checkpoint whose weights are sound; return whether there is one."""

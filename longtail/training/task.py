@@ -22,6 +22,9 @@ class Task(Protocol):
         split: optional; the names of the parameters that are rows of labels which the processes
             share, as `split` says. The loss is then that of all documents and of own labels, and
             losses of all processes add up.
+        replays: optional; True if a step on a GPU depends on nothing but the values of a batch and
+            on the weights once the shapes of its tensors are known, so that a CUDA graph can take
+            it (`graphs.py`).
     """
 
     module: torch.nn.Module

@@ -751,3 +751,55 @@ def test_passes_for_inner_levels():
     assert passes == [4, 7, 15]  # long texts, titles, few documents
     assert estimator._choose_inner_epochs(10, 118_000_000) == 3
     assert estimator._choose_inner_epochs(2, 118_000_000) == 2
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 64, 65, 100, 129, 500])
+def test_texts_are_padded_to_few_lengths(length):
+    padded = training.round_length(length)
+    assert length <= padded <= max(length + 8, length * 9 / 8)
+    assert training.round_length(padded) == padded
+    assert len({training.round_length(i) for i in range(1, 513)}) == 32
+
+
+def test_a_batch_that_is_filled_up_gives_the_same_loss_and_gradients(monkeypatch):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 12, 30)
+    start = np.concatenate(([0], np.cumsum(lengths)))
+    tokens = TokenRows(start, rng.integers(1, 200, start[-1]).astype(np.int32))
+    Y = sp.csr_matrix((rng.random((30, 7)) < 0.3).astype(np.float32))
+    model = AttentionXML(**{**SMALL, "dropout": 0, "word_dropout": 0})
+    found, shapes = [], []
+    for fills in (False, True):
+        monkeypatch.setattr(training.LevelTask, "replays", property(lambda self, on=fills: on))
+        net = make_network(n_words=200)
+        task = training.LevelTask(model, net, training.LevelDocuments(tokens, Y), None)
+        for rows in (np.arange(10), np.arange(10, 20)):
+            batch = task.batch(rows, np.random.default_rng(1))
+            shapes.append([tuple(tensor.shape) for tensor in batch.values()])
+            net.zero_grad()
+            loss = task.loss(batch)
+            loss.backward()
+            gradients = [p.grad for p in net.parameters()]
+            dense = [g.coalesce().to_dense() if g.is_sparse else g for g in gradients]
+            found.append([loss.detach(), *dense])
+    assert shapes[0] != shapes[1]
+    assert shapes[2] == shapes[3]
+    for plain, filled in zip(found[:2], found[2:], strict=True):
+        for ours, theirs in zip(filled, plain, strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_fifty_steps_by_graphs_are_those_without(monkeypatch):
+    pytest.importorskip("triton")
+    data, sizes = planted_texts(500), {"hidden": 32, "word_dim": 16, "head": 16, "batch_size": 50}
+    losses = []
+    for by_graphs in (True, False):
+        if not by_graphs:
+            monkeypatch.setattr("longtail.training.loop.StepGraphs.of", lambda *given: None)
+        model = AttentionXML(
+            **sizes, epochs=5, learning_rate=0.002, averaging=False, device="cuda"
+        ).fit(data)
+        losses.append([record["loss"] for record in model.history_.records])
+    assert len(losses[0]) == 50
+    assert np.allclose(*losses, rtol=0.01)

@@ -6,7 +6,7 @@ candidates: the parents of its labels, then the nodes that the level above ranks
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -35,10 +35,11 @@ from longtail.models.attention_xml.search import (
 from longtail.progress import Progress
 from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows, pairs_of, view_rows
-from longtail.text.tokens import UNKNOWN, TokenRows
+from longtail.text.tokens import PADDING, UNKNOWN, TokenRows
 from longtail.topk import TopK
 from longtail.training.config import TrainingConfig
 from longtail.training.history import History
+from longtail.training.kernels import has_triton
 from longtail.training.layers import EVERY, RowAdam, read_once, take_rows
 from longtail.training.loop import train
 from longtail.training.processes import Processes, choose_device
@@ -46,6 +47,8 @@ from longtail.training.split import gather_documents, gather_rows, own_rows
 
 if TYPE_CHECKING:
     from longtail.models.attention_xml.model import AttentionXML
+
+Whole = TypeVar("Whole", bound=np.integer[Any])
 
 FOLLOWED_CHILDREN = 960  # C·K of the paper's widest tree, 15 nodes of 64; it has 1,280 elsewhere
 MOST_DOCUMENTS = 0.95  # the share of documents that keep all their right nodes, with room to spare
@@ -112,6 +115,13 @@ class LevelTask:
         self.n_documents = self.known.tokens.n_documents
         self.lengths = self.known.tokens.lengths
         self.pairs = view_rows(self.known.nodes)
+        n_nodes = np.diff(self.known.nodes.indptr)
+        self.most_pairs = np.cumsum(np.sort(n_nodes)[::-1])  # of as many documents, at most
+
+    @property
+    def replays(self) -> bool:
+        """Whether batches have few shapes: candidates differ in number, and keep a GPU busy."""
+        return self.candidates is None and has_triton(self.net.labels.device)
 
     def share(self) -> float:
         """Return which share of the nodes that documents meet is right, a little above 0."""
@@ -126,14 +136,23 @@ class LevelTask:
         """Return words, labels and candidates of the documents."""
         ids, lengths = self.known.tokens.pad(rows)
         ids[(rng.random(ids.shape) >= self.model.keep) & (ids > UNKNOWN)] = UNKNOWN
-        touched, places = number_anew(ids[mine], self.net.shape.n_words)
-        batch = {"touched": touched, "places": places, "lengths": lengths[mine]}
+        if self.replays:
+            ids = fill_up(ids, round_length(ids.shape[1]), PADDING)
+        ids, own_lengths = ids[mine], lengths[mine]
+        touched, places = number_anew(ids, self.net.shape.n_words)
+        batch = {"touched": touched, "places": places, "lengths": own_lengths}
         if self.sharing is None:
             rows = rows[mine]
         else:  # own nodes are scored for all documents
             batch["all_lengths"] = lengths
         if self.candidates is None or self.children is None:
-            batch["documents"], batch["labels"] = self._keep_own(*pairs_of(self.pairs, rows))
+            width = count_aligned(self.net.shape.n_nodes, self.net.labels.device.type)
+            documents, labels = self._keep_own(*pairs_of(self.pairs, rows))
+            pairs = documents * width + labels
+            if self.replays:  # what fills up is padding, and a pair behind the last document
+                touched = fill_up(touched, min(ids.size, self.net.shape.n_words), PADDING)
+                pairs = fill_up(pairs, self.most_pairs[len(rows) - 1], len(rows) * width)
+            batch |= {"touched": touched, "pairs": pairs}
         else:
             nodes, _ = list_children(self.children, self.candidates[rows])
             if self.sharing is not None:
@@ -166,10 +185,9 @@ class LevelTask:
         n = len(read.lengths)
         if "nodes" not in batch:
             width = count_aligned(net.shape.n_nodes, words.device.type)
-            relevant = torch.zeros(n, width, device=words.device)
-            places = batch["documents"] * width + batch["labels"]
-            relevant.view(-1).index_fill_(0, places, 1)  # `relevant[…] = 1` waits for a GPU
-            return bce_over_nodes(net, read, relevant) / n
+            relevant = torch.zeros(n * width + 1, device=words.device)
+            relevant.index_fill_(0, batch["pairs"], 1)  # `relevant[…] = 1` waits for a GPU
+            return bce_over_nodes(net, read, relevant[:-1].view(n, width)) / n
         rows = take_rows(net.labels, batch["nodes"])
         tried = batch["node_places"], batch["relevant"], batch["counted"]
         return bce_over_candidates(net, read, rows, *tried) / n
@@ -210,6 +228,22 @@ class LevelTask:
         self.net.settle(device)  # the weights may be averages
         found = rank_nodes(self.net, held.tokens, 5, device, held.above, self.children)
         return evaluate(TopK(found.nodes, np.exp(found.logs)), held.nodes)
+
+
+# -- batches of a few shapes ------------------------------------------------------------------
+
+
+def round_length(length: int) -> int:
+    """Return the next of the lengths to which texts are padded: at most an eighth longer, or 8."""
+    apart = max(8, 1 << (length - 1).bit_length() >> 4)
+    return -(-length // apart) * apart
+
+
+def fill_up(values: NDArray[Whole], size: int, filler: int) -> NDArray[Whole]:
+    """Return the values with so many of them, or columns of them, the last ones fillers."""
+    filled = np.full((*values.shape[:-1], size), filler, values.dtype)
+    filled[..., : values.shape[-1]] = values
+    return filled
 
 
 # -- levels of the tree -----------------------------------------------------------------------
