@@ -204,8 +204,9 @@ class LevelTask:
     def join(self) -> None:
         """Give the network the nodes of all processes, on the CPU."""
         if self.sharing is not None:
+            labels = gather_rows(self.net.labels, self.sharing)  # as NCCL sends what is on a GPU
             net = self.net.cpu()
-            net.labels = nn.Parameter(gather_rows(net.labels, self.sharing))
+            net.labels = nn.Parameter(labels)
             net.shape = net.shape.with_nodes(len(net.labels))
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
