@@ -13,6 +13,7 @@ documents.
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.model import AttentionXML
 from longtail.models.glas.model import GLaS
 from longtail.models.neural import Neural
-from longtail.progress import SILENT
+from longtail.progress import SILENT, Silent
 from longtail.runtime.parallel import n_threads
 from longtail.runtime.rows import weigh_rows
 from longtail.text.tokens import SPECIAL, TokenRows
@@ -39,6 +40,7 @@ DOCUMENTS, LABELS = 1_717_899, 2_812_281  # of Amazon-3M
 LABELS_EACH, USUAL_WORDS, MOST_WORDS, N_WORDS = 36, 80, 500, 300_000
 BLOCK = 10_000  # documents made at a time
 PROFILED = 20_000
+N_WARM, WARM_LABELS = 2_000, 100_000
 
 
 class MadeUp(NamedTuple):
@@ -71,8 +73,8 @@ def make_up(n_documents: int, n_labels: int) -> MadeUp:
         rng = np.random.default_rng([1, first])
         n = min(BLOCK, n_documents - first)
         places = _draw_places(rng, n, LABELS_EACH)
-        lengths = np.clip(rng.lognormal(np.log(USUAL_WORDS), 0.6, n), 5, MOST_WORDS)
-        lengths = lengths.astype(np.int64)
+        drawn = rng.lognormal(np.log(USUAL_WORDS), 0.6, n)
+        lengths = drawn.clip(5, MOST_WORDS).astype(np.int64)
         owners = np.repeat(np.arange(n), lengths)
         near = places[owners, rng.integers(LABELS_EACH, size=len(owners))]
         tokens = _draw_ranks(rng, N_WORDS, (1, len(owners)))[0]
@@ -126,7 +128,7 @@ def train_attention(data: MadeUp, settings: dict[str, Any]) -> Neural:
     )
     known = LevelDocuments.of(data.tokens, data.Y, np.arange(n))
     trainer = TreeTrainer(model, config, 1, shape, width, None, known, None)
-    trainer.train_tree(0, tree, SILENT)
+    trainer.train_tree(0, tree, _Timed())
     model.history_ = trainer.history
     return model
 
@@ -143,6 +145,13 @@ def train_glas(data: MadeUp, settings: dict[str, Any]) -> Neural:
     return model
 
 
+class _Timed(Silent):
+    """Says on stderr when each level begins."""
+
+    def say(self, line: str) -> None:
+        print(f"{time.strftime('%X')} {line}", file=sys.stderr, flush=True)
+
+
 TRAIN: dict[str, Callable[[MadeUp, dict[str, Any]], Neural]] = {
     "attention-xml": train_attention,
     "glas": train_glas,
@@ -152,7 +161,8 @@ TRAIN: dict[str, Callable[[MadeUp, dict[str, Any]], Neural]] = {
 def measure(name: str, data: MadeUp, settings: dict[str, Any], n_profiled: int) -> dict[str, Any]:
     """Return what a training takes, and what an epoch of all documents would."""
     n, device = data.Y.shape[0], settings["device"]
-    TRAIN[name](data.take(min(n, 2_000)), settings)  # compiles what is compiled on first use
+    few = make_up(min(n, N_WARM), min(data.Y.shape[1], WARM_LABELS))
+    TRAIN[name](few, settings)  # compiles what is compiled on first use
     if device == "cuda":
         import torch
 

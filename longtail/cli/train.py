@@ -123,9 +123,9 @@ def train(
     probabilities (--calibration none keeps its own scores).
     A model that torch trains keeps its log and its checkpoints in DIR.run meanwhile.
     fusion chooses its members by the data, the machine and --budget, in which all of it ends, and
-    prints its plan first (--plan: nothing else). Members that gain least are left out where
-    --max-size or --max-latency says so. It holds out documents anyway, so --valid changes nothing.
-    Finished members are kept in DIR.run.
+    prints its plan first (--plan: nothing else). Members that gain too little for their size and
+    time are left out, further ones where --max-size or --max-latency says so. It holds out
+    documents anyway, so --valid changes nothing. Finished members are kept in DIR.run.
     """
     began = time.monotonic()  # loading what trains is a part of the budget
     from longtail.cli.launch import is_launched, launch, share_threads

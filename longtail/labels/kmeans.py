@@ -1,12 +1,13 @@
 """Spherical k-means of sparse rows, for the splits of a label tree.
 
-A small cluster is one compiled call, and many of them are split side by side. A large one is cut
-into pieces, whose number no number of threads changes, and all threads work on it: rows find
-their nearest centre piece by piece, and a centre is summed up column by column, for which each
-piece is transposed once. So a seed gives the same clusters on any number of cores.
+A cluster is split by one compiled call, and many of them are split side by side. Where a level has
+fewer than there are cores, all threads work on a large one: rows find their nearest centre piece by
+piece, and a centre is summed up column by column, for which the rows are transposed once. That is
+twice the work, and gives the same bits: values of a column are added in the order of the rows, and
+the squares of columns, which the two number differently, as whole numbers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,21 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
-from longtail.runtime.parallel import cut, in_threads
+from longtail.runtime.parallel import in_threads
 from longtail.runtime.rows import Rows, gather_rows
 
 MAX_ROUNDS = 20  # it has settled long before on all data we know
 LEAST_GAIN = 1e-3  # of the mean similarity, for which a further round is made
 LARGEST_SHARE = 0.9  # of the rows that may stay together in an unbalanced split
-LARGE = 1 << 22  # values of a cluster on which all threads work
+LARGE = 1 << 22  # values of a cluster on which all threads may work
 PIECES = 32  # of a large cluster
+SQUARE = (
+    2.0**52
+)  # as a whole number, the square of the longest sum that n rows of length 1 can have
 
 
-def is_large(rows: Rows, chosen: NDArray[np.int32]) -> bool:
-    """Return whether the chosen rows are so many that all threads are to work on them."""
-    return (
-        len(chosen) >= PIECES and int((rows.start[chosen + 1] - rows.start[chosen]).sum()) > LARGE
-    )
+def count_values(rows: Rows, chosen: NDArray[np.int32]) -> int:
+    """Return how many values the chosen rows have."""
+    return int((rows.start[chosen + 1] - rows.start[chosen]).sum())
 
 
 def cluster_rows(
@@ -37,10 +39,15 @@ def cluster_rows(
     chosen: NDArray[np.int32],
     first: NDArray[np.int64],
     balanced: bool,
+    *,
+    by_all: bool = False,
 ) -> NDArray[np.int64]:
-    """Return the cluster of each of the chosen rows; those at `first` are the first centres."""
-    find = _plan_large if is_large(rows, chosen) else _plan_small
-    run = find(rows, n_features, chosen, first.astype(np.int64))
+    """Return the cluster of each of the chosen rows; those at `first` are the first centres.
+
+    With `by_all`, all threads work on it.
+    """
+    plan = _plan_large if by_all else _plan_small
+    run = plan(rows, n_features, chosen, first.astype(np.int64))
     cluster_of = run(balanced)
     if np.bincount(cluster_of).max() > LARGEST_SHARE * len(chosen):
         # Hardly a split at all, as with labels that are all alike: the tree would never end.
@@ -66,54 +73,54 @@ def _plan_large(
 
 
 class _Pieces(NamedTuple):
-    """The rows of a large cluster in pieces, and each piece by columns as well.
+    """The rows of a large cluster, cut into pieces, and the same by columns.
 
     Attributes:
         rows: all rows, with columns that are numbered anew from 0.
-        borders: (n_pieces + 1,) the first row of each piece.
-        column_start: (n_pieces, n_columns + 1) where each column of a piece begins, counted from
-            the beginning of the piece.
-        row_of: the row of each value of the columns of a piece, of one piece after another.
-        values: these values.
+        spans: the first row of each piece, and the one behind its last.
+        columns: for each column, the rows that have a value there, rising, and these values.
+        ranges: columns that are summed up together, about as many values in each range.
     """
 
     rows: Rows
-    borders: NDArray[np.int64]
-    column_start: NDArray[np.int32]
-    row_of: NDArray[np.int32]
-    values: NDArray[np.float32]
+    spans: Sequence[tuple[int, int]]
+    columns: Rows
+    ranges: Sequence[tuple[int, int]]
 
     @classmethod
     def of(cls, rows: Rows, n_features: int, chosen: NDArray[np.int32]) -> "_Pieces":
         """Cut the chosen rows, each piece with about as many values."""
-        start = np.zeros(len(chosen) + 1, np.int64)
-        np.cumsum(rows.start[chosen + 1] - rows.start[chosen], out=start[1:])
-        places = np.searchsorted(start, np.linspace(0, start[-1], PIECES + 1)[1:-1])
-        borders = np.array(sorted({0, *places.tolist(), len(chosen)}), np.int64)
-        spans = list(pairwise(borders.tolist()))
+        start = _starts_of(rows.start[chosen + 1] - rows.start[chosen])
+        spans = _cut_evenly(start, PIECES)
         used = np.zeros(n_features, np.bool_)
         in_threads(_mark_columns, [(rows, chosen[a:b], used) for a, b in spans])
-        number = (np.cumsum(used) - 1).astype(np.int32)
-        n_columns = int(used.sum())
+        number = _number_columns(rows, chosen[: spans[0][1]], used)
         own = Rows(start, np.empty(start[-1], np.int32), np.empty(start[-1], np.float32))
-        column_start = np.empty((len(spans), n_columns + 1), np.int32)
-        row_of, values = np.empty(start[-1], np.int32), np.empty(start[-1], np.float32)
-        tasks = [
-            (rows, chosen, number, a, b, own, column_start[i], row_of, values)
-            for i, (a, b) in enumerate(spans)
-        ]
-        in_threads(_copy_piece, tasks)
-        return cls(own, borders, column_start, row_of, values)
+        counts = np.zeros((len(spans), int(used.sum())), np.int32)
+        tasks = [(rows, chosen, number, *span, own, counts[i]) for i, span in enumerate(spans)]
+        in_threads(_copy_rows, tasks)
+        column_start = _starts_of(counts.sum(axis=0, dtype=np.int64))
+        offsets = np.cumsum(counts, axis=0, dtype=np.int32) - counts
+        columns = Rows(column_start, np.empty_like(own.columns), np.empty_like(own.values))
+        in_threads(_transpose, [(own, *span, offsets[i], columns) for i, span in enumerate(spans)])
+        return cls(own, spans, columns, _cut_evenly(column_start, 4 * PIECES))
 
     @property
     def n_columns(self) -> int:
         """How many columns have a value."""
-        return int(self.column_start.shape[1]) - 1
+        return len(self.columns.start) - 1
 
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        """The first row of each piece, and the one behind its last."""
-        return list(pairwise(self.borders.tolist()))
+
+def _starts_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    start = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=start[1:])
+    return start
+
+
+def _cut_evenly(start: NDArray[np.int64], n_parts: int) -> list[tuple[int, int]]:
+    """Cut what begins at `start` into parts with about as many values."""
+    places = np.searchsorted(start, np.linspace(0, start[-1], n_parts + 1)[1:-1])
+    return list(pairwise(sorted({0, *places.tolist(), len(start) - 1})))
 
 
 def _kmeans_of_pieces(
@@ -164,15 +171,10 @@ def _centre_pieces(
     pieces: _Pieces, cluster_of: NDArray[np.int64], centres: NDArray[np.float32]
 ) -> None:
     """Set each centre to the unit vector along the sum of its rows."""
-    base = pieces.rows.start[pieces.borders]
-    spans = list(pairwise(cut(pieces.n_columns, 4 * PIECES)))
-    tasks = [
-        (pieces.column_start, base, pieces.row_of, pieces.values, cluster_of, centres, a, b)
-        for a, b in spans
-    ]
+    tasks = [(pieces.columns, cluster_of, centres, *span) for span in pieces.ranges]
     squares = np.array(in_threads(_sum_columns, tasks)).sum(axis=0)
-    scale = np.where(squares > 0, 1 / np.sqrt(np.where(squares > 0, squares, 1)), 0)
-    in_threads(_scale, [(centres, scale.astype(np.float32), a, b) for a, b in spans])
+    scale = _find_scales(squares, len(cluster_of))
+    in_threads(_scale, [(centres, scale, *span) for span in pieces.ranges])
 
 
 @njit(nogil=True, cache=True)
@@ -183,38 +185,56 @@ def _mark_columns(rows: Rows, chosen: NDArray[np.int32], used: NDArray[np.bool_]
 
 
 @njit(nogil=True, cache=True)
-def _copy_piece(
+def _number_columns(
+    rows: Rows, chosen: NDArray[np.int32], used: NDArray[np.bool_]
+) -> NDArray[np.int32]:
+    """Number the columns that are used, first those of some rows, as they first appear.
+
+    That puts the frequent ones side by side: see `gather_rows`.
+    """
+    number = np.full(len(used), -1, np.int32)
+    n = 0
+    for row in chosen:
+        for cell in range(rows.start[row], rows.start[row + 1]):
+            if number[rows.columns[cell]] < 0:
+                number[rows.columns[cell]] = n
+                n += 1
+    for column in range(len(used)):
+        if used[column] and number[column] < 0:
+            number[column] = n
+            n += 1
+    return number
+
+
+@njit(nogil=True, cache=True)
+def _copy_rows(
     rows: Rows,
     chosen: NDArray[np.int32],
     number: NDArray[np.int32],
     first: int,
     last: int,
     own: Rows,
-    column_start: NDArray[np.int32],
-    row_of: NDArray[np.int32],
-    values: NDArray[np.float32],
+    counts: NDArray[np.int32],
 ) -> None:
-    """Copy the rows from `first` to below `last`, by rows and by columns."""
-    column_start[:] = 0
+    """Copy the rows from `first` to below `last`, and count the values of each column."""
     for i in range(first, last):
         place = own.start[i]
         for cell in range(rows.start[chosen[i]], rows.start[chosen[i] + 1]):
             column = number[rows.columns[cell]]
             own.columns[place], own.values[place] = column, rows.values[cell]
-            column_start[column + 1] += 1
+            counts[column] += 1
             place += 1
-    base = own.start[first]
-    for column in range(1, len(column_start)):
-        column_start[column] += column_start[column - 1]
+
+
+@njit(nogil=True, cache=True)
+def _transpose(own: Rows, first: int, last: int, offsets: NDArray[np.int32], columns: Rows) -> None:
+    """Write these rows where they belong in each column, behind those of earlier pieces."""
     for i in range(first, last):
         for cell in range(own.start[i], own.start[i + 1]):
             column = own.columns[cell]
-            place = base + column_start[column]
-            row_of[place], values[place] = i, own.values[cell]
-            column_start[column] += 1
-    for column in range(len(column_start) - 1, 0, -1):
-        column_start[column] = column_start[column - 1]
-    column_start[0] = 0
+            place = columns.start[column] + offsets[column]
+            columns.columns[place], columns.values[place] = i, own.values[cell]
+            offsets[column] += 1
 
 
 @njit(nogil=True, cache=True)
@@ -245,28 +265,23 @@ def _merge(
 
 @njit(nogil=True, cache=True)
 def _sum_columns(
-    column_start: NDArray[np.int32],
-    base: NDArray[np.int64],
-    row_of: NDArray[np.int32],
-    values: NDArray[np.float32],
+    columns: Rows,
     cluster_of: NDArray[np.int64],
     centres: NDArray[np.float32],
     first: int,
     last: int,
-) -> NDArray[np.float64]:
+) -> NDArray[np.int64]:
     """Sum up some columns of all clusters; return the squares of these sums, by cluster."""
     k = centres.shape[1]
-    squares = np.zeros(k)
+    squares = np.zeros(k, np.int64)
+    n = len(cluster_of)
     for column in range(first, last):
         for c in range(k):
             centres[column, c] = 0
-        for piece in range(len(column_start)):
-            begin = base[piece] + column_start[piece, column]
-            end = base[piece] + column_start[piece, column + 1]
-            for cell in range(begin, end):
-                centres[column, cluster_of[row_of[cell]]] += values[cell]
+        for cell in range(columns.start[column], columns.start[column + 1]):
+            centres[column, cluster_of[columns.columns[cell]]] += columns.values[cell]
         for c in range(k):
-            squares[c] += np.float64(centres[column, c]) ** 2
+            squares[c] += _square(centres[column, c], n)
     return squares
 
 
@@ -330,16 +345,27 @@ def _centre(rows: Rows, cluster_of: NDArray[np.int64], centres: NDArray[np.float
     for i in range(len(cluster_of)):
         for cell in range(rows.start[i], rows.start[i + 1]):
             centres[rows.columns[cell], cluster_of[i]] += rows.values[cell]
-    k = centres.shape[1]
-    length = np.zeros(k, np.float32)
+    squares = np.zeros(centres.shape[1], np.int64)
     for column in range(len(centres)):
-        for c in range(k):
-            length[c] += centres[column, c] ** 2
-    for c in range(k):
-        length[c] = 1 / np.sqrt(length[c]) if length[c] > 0 else 0
-    for column in range(len(centres)):
-        for c in range(k):
-            centres[column, c] *= length[c]
+        for c in range(len(squares)):
+            squares[c] += _square(centres[column, c], len(cluster_of))
+    _scale(centres, _find_scales(squares, len(cluster_of)), 0, len(centres))
+
+
+@njit(nogil=True, cache=True)
+def _square(value: np.float32, n: int) -> np.int64:
+    """Return a square as a whole number: sums of these are the same in any order."""
+    return np.int64(np.rint(np.float64(value) ** 2 * (SQUARE / n / n)))
+
+
+@njit(nogil=True, cache=True)
+def _find_scales(squares: NDArray[np.int64], n: int) -> NDArray[np.float32]:
+    """Return what gives each centre the length 1, by its sum of squares."""
+    scale = np.zeros(len(squares), np.float32)
+    for c in range(len(squares)):
+        if squares[c] > 0:
+            scale[c] = 1 / np.sqrt(squares[c] * (n * n / SQUARE))
+    return scale
 
 
 @njit(nogil=True, cache=True)

@@ -16,11 +16,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import ParameterError
-from longtail.labels.kmeans import cluster_rows, is_large
+from longtail.labels.kmeans import LARGE, cluster_rows, count_values
 from longtail.progress import SILENT, Progress
 from longtail.runtime.compiled import njit
 from longtail.runtime.mapped import MatrixWriter, cut_sizes, is_mapped
-from longtail.runtime.parallel import in_threads, run_tasks
+from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, join_rows, scale_to_unit, view_rows
 
 MAX_WAYS = 16  # of one split; wider nodes are made from several, which costs far less
@@ -229,16 +229,19 @@ def build_tree(
 
 
 def _split_all(tasks: Sequence[_Task], progress: Progress) -> list[list[NDArray[np.int32]]]:
-    """Split clusters: small ones side by side, large ones one by one, each on all cores."""
-    large = [i for i, (rows, _, labels, *_) in enumerate(tasks) if is_large(rows, labels)]
-    small = sorted(set(range(len(tasks))) - set(large))
-    splits = {}
-    for i in large:
-        splits[i] = _split(*tasks[i])
-        progress.advance(len(tasks[i][2]))
-    costs = [float(len(tasks[i][2])) for i in small]
-    found = run_tasks(_split, [tasks[i] for i in small], costs, progress)
-    splits |= dict(zip(small, found, strict=True))
+    """Split clusters: side by side, but those that would take too long by themselves by all."""
+    sizes = [count_values(rows, labels) for rows, _, labels, *_ in tasks]
+    # Twice: all threads together do twice the work.
+    share = max(LARGE, 2 * sum(sizes) / n_threads())
+    splits: dict[int, list[NDArray[np.int32]]] = {}
+    for i, size in enumerate(sizes):
+        if size > share:
+            splits[i] = _split(*tasks[i], by_all=True)
+            progress.advance(len(tasks[i][2]))
+    others = [i for i in range(len(tasks)) if i not in splits]
+    costs = [float(len(tasks[i][2])) for i in others]
+    found = run_tasks(_split, [tasks[i] for i in others], costs, progress)
+    splits |= dict(zip(others, found, strict=True))
     return [splits[i] for i in range(len(tasks))]
 
 
@@ -268,14 +271,21 @@ def _equal_share(size: int, branching: int, max_leaf: int) -> int:
 
 
 def _split(
-    rows: Rows, n_features: int, labels: NDArray[np.int32], k: int, balanced: bool, seed: int
+    rows: Rows,
+    n_features: int,
+    labels: NDArray[np.int32],
+    k: int,
+    balanced: bool,
+    seed: int,
+    *,
+    by_all: bool = False,
 ) -> list[NDArray[np.int32]]:
     """Split `labels` into `k` clusters, none of them empty."""
     if k == 1:
         return [labels]
     has_vector = rows.start[labels + 1] > rows.start[labels]
     seen, unseen = labels[has_vector], labels[~has_vector]
-    parts = _cluster(rows, n_features, seen, min(k, len(seen)), balanced, seed)
+    parts = _cluster(rows, n_features, seen, min(k, len(seen)), balanced, seed, by_all)
     parts += [np.empty(0, np.int32)] * (k - len(parts))
     order = np.argsort([len(part) for part in parts], kind="stable")
     for place, share in zip(order, np.array_split(unseen, k), strict=True):
@@ -284,12 +294,18 @@ def _split(
 
 
 def _cluster(
-    rows: Rows, n_features: int, labels: NDArray[np.int32], k: int, balanced: bool, seed: int
+    rows: Rows,
+    n_features: int,
+    labels: NDArray[np.int32],
+    k: int,
+    balanced: bool,
+    seed: int,
+    by_all: bool,
 ) -> list[NDArray[np.int32]]:
     if k < 2:
         return [labels] if len(labels) else []
     first = np.random.default_rng(seed).choice(len(labels), size=k, replace=False)
-    cluster_of = cluster_rows(rows, n_features, labels, first, balanced)
+    cluster_of = cluster_rows(rows, n_features, labels, first, balanced, by_all=by_all)
     order = np.argsort(cluster_of, kind="stable")
     parts = np.split(labels[order], np.cumsum(np.bincount(cluster_of, minlength=k))[:-1])
     return [part for part in parts if len(part)]

@@ -122,7 +122,20 @@ def test_an_interrupted_update_leaves_the_old_model(model, tmp_path, monkeypatch
     assert {file.name: file.read_bytes() for file in model.iterdir()} == before
 
 
-def test_a_model_that_cannot_be_updated(tmp_path):
+def test_attention_xml_takes_in_a_new_label(tmp_path):
+    data = write_texts(tmp_path / "train.jsonl", sorted(WORDS))
+    sizes = ("hidden=4", "head=4", "word_dim=4", "levels=0", "epochs=1", "device=cpu")
+    settings = [word for size in sizes for word in ("--set", size)]
+    command = ["train", data, "--model", "attention-xml", "--valid", 0, "--out", tmp_path / "model"]
+    assert run(*command, *settings)[0] == 0
+    new = write_texts(tmp_path / "new.jsonl", ["mead"], n=3)
+    code, output = run("update", tmp_path / "model", new)
+    assert code == 0, output
+    assert "mead" in load_model(tmp_path / "model").label_names_
+
+
+def test_a_model_that_cannot_be_updated(tmp_path, monkeypatch):
+    monkeypatch.setattr("longtail.models.attention_xml.model.AttentionXML.can_update", False)
     data = write_texts(tmp_path / "train.jsonl", sorted(WORDS))
     sizes = ("hidden=4", "head=4", "word_dim=4", "levels=0", "epochs=1", "device=cpu")
     settings = [word for size in sizes for word in ("--set", size)]

@@ -190,13 +190,26 @@ def packed(tmp_path_factory):
 
 def test_packed_data_train_on_a_cluster_as_on_one_machine(ray, packed):
     options = {
-        "model": "fusion",
-        "settings": {"members": "linear,knn"},
+        "model": "linear",
+        "settings": {"flat": 0, "branching": 4, "max_leaf": 5, "trees": 2},
+        "valid": 0,
     }
     here = longtail.train(packed, **options).model.to_files().arrays
     there = longtail.train(packed, cluster="local", **options).model.to_files().arrays
     assert here.keys() == there.keys()
     assert all(np.array_equal(here[name], there[name]) for name in here)
+
+
+def test_texts_in_a_file_reach_a_node(workers, packed):
+    texts = longtail.load(packed).train.texts
+    some = texts.take(np.array([5, 3]))
+    found = workers.run(read_first, (texts, some), [0], [1.0], needs=[Needs()])
+    assert found == [(texts[0], texts[5])]
+
+
+def read_first(shared, number):
+    texts, some = shared
+    return texts[0], some[0]
 
 
 def test_tasks_of_packed_data_ask_for_the_memory_of_what_is_sent(packed):

@@ -476,8 +476,9 @@ def test_an_index_of_clusters_takes_in_more():
     assert np.array_equal(scores, exact[1])
 
 
-def test_what_cannot_be_updated():
+def test_what_cannot_be_updated(monkeypatch):
     X, Y = planted_rows()
+    monkeypatch.setattr(AttentionXML, "can_update", False)
     with pytest.raises(ParameterError) as caught:
         AttentionXML().partial_fit(X, Y)
     assert str(caught.value).startswith("attention-xml cannot be updated; models that can: ")

@@ -81,8 +81,9 @@ def test_row_adam_takes_a_rate_that_is_a_tensor():
     for rate in (0.1, torch.tensor(0.1)):
         weight = torch.nn.Parameter(torch.ones(4, 2))
         optimizer = RowAdam(weight, rate)
-        take_rows(weight, torch.tensor([1, 3])).sum().backward()
-        optimizer.step()
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            take_rows(weight, torch.tensor([1, 3])).sum().backward()
+            optimizer.step()
         moved.append(weight.detach().clone())
     assert torch.equal(*moved)
 

@@ -32,6 +32,7 @@ from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Term
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree, vector_bytes
+from longtail.models.attention_xml.kept import KeptDocuments, find_known
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.neural import (
     MOST_EPOCHS,
@@ -41,6 +42,7 @@ from longtail.models.neural import (
     has_torch,
     require_torch,
 )
+from longtail.models.new_labels import find_new_labels
 from longtail.progress import SILENT, Progress
 from longtail.runtime.device import chosen_device
 from longtail.runtime.mapped import is_mapped
@@ -151,6 +153,7 @@ class AttentionXML(Neural):
     summary: ClassVar[str] = "reads texts word by word; each label looks at the words it needs"
     choose_when: ClassVar[str] = "documents are texts, and there is a GPU"
     can_explain: ClassVar[bool] = True
+    can_update: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 3
     member_reason: ClassVar[str] = "reads the words in their order"
     cheaper_presets: ClassVar[Sequence[str]] = ("small",)
@@ -304,6 +307,7 @@ class AttentionXML(Neural):
     )
 
     followed_: int = learned()  # C
+    kept_: KeptDocuments = learned()
     tokens_: Tokens = learned()
     trees_: Sequence["ProbabilisticLabelTree"] = learned()
 
@@ -424,6 +428,7 @@ class AttentionXML(Neural):
         for net in (net for each in trees for net in each.levels):
             round_tables(net)
         self.tokens_, self.trees_, self.history_ = tokens, trees, trainer.history
+        self.kept_ = KeptDocuments.of(rows, dataset.Y, self.seed)
 
     def _build_trees(self, dataset: Dataset, progress: Progress) -> list[LabelTree]:
         """Return the label trees of the ensemble; without inner levels they are all alike."""
@@ -705,6 +710,41 @@ class AttentionXML(Neural):
         losses = (scores[0] - scores[1:]).tolist()
         return [replace(term, loss=loss) for term, loss in zip(terms, losses, strict=True)]
 
+    # -- updating -------------------------------------------------------------------------------
+
+    def _as_rows(self, documents: list[str] | sp.csr_matrix) -> sp.csr_matrix:
+        """Return which words of texts are known, by which an update sees what it can use."""
+        tokens = self.tokens_.encode(cast("list[str]", documents))
+        known = tokens.tokens > UNKNOWN
+        start = np.concatenate(([0], np.cumsum(known)))[tokens.start]
+        words = tokens.tokens[known]
+        shape = (tokens.n_documents, self.tokens_.n_words_)
+        return sp.csr_matrix((np.ones(len(words), np.float32), words, start), shape=shape)
+
+    def update_documents(
+        self, dataset: Dataset, X: sp.csr_matrix, train: bool, progress: Progress
+    ) -> None:
+        """Let new labels learn where to look; if asked, all labels of the documents learn on."""
+        from longtail.models.attention_xml.updating import Update, choose_documents, update_tree
+
+        device, Y, before = self._device(), dataset.Y, self.training_counts_
+        new, refined = find_new_labels(before, Y), np.empty(0, np.int64)
+        tokens, chosen = self.tokens_.encode(dataset.texts or []), np.arange(Y.shape[0])
+        if train:
+            refined = np.setdiff1d(np.unique(Y.indices), new).astype(np.int64)
+        else:
+            chosen = choose_documents(Y, new, np.random.default_rng(self.seed))
+        if len(chosen):  # otherwise all labels are known, and stay as they are
+            counts = before.padded(Y.shape[1]) + np.bincount(Y.indices, minlength=Y.shape[1])
+            shares = counts / (before.n_documents + Y.shape[0])
+            seen = self.kept_.join(tokens.take(chosen), Y[chosen])
+            update = Update(*seen, new, refined, shares)
+            self.trees_ = [
+                update_tree(tree, update, device, self.seed + number, progress)
+                for number, tree in enumerate(self.trees_)
+            ]
+        self.kept_ = KeptDocuments.of(*self.kept_.join(tokens, Y), self.seed)
+
     # -- saving ---------------------------------------------------------------------------------
 
     def add_to_files(self, files: Files) -> None:
@@ -712,6 +752,7 @@ class AttentionXML(Neural):
         from longtail.models.attention_xml.network import find_coarse, to_arrays
 
         self.tokens_.to_files(files)
+        self.kept_.add_to_files(files)
         shape = self.trees_[0].levels[0].shape
         files.config["word_dim"], files.config["hidden"] = shape.word_dim, shape.hidden
         files.config["followed"] = self.followed_
@@ -748,7 +789,7 @@ class AttentionXML(Neural):
             _describe_tree(f"tree{number}", depth, find_shapes(shape), find_coarse(shape))
             for number, depth in enumerate(files.config["depths"])
         ]
-        return Schema.join([sizes, Tokens.describe(), *trees])
+        return Schema.join([sizes, Tokens.describe(), KeptDocuments.describe(), *trees])
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
@@ -756,6 +797,7 @@ class AttentionXML(Neural):
         from longtail.models.attention_xml.search import ProbabilisticLabelTree
 
         self.tokens_ = Tokens.from_files(files)
+        self.kept_ = KeptDocuments.from_files(files, len(self.label_names_))
         self.followed_ = files.config["followed"]
         word_dim, hidden = files.config["word_dim"], files.config["hidden"]
         trees = []
@@ -785,12 +827,6 @@ def _choose_inner_epochs(epochs: int, n_words: int) -> int:
     too closely before the labels are learned. Long texts need fewer than titles.
     """
     return min(epochs, max(LEAST_INNER_EPOCHS, INNER_WORDS // max(n_words, 1)))
-
-
-def find_known(tokens: TokenRows) -> NDArray[np.int64]:
-    """Return the documents that hold a word that is known."""
-    known = np.concatenate(([0], np.cumsum(tokens.tokens > UNKNOWN)))
-    return np.flatnonzero(np.diff(known[tokens.start]))
 
 
 def leave_out(tokens: TokenRows, places: Sequence[NDArray[np.bool_]]) -> TokenRows:

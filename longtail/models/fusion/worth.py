@@ -25,7 +25,7 @@ from longtail.models.fusion.weight import Scale, Weight
 from longtail.topk import TopK
 
 METRICS = ("P@1", "P@5", "PSP@5")
-WIDTH = 10  # labels of each member, to judge it by
+WIDTH = 30  # labels of each member, to judge it by
 SHARE = 0.02  # of the budget, for judging each member once
 LEAST_JUDGED = 500  # held-out documents
 STACKERS = 6.0  # times as long as judging takes learning the stacker for as many documents

@@ -1,0 +1,213 @@
+"""AttentionXML with new labels: a row of attention for each, learned with all else left as it is.
+
+A label's score depends on the words and on its own row alone (`network.py`). So new labels learn
+their rows from the documents that brought them, and no other label's score changes. In a tree, a
+new label goes below the node that its documents are led to. Documents of before that were kept are
+among those that it learns from, and scores are learned as if labels were as frequent as they are
+among all documents, of before and of now, so that new labels do not come before others.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from longtail.labels.tree import LabelTree
+from longtail.models.attention_xml.loss import bce
+from longtail.models.attention_xml.network import (
+    AttentionXMLNetwork,
+    Encoded,
+    from_arrays,
+    piece_size,
+    round_tables,
+    to_arrays,
+)
+from longtail.models.attention_xml.search import (
+    Beam,
+    ProbabilisticLabelTree,
+    place,
+    rank_nodes,
+    read_documents,
+)
+from longtail.progress import Progress
+from longtail.text.tokens import TokenRows
+
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+ENOUGH = 50  # documents of a new label that it learns from, unless all are asked for
+BATCH = 32  # documents of a step
+LEAST_STEPS, PASSES = 60, 4
+NEW_RATE, KNOWN_RATE = 0.02, 0.001
+KEPT_NUMBERS = 1 << 28  # that documents, once read, may take in memory
+LED = 5  # nodes that a document is led to, each a vote for where its new labels belong
+
+
+class Update(NamedTuple):
+    """What an update brings: documents, what they carry, and which labels are to learn.
+
+    Attributes:
+        tokens: the words of the documents, some of before and new ones.
+        Y: (n, n_labels) their labels, new ones behind those that the model has.
+        new: labels that no document carried before; rising.
+        refined: other labels that learn, too; rising.
+        shares: (n_labels,) of all documents, those of before counted, that carry each label.
+    """
+
+    tokens: TokenRows
+    Y: sp.csr_matrix
+    new: Numbers
+    refined: Numbers
+    shares: NDArray[np.float64]
+
+    def find_surplus(self, labels: Numbers) -> Floats:
+        """Return the logarithm of how many times too often these documents carry each label."""
+        met = np.bincount(self.Y.indices, minlength=self.Y.shape[1])[labels]
+        surplus: NDArray[np.float64] = np.log(met / self.Y.shape[0] / self.shares[labels])
+        return surplus.clip(0).astype(np.float32)
+
+
+def choose_documents(Y: sp.csr_matrix, new: Numbers, rng: np.random.Generator) -> Numbers:
+    """Return up to 50 documents of each new label; rising."""
+    by_label = sp.csr_matrix(Y[:, new].T)
+    chosen = [
+        rng.permutation(by_label.indices[begin:end])[:ENOUGH]
+        for begin, end in zip(by_label.indptr[:-1], by_label.indptr[1:], strict=True)
+    ]
+    return np.unique(np.concatenate([*chosen, np.empty(0, np.int64)])).astype(np.int64)
+
+
+def update_tree(
+    plt: ProbabilisticLabelTree,
+    update: Update,
+    device: torch.device,
+    seed: int,
+    progress: Progress,
+) -> ProbabilisticLabelTree:
+    """Return the tree with the new labels; the one given stays as it is."""
+    for net in plt.levels:
+        place(net, device)
+    net, n_known = plt.levels[-1], plt.tree.n_labels
+    nodes = np.empty(n_known, np.int64)
+    nodes[plt.tree.leaves] = np.arange(n_known)
+    asked = np.concatenate([update.new, update.refined])
+    table = net.labels.detach().cpu().numpy().copy()
+    begin = table.mean(axis=0, keepdims=True).repeat(len(update.new), axis=0)
+    begin = np.concatenate([begin, table[nodes[update.refined]]])
+    reader = _Reader(net, update.tokens, device)
+    wanted = _Wanted(update.Y[:, asked], update.find_surplus(asked))
+    rows = learn_rows(reader, begin, wanted, len(update.new), seed, progress)
+    is_known = asked < n_known
+    table[nodes[asked[is_known]]] = rows[is_known]
+    more, added = asked[~is_known], rows[~is_known]
+    tree, order = insert_leaves(plt.tree, more, _find_parents(plt, update, more, device))
+    arrays = to_arrays(net) | {"labels": np.concatenate([table, added])[order]}
+    grown = from_arrays(net.shape.with_nodes(tree.n_labels), arrays)
+    round_tables(grown)
+    return ProbabilisticLabelTree(tree, [*plt.levels[:-1], grown], plt.path_weight)
+
+
+def insert_leaves(tree: LabelTree, labels: Numbers, parents: Numbers) -> tuple[LabelTree, Numbers]:
+    """Return the tree with more labels, each the last child of its parent.
+
+    The order says which node comes where: those of the tree as they were, then the new ones.
+    """
+    owners = np.concatenate([tree.parents(tree.depth), parents])
+    order = np.argsort(owners, kind="stable")
+    counts = np.bincount(owners, minlength=tree.sizes[-2])
+    starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    leaves = np.concatenate([tree.leaves, labels.astype(np.int32)])[order]
+    return LabelTree([*tree.children[:-1], starts], leaves), order
+
+
+def _find_parents(
+    plt: ProbabilisticLabelTree, update: Update, labels: Numbers, device: torch.device
+) -> Numbers:
+    """Return, for each label, the node above the labels to which its documents are led most."""
+    if plt.tree.depth == 1 or not len(labels):
+        return np.zeros(len(labels), np.int64)
+    beam: Beam | None = None
+    for net, children in zip(plt.levels[:-1], plt.tree.children, strict=False):
+        beam = beam and beam.weighed(plt.path_weight)
+        beam = rank_nodes(net, update.tokens, LED, device, beam, children)
+    if beam is None:
+        raise ValueError("a tree without levels")
+    documents, places = np.nonzero(beam.nodes >= 0)
+    votes = np.exp(beam.logs[documents, places])
+    shape = (update.tokens.n_documents, plt.tree.sizes[-2])
+    led = sp.csr_matrix((votes, (documents, beam.nodes[documents, places])), shape=shape)
+    totals = sp.csr_matrix(update.Y[:, labels].T) @ led
+    return np.asarray(totals.argmax(axis=1)).ravel().astype(np.int64)
+
+
+class _Reader:
+    """Reads the documents in batches of similar length, and keeps what it has read."""
+
+    def __init__(self, net: AttentionXMLNetwork, tokens: TokenRows, device: torch.device) -> None:
+        self.net, self.tokens, self.device = net, tokens, device
+        order = np.argsort(tokens.lengths, kind="stable")
+        self.batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
+        self.kept: dict[int, Encoded] = {}
+        self.n_kept = 0
+
+    @torch.no_grad()
+    def read(self, number: int) -> Encoded:
+        """Return the documents of a batch."""
+        if number in self.kept:
+            return self.kept[number]
+        read = read_documents(self.net, self.tokens, self.batches[number], self.device)
+        self.n_kept += read.tokens.numel() + read.values.numel()
+        if self.n_kept <= KEPT_NUMBERS:
+            self.kept[number] = read
+        return read
+
+
+class _Wanted(NamedTuple):
+    """Which documents carry the labels that learn, (n, n_rows), and the labels' surplus."""
+
+    Y: sp.csr_matrix
+    surplus: Floats
+
+
+def learn_rows(
+    reader: _Reader, begin: Floats, wanted: _Wanted, n_new: int, seed: int, progress: Progress
+) -> Floats:
+    """Return the rows of labels after learning; `begin` are the first ones, of new labels first.
+
+    Labels that were known before move far less.
+    """
+    fresh, known = (
+        torch.from_numpy(part.copy()).to(reader.device).requires_grad_()
+        for part in (begin[:n_new], begin[n_new:])
+    )
+    rates = {NEW_RATE: fresh, KNOWN_RATE: known}
+    optimizer = torch.optim.Adam([{"params": [p], "lr": rate} for rate, p in rates.items()])
+    n_batches, rng = len(reader.batches), np.random.default_rng(seed)
+    n_passes = max(PASSES, -(-LEAST_STEPS // n_batches))
+    order = np.concatenate([rng.permutation(n_batches) for _ in range(n_passes)])
+    progress.stage("learning new labels", len(order))
+    for step, number in enumerate(order.tolist()):
+        for rate, group in zip(rates, optimizer.param_groups, strict=True):
+            group["lr"] = rate * (1 - step / len(order))
+        optimizer.zero_grad()
+        _add_gradients(reader, number, torch.cat([fresh, known]), wanted)
+        optimizer.step()
+        progress.advance(1)
+    rows: Floats = torch.cat([fresh, known]).detach().cpu().numpy()
+    return rows
+
+
+def _add_gradients(reader: _Reader, number: int, rows: Tensor, wanted: _Wanted) -> None:
+    """Add the gradients of a batch's mean loss, some labels at a time."""
+    net, device, read = reader.net, reader.device, reader.read(number)
+    right = torch.from_numpy(wanted.Y[reader.batches[number]].toarray()).to(device)
+    surplus = torch.from_numpy(wanted.surplus).to(device)
+    size = piece_size(read, net.shape)
+    for first in range(0, len(rows), size):
+        some = slice(first, first + size)
+        scores = net.score(read, rows[some]) + surplus[some]
+        loss = bce(scores, right[:, some]) / len(right)
+        loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
