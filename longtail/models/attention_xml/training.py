@@ -155,14 +155,14 @@ class LevelTask:
             batch |= {"touched": touched, "pairs": pairs}
         else:
             nodes, _ = list_children(self.children, self.candidates[rows])
+            filler = 0  # the row that stands where a document has no more nodes
             if self.sharing is not None:
-                nodes = keep_own(nodes, self.sharing.rank, self.sharing.count)
+                nodes, filler = keep_own_candidates(nodes, self.sharing)
             batch["relevant"] = mark_relevant(self.pairs, rows, nodes)
             batch["counted"] = (nodes >= 0).astype(np.float32)
-            if self.sharing is not None:
-                nodes = nodes // self.sharing.count
+            held = nodes if self.sharing is None else nodes // self.sharing.count
             batch["nodes"], batch["node_places"] = number_anew(
-                np.maximum(nodes, 0).astype(np.int32), self.net.shape.n_nodes
+                np.where(nodes >= 0, held, filler).astype(np.int32), self.net.shape.n_nodes
             )
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
@@ -299,6 +299,20 @@ def _choose(parents: Rows, best: NDArray[np.int32], width: int) -> NDArray[np.in
                 chosen[i, size] = node
                 size += 1
     return chosen
+
+
+def keep_own_candidates(
+    nodes: NDArray[np.int64], sharing: Processes
+) -> tuple[NDArray[np.int64], int]:
+    """Return the candidates (n, C) that this process holds, and the row that fills up.
+
+    Adam moves every row that occurs, also by a gradient of 0: what fills up is what occurs anyway,
+    and the first row of all where it would fill up if nothing was split.
+    """
+    own = keep_own(nodes, sharing.rank, sharing.count)
+    if (sharing.rank == 0 and (nodes < 0).any()) or not (own >= 0).any():
+        return own, 0
+    return own, int(own[own >= 0].min()) // sharing.count
 
 
 @njit(nogil=True, cache=True)
