@@ -46,6 +46,10 @@ class TrainingError(LongtailError):
     """Training cannot go on, such as with a loss that is not a number."""
 
 
+class LostProcessError(LongtailError):
+    """Another of the processes that train together cannot be reached."""
+
+
 class MemoryPlanError(ParameterError):
     """Training with these parameters will not fit into memory; the message says what will."""
 

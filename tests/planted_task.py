@@ -12,6 +12,7 @@ from planted import planted_rows
 from longtail.evaluation.metrics import evaluate
 from longtail.topk import TopK
 from longtail.training.config import TrainingConfig
+from longtail.training.draws import dropout
 from longtail.training.loop import train
 
 
@@ -25,7 +26,8 @@ class Module(torch.nn.Module):
         self.dropout = torch.nn.Dropout(0.2)
 
     def forward(self, columns, starts):
-        return self.output(self.dropout(torch.relu(self.embedding(columns, starts))))
+        hidden = torch.relu(self.embedding(columns, starts))
+        return self.output(dropout(hidden, self.dropout.p, self.training))
 
 
 class PlantedTask:
@@ -41,14 +43,14 @@ class PlantedTask:
         self.steps = 0
         self.on_loss = lambda step, loss: loss
 
-    def batch(self, rows, rng):
-        X = self.X[rows]
+    def batch(self, rows, rng, mine):
+        X = self.X[rows[mine]]
         targets = self.Y[rows].toarray()
         targets += self.noise * rng.random(targets.shape)
         return {
             "columns": torch.from_numpy(X.indices.astype(np.int64)),
             "starts": torch.from_numpy(X.indptr[:-1].astype(np.int64)),
-            "targets": torch.from_numpy(targets),
+            "targets": torch.from_numpy(targets[mine]),
         }
 
     def loss(self, batch):
@@ -138,9 +140,9 @@ def _train_into(path, run_dir, resume):
 
 
 def run_among_several(folder):
-    """Train without noise, as one of several processes, and write what this one ends with."""
+    """Train as one of several processes, and write what this one ends with."""
     torch.set_num_threads(1)
-    task = PlantedTask(noise=0, dropout=0)
+    task = PlantedTask()
     history = train(task, CONFIG, device="cpu", run_dir=folder / "run")
     assert history.best is not None
     np.savez(folder / f"rank{os.environ.get('RANK', '0')}.npz", **weights(task))

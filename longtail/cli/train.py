@@ -16,8 +16,8 @@ from longtail.cli.models import complete_model
 from longtail.cli.progress import show_progress
 from longtail.cli.reading import reads
 from longtail.cli.settings import gather_settings
-from longtail.errors import ParameterError, TrainingError
-from longtail.models.registry import DEFAULT_MODEL
+from longtail.errors import LostProcessError, ParameterError, TrainingError
+from longtail.models.registry import DEFAULT_MODEL, get_model_class
 from longtail.reading import ReadOptions
 
 if TYPE_CHECKING:
@@ -97,6 +97,12 @@ def train(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="How many threads; all cores unless given.")
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Train a network by N processes of this machine, one a GPU."
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model that is in --out.")
     ] = False,
@@ -122,6 +128,7 @@ def train(
     documents anyway, so --valid changes nothing. Finished members are kept in DIR.run.
     """
     began = time.monotonic()  # loading what trains is a part of the budget
+    from longtail.cli.launch import is_launched, launch, share_threads
     from longtail.recipe import RunFolder, is_first_process
     from longtail.recipe import train as train_model
     from longtail.runtime.parallel import set_threads
@@ -143,12 +150,21 @@ def train(
     name, chosen, reading = gather_settings(model, config, settings or [], options, reading)
     optional = {"valid": valid, "checkpoint_every": checkpoint_every}
     given: dict[str, Any] = {key: value for key, value in optional.items() if value is not None}
-    set_threads(threads)
+    set_threads(share_threads(threads, processes))
     if out is None or plan:
         _show_plan(data, reading, name, chosen)
         return
     kept = RunFolder(out).say_what_is_kept
-    with _only_first_process_prints(is_first_process()), if_interrupted(kept):
+    if processes is not None:
+        _check_processes(name, processes)
+        if not is_launched():
+            launch(processes, kept)
+            return
+    with (
+        _leaving_loss_to_launcher(),
+        _only_first_process_prints(is_first_process()),
+        if_interrupted(kept),
+    ):
         with show_progress() as progress:
             trained = train_model(
                 data,
@@ -179,6 +195,33 @@ def _show_plan(data: Path, reading: ReadOptions, model: str, settings: dict[str,
     from longtail.recipe import plan
 
     show(*plan(data, reading=reading, model=model, settings=settings))
+
+
+def _check_processes(model: str, count: int) -> None:
+    """Raise ParameterError if a model is not trained by several processes, or by others."""
+    if not get_model_class(model).needs_torch:
+        raise ParameterError(
+            f"{model} is trained by one process, on all its cores; leave out --processes"
+        )
+    started = int(os.environ.get("WORLD_SIZE", count))
+    if started != count:
+        raise ParameterError(
+            f"--processes {count} starts processes, but this is one of {started} that were started "
+            "already, as by torchrun; leave out --processes"
+        )
+
+
+@contextmanager
+def _leaving_loss_to_launcher() -> Iterator[None]:
+    """End without a word if another process is gone: `launch` knows which one, and why."""
+    from longtail.cli.launch import LAUNCHED, LOST
+
+    try:
+        yield
+    except LostProcessError:
+        if LAUNCHED not in os.environ:
+            raise
+        raise typer.Exit(LOST) from None
 
 
 @contextmanager

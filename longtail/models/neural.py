@@ -4,7 +4,7 @@ Nothing here imports torch before training does: a trained model predicts withou
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -12,13 +12,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.errors import MissingExtraError, TrainingError
+from longtail.errors import MissingExtraError, ParameterError, TrainingError
 from longtail.models.base import Model
 from longtail.models.contract import Documents
 from longtail.models.cost import STEP_SECONDS, DeviceType, Facts
 from longtail.progress import SILENT, Progress
 from longtail.runtime.mapped import Extent, is_mapped
-from longtail.runtime.memory import total_ram
+from longtail.runtime.memory import Needs, fits_memory, total_ram
 from longtail.runtime.rows import fingerprint, weigh_features
 from longtail.runtime.settings import (
     above,
@@ -33,12 +33,18 @@ from longtail.runtime.settings import (
 if TYPE_CHECKING:
     from longtail.training.config import TrainingConfig
     from longtail.training.history import History
+    from longtail.training.processes import Processes
     from longtail.training.task import Task
 
 MOST_EPOCHS = 1_000_000
 AHEAD = 4  # batches that the training loop prepares before they are needed
 INT8_SHARE = 12  # of what training takes is kept: parameters without gradients, at a byte each
 CELL = 28  # bytes of a cell of a `SparseBatch`
+
+SPLIT_HELP = (
+    "split the labels' weights among the processes that train together; none does so where one "
+    "process cannot hold them all"
+)
 
 Device = Literal["auto", "cpu", "cuda"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -137,6 +143,41 @@ class Neural(Model):
             patience=self.patience,
             **more,
         )
+
+    def share_labels(
+        self,
+        needs: Callable[[Self, int], Needs],
+        n_labels: int,
+        device_type: str,
+        *,
+        can: bool = True,
+    ) -> "Processes | None":
+        """Return the processes that the labels' rows are split among, None if each holds all.
+
+        Args:
+            needs: what a model takes with so many processes to split labels among.
+            n_labels: how many there are.
+            device_type: "cpu" or "cuda".
+            can: whether the other parameters let labels be split.
+        """
+        from longtail.training.processes import join_processes
+
+        wish: bool | None = getattr(self, "split_labels", None)
+        can = can and not self.valid
+        if wish and not can:
+            raise ParameterError(
+                f"The 'split_labels' parameter of {type(self).__name__} must be none or false "
+                "with held-out documents (valid) or a loss other than bce. Got true instead."
+            )
+        processes = join_processes(self.device)
+        if wish and n_labels < processes.count:
+            raise ParameterError(
+                f"{n_labels} labels cannot be split among {processes.count} processes; leave out "
+                "split_labels"
+            )
+        if wish is None and can and 1 < processes.count <= n_labels:
+            wish = processes.share(not fits_memory(needs(self, 1), device_type))
+        return processes if wish else None
 
     def train_task(
         self,

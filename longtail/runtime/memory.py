@@ -131,6 +131,15 @@ def plan_memory(
     return f"{what} takes about {described}; {_say_free(place, free[place])}"
 
 
+def fits_memory(needs: Needs, device: str) -> bool:
+    """Return whether what training takes is free."""
+    try:
+        plan_memory(needs, device=device)
+    except MemoryPlanError:
+        return False
+    return True
+
+
 def _largest(needs: Needs, place: str) -> tuple[int, Mapping[str, int]]:
     """Return what the largest stage takes in RAM or GPU memory: in all, and by name."""
     stages = [stage.ram if place == "RAM" else stage.gpu for stage in needs]

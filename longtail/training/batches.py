@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from longtail.training.draws import Part
 from longtail.training.processes import Processes
 from longtail.training.task import Batch, Task
 
@@ -30,13 +31,15 @@ class Share(NamedTuple):
 
     Attributes:
         batch: the tensors of its documents.
-        weight: its loss times this, averaged over the processes, is the mean over all documents.
+        weight: its loss times this, summed over the processes, is the mean over all documents.
         n_documents: how many documents the step has, over all processes.
+        part: which of them it gets.
     """
 
     batch: Batch
     weight: float
     n_documents: int
+    part: Part = Part()
 
 
 class Batches:
@@ -58,16 +61,26 @@ class Batches:
 
     def make(self, step: int) -> Share:
         """Build this process's share of a step; the same whenever and wherever it is called."""
-        rank, count = self.processes.rank, self.processes.count
         rows = self._rows(step)
-        if len(rows) < count:
-            rows = np.resize(rows, count)  # so that every process has something to do
-        mine = rows[rank::count]
-        batch = self.task.batch(mine, np.random.default_rng([BATCH, self.seed, step, rank]))
+        part, n_mine = self._cut(len(rows))
+        batch = self.task.batch(rows, np.random.default_rng([BATCH, self.seed, step, 0]), part.mine)
         if self.processes.device.type == "cuda":
             with torch.cuda.device(self.processes.device):  # each thread has its own
                 batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
-        return Share(batch, len(mine) * count / len(rows), len(rows))
+        # The losses of own labels add up to that of all labels as they are.
+        weight = 1.0 if getattr(self.task, "split", ()) else n_mine / len(rows)
+        return Share(batch, weight, len(rows), part)
+
+    def _cut(self, n_documents: int) -> tuple[Part, int]:
+        """Return which of so many documents are this process's, and how many they are.
+
+        One for which there are none takes the first document along, which does not count.
+        """
+        rank, count = self.processes.rank, self.processes.count
+        if count == 1:
+            return Part(), n_documents
+        mine = slice(rank, None, count) if rank < n_documents else slice(0, 1)
+        return Part(mine, n_documents), len(range(rank, n_documents, count))
 
     def _rows(self, step: int) -> NDArray[np.int64]:
         epoch, place = divmod(step, self.per_epoch)

@@ -28,6 +28,7 @@ from longtail.runtime.rows import Rows
 from longtail.training.kernels import has_triton
 
 ROWS_PER_TASK = 1024  # fixed, so that sums do not depend on the number of threads
+EVERY = slice(None)
 
 
 class SparseBatch(NamedTuple):
@@ -41,6 +42,8 @@ class SparseBatch(NamedTuple):
         touched_start: (U + 1,) where the cells of each of them begin, in the order of features.
         order: (nnz,) the cells in the order of features.
         document: (nnz,) their documents, in that order.
+        cell_place: of each cell of a batch that several processes share, its place among own
+            cells, nnz if it is another's; empty if there is but one process.
     """
 
     start: Tensor
@@ -50,12 +53,16 @@ class SparseBatch(NamedTuple):
     touched_start: Tensor
     order: Tensor
     document: Tensor
+    cell_place: Tensor
 
     @classmethod
-    def of(cls, rows: Rows, chosen: NDArray[np.int64], n_features: int) -> "SparseBatch":
-        """Copy the `chosen` rows together."""
-        arrays = _gather_cells(rows, chosen, np.full(n_features, -1, np.int32))
-        return cls(*(torch.from_numpy(array) for array in arrays))
+    def of(
+        cls, rows: Rows, chosen: NDArray[np.int64], n_features: int, mine: slice = EVERY
+    ) -> "SparseBatch":
+        """Copy those of the `chosen` rows together that are `mine`."""
+        arrays = _gather_cells(rows, chosen[mine], np.full(n_features, -1, np.int32))
+        drawn = _place_cells(rows.start[chosen + 1] - rows.start[chosen], mine)
+        return cls(*(torch.from_numpy(array) for array in (*arrays, drawn)))
 
     @classmethod
     def from_batch(cls, batch: Mapping[str, Tensor]) -> "SparseBatch":
@@ -114,6 +121,26 @@ def _gather_cells(
     return start, feature, value, touched, touched_start, order, document
 
 
+def _place_cells(lengths: NDArray[np.int64], mine: slice) -> NDArray[np.int64]:
+    """Return where the random number of each cell goes; `lengths` are those of all documents."""
+    if mine == EVERY:
+        return np.empty(0, np.int64)
+    is_mine = np.zeros(len(lengths), np.bool_)
+    is_mine[mine] = True
+    mine_too = np.repeat(is_mine, lengths)
+    places = np.cumsum(mine_too)
+    return np.where(mine_too, places - 1, lengths[mine].sum())
+
+
+def draw_for_cells(cells: SparseBatch) -> Tensor:
+    """Return a number from [0, 1) for each cell, the same however many processes there are."""
+    if not len(cells.cell_place):
+        return torch.rand_like(cells.value)
+    drawn = torch.rand(len(cells.cell_place), device=cells.value.device)
+    own = cells.value.new_empty(len(cells.value) + 1)  # the last is for what others need
+    return own.index_copy_(0, cells.cell_place, drawn)[:-1]
+
+
 def drop_cells(cells: SparseBatch, keep: float) -> SparseBatch:
     """Input dropout: keep each cell with probability `keep`, scaled so that sums stay as large.
 
@@ -121,7 +148,7 @@ def drop_cells(cells: SparseBatch, keep: float) -> SparseBatch:
     """
     if keep >= 1:
         return cells
-    kept = torch.rand_like(cells.value) < keep
+    kept = draw_for_cells(cells) < keep
     return cells._replace(value=cells.value * kept / keep)
 
 

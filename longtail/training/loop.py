@@ -35,15 +35,19 @@ from longtail.training.checkpoint import (
 )
 from longtail.training.checks import Check, Guard, are_finite
 from longtail.training.config import TrainingConfig
+from longtail.training.draws import drawing_for
 from longtail.training.graphs import StepGraphs, place_batch, set_rate
 from longtail.training.history import Clock, History, Log, Pacer
 from longtail.training.processes import Processes, join_processes
+from longtail.training.split import SplitRows
 from longtail.training.task import Batch, Task
 from longtail.training.threads import follow_threads
+from longtail.version import __version__
 
 FIRST_CHECKPOINT = 60.0  # seconds after which there is one, if none is due before
 MOST_RECORDS = 200  # lines of the log between its first and last step
 LOWER_RATE = "try a smaller learning rate"
+VERSIONS = {"longtail": __version__, "torch": torch.__version__, "numpy": np.__version__}
 
 
 def train(
@@ -80,9 +84,12 @@ def train(
     """
     follow_threads()
     processes = join_processes(device)
+    facts = as_fingerprint(_facts(task, config, processes, seed, fingerprint or {}))
+    processes.require_same({**facts, **VERSIONS})
+    _check_documents(task, processes)
     run_path = None if run_dir is None else make_run_dir(run_dir)
     run = _Run(task, config, processes, seed, progress if processes.is_main else SILENT, run_path)
-    run.fingerprint = as_fingerprint(_facts(run, fingerprint or {}))
+    run.fingerprint = facts
     gpu = [processes.device] if processes.device.type == "cuda" else []
     # Said explicitly, or some versions of torch warn that nothing checks sparse gradients.
     unchecked = torch.sparse.check_sparse_tensor_invariants(enable=False)  # type: ignore[no-untyped-call]
@@ -97,16 +104,22 @@ def train(
     return run.history
 
 
-def _facts(run: "_Run", given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all that decides what a run computes."""
-    facts = {
-        "training documents": run.task.n_documents,
-        "seed": run.seed,
-        "device": run.processes.device.type,
-        "processes": run.processes.count,
-    }
-    facts = {**asdict(run.config), **given, **facts}
+def _facts(
+    task: Task, config: TrainingConfig, processes: Processes, seed: int, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return all that decides what a run computes; the number of processes does not."""
+    own = {"training documents": task.n_documents, "seed": seed, "device": processes.device.type}
+    facts = {**asdict(config), **given, **own}
     return {name: facts[name] for name in facts if name not in ("run_dir", "resume")}
+
+
+def _check_documents(task: Task, processes: Processes) -> None:
+    """Raise ParameterError if some process would never have a document."""
+    if task.n_documents < processes.count:
+        raise ParameterError(
+            f"{processes.count} processes are too many for {task.n_documents} documents; start at "
+            f"most {task.n_documents}"
+        )
 
 
 class _Run:
@@ -124,8 +137,10 @@ class _Run:
         self.task, self.config, self.processes = task, config, processes
         self.seed, self.progress, self.run_dir = seed, progress, run_dir
         self.module = task.module.to(processes.device)
-        processes.share_weights(self.module)
+        self.split = SplitRows(self.module, getattr(task, "split", ()), processes)
+        processes.share_weights(self.module, but=self.split.names)
         self.parameters = list(self.module.parameters())
+        self.common = [each for each in self.parameters if each not in self.split]
         self.optimizers = task.optimizers(config.learning_rate)
         self.groups = [group for each in self.optimizers for group in each.param_groups]
         self.top_rates = [group["lr"] for group in self.groups]
@@ -173,7 +188,7 @@ class _Run:
                     self.mean.add()
                 validates = config.validates_at(self.step, self.n_steps, self.epoch_steps)
                 records = validates or self.step % -(-self.n_steps // MOST_RECORDS) == 0
-                saves = self.step < self.n_steps and time.monotonic() >= due
+                saves = self.step < self.n_steps and self._agree(time.monotonic() >= due, records)
                 if (records or saves) and not self._catch_up():
                     break
                 if validates:
@@ -191,11 +206,17 @@ class _Run:
             self.save(last=True)
         self._finish_writing()
 
+    def _agree(self, is_time: bool, records: bool) -> bool:
+        """Whether to write a checkpoint; where rows are split, all help, when the main one says."""
+        if not self.split.names:
+            return is_time
+        return records and self.processes.share(is_time)
+
     def _take_step(self, share: Share) -> None:
         for group, top_rate in zip(self.groups, self.top_rates, strict=True):
             set_rate(group, top_rate * self.config.rate(self.step, self.n_steps))
         self._draw_anew()
-        compute = partial(self._compute, weight=share.weight)
+        compute = partial(self._compute, share=share)
         if self.graphs is None:
             found = compute(place_batch(share.batch, self.processes.device))
         else:
@@ -209,13 +230,13 @@ class _Run:
         if self.guard is not None and self._catch_up():
             self.unread = check
 
-    def _compute(self, batch: Batch, weight: float) -> Tensor:
+    def _compute(self, batch: Batch, share: Share) -> Tensor:
         """Return the loss and the norm of its gradient, (2,); move the weights if guarded."""
-        loss = self._loss(batch, weight)
+        loss = self._loss(batch, share)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.processes.average_gradients(self.parameters)
-        norm = limit_gradients(self.parameters, self.config.clip)
-        mean_loss = self.processes.mean(loss.detach().float())
+        self.processes.sum_gradients(self.common)
+        norm = limit_gradients(self.parameters, self.config.clip, self.split)
+        mean_loss = self.processes.sum(loss.detach().float())
         if self.guard is not None:
             self.guard.close_unless_finite(mean_loss, norm)
             self._move()
@@ -244,15 +265,16 @@ class _Run:
         self.clock.note(self.progress, self.history)
         return True
 
-    def _loss(self, batch: Batch, weight: float) -> Tensor:
+    def _loss(self, batch: Batch, share: Share) -> Tensor:
         """Return the loss of this process's share of a step, whose tensors are on the device."""
         device = self.processes.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=self._uses_bf16()):
-            return self.task.loss(batch) * weight
+        precision = torch.autocast(device.type, torch.bfloat16, enabled=self._uses_bf16())
+        with precision, drawing_for(share.part):
+            return self.task.loss(batch) * share.weight
 
     def _draw_anew(self) -> None:
         """Seed the generators that the loss of this step draws from."""
-        streams = np.random.SeedSequence([LOSS, self.seed, self.step, self.processes.rank])
+        streams = np.random.SeedSequence([LOSS, self.seed, self.step, 0])
         self._draw_from(int(streams.generate_state(1, np.uint64)[0]))
 
     def _draw_from(self, seed: int) -> None:
@@ -296,8 +318,8 @@ class _Run:
             return False
         self._draw_anew()
         batch = place_batch(self.last.batch, self.processes.device)
-        loss = self._loss(batch, self.last.weight).float()
-        return math.isfinite(self.processes.mean(loss).item())
+        loss = self._loss(batch, self.last).float()
+        return math.isfinite(self.processes.sum(loss).item())
 
     def _return_to_checkpoint(self) -> bool:
         """Take up the newest checkpoint whose weights are sound; return whether there is one."""
@@ -367,11 +389,14 @@ class _Run:
         lies on a GPU is written while training goes on; the last one is written at once, and holds
         nothing but the weights to keep.
         """
-        if self.run_dir is None or not self.processes.is_main:
+        if self.run_dir is None or not (self.processes.is_main or self.split.names):
             return
         self._finish_writing()
         self.clock.measure(self.history)
-        files = pack_state(self._last_state() if last else self._state(), self.fingerprint)
+        state = self.split.join(self._last_state() if last else self._state(), self.optimizers)
+        if not self.processes.is_main:
+            return
+        files = pack_state(state, self.fingerprint)
         job = partial(write_checkpoint, self.run_dir, self.step, files)
         if self.processes.device.type == "cuda" and not last:
             self.writing = self.writer.submit(job)
@@ -422,6 +447,7 @@ class _Run:
         state = read_checkpoint(self.run_dir, self.fingerprint, self.progress)
         if state is None:
             return False
+        state = self.split.cut(state, self.optimizers)
         self.step, self.unimproved = state["step"], state["unimproved"]
         self.best = {name: tensor.clone() for name, tensor in state["best"].items()}
         self.history = History(**state["history"])
@@ -432,16 +458,26 @@ class _Run:
         return True
 
 
-def limit_gradients(parameters: Iterable[torch.nn.Parameter], limit: float | None) -> Tensor:
-    """Scale all gradients, dense or sparse, so that their norm is at most `limit`; return it."""
-    gradients = []
+def limit_gradients(
+    parameters: Iterable[torch.nn.Parameter], limit: float | None, split: SplitRows | None = None
+) -> Tensor:
+    """Scale all gradients, dense or sparse, so that their norm is at most `limit`; return it.
+
+    Of parameters that are `split`, all processes' rows count.
+    """
+    gradients, are_split = [], []
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.is_sparse:
             parameter.grad = parameter.grad.coalesce()
             gradients.append(parameter.grad.values())
         elif parameter.grad is not None:
             gradients.append(parameter.grad)
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
+        if parameter.grad is not None:
+            are_split.append(split is not None and parameter in split)
+    norms = torch.stack(torch._foreach_norm(gradients))
+    if split is not None and split.names:
+        norms = split.sum_norms(norms, are_split)
+    norm: Tensor = torch.linalg.vector_norm(norms).float()
     if limit is not None:
         scale = (limit / (norm + 1e-6)).clamp(max=1)
         torch._foreach_mul_(gradients, scale)

@@ -19,6 +19,9 @@ class Task(Protocol):
         n_documents: how many documents there are to train on; rows are numbered from 0.
         lengths: optional; the length of each document, if batches should hold documents of
             similar length.
+        split: optional; the names of the parameters that are rows of labels which the processes
+            share, as `split` says. The loss is then that of all documents and of own labels, and
+            losses of all processes add up.
         replays: optional; True if a step on a GPU depends on nothing but the values of a batch and
             on the weights once the shapes of its tensors are known, so that a CUDA graph can take
             it (`graphs.py`).
@@ -27,18 +30,19 @@ class Task(Protocol):
     module: torch.nn.Module
     n_documents: int
 
-    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
-        """Return the CPU tensors of these documents.
+    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator, mine: slice) -> Batch:
+        """Return the CPU tensors of those of the documents of a step that are `mine`.
 
         Called in other threads, ahead of the step that uses them: random choices (such as
         sampled labels) come from `rng` only, which depends on nothing but the seed and the step.
+        They are made for all documents `rows`, so that several processes choose as one does.
         """
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the mean loss of the documents of a batch, whose tensors are on the device.
 
         Random choices (such as dropout) come from torch's own generator, which training
-        seeds anew for every step. On a GPU it runs under bf16 autocast.
+        seeds anew for every step, by `draws`. On a GPU it runs under bf16 autocast.
         """
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:

@@ -2,9 +2,9 @@
 
 import json
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
@@ -143,38 +143,59 @@ def test_devices(data, tmp_path):
     )
 
 
+# The second of two processes dies by `kill -9` after its seventh step.
+DYING = """
+import os, signal
+if os.environ.get("RANK") == "1":
+    from longtail.training import loop
+    take_step = loop._Run._take_step
+    def take_and_die(run, share):
+        take_step(run, share)
+        if run.step == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+    loop._Run._take_step = take_and_die
+"""
+
+
+def run_together(data, out, *more, **environment):
+    command = [sys.executable, "-m", "longtail", "train", data, "--out", out, *GLAS, *more]
+    return subprocess.run(
+        [str(part) for part in (*command, "--processes", "2")],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
 @pytest.mark.slow
 def test_two_processes_train_one_model(data, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "longtail", "train", data, "--out", tmp_path / "model", *GLAS]
-    both = [
-        subprocess.Popen(
-            [str(part) for part in command],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "LOCAL_WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "OMP_NUM_THREADS": "1",
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    (first, *errors), (second, *more) = (process.communicate(timeout=120) for process in both)
-    assert [process.returncode for process in both] == [0, 0], errors + more
-    assert "The glas model of 200 documents" in first
-    assert second == ""
+    done = run_together(data, tmp_path / "model")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("The glas model of 200 documents") == 1
     test = write_texts(tmp_path / "test.jsonl", 100, seed=1)
     succeed("evaluate", tmp_path / "model", test, "--json", tmp_path / "report.json")
     assert json.loads((tmp_path / "report.json").read_text())["P@1"] > 90
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_ends_all_and_one_goes_on(data, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(DYING)
+    out, often = tmp_path / "model", ("--checkpoint-every", "0.000001s")
+    done = run_together(data, out, *often, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert [line for line in done.stderr.splitlines() if line.startswith("Error")] == [
+        "Error: process 1 of 2 was ended by signal 9, so all have stopped; no model was saved and "
+        f"{out} is as it was before; the same command with --resume goes on from where it stopped."
+    ]
+    resumed = succeed("train", data, "--out", out, "--resume", *GLAS)  # by one process alone
+    assert re.search("Going on from step [67] of 64", resumed.stderr)
+    succeed("train", data, "--out", tmp_path / "whole", *GLAS)
+    one, other = (
+        load_model(path).predict(["hops and malt"], k=5) for path in (out, tmp_path / "whole")
+    )
+    np.testing.assert_array_equal(one.labels, other.labels)
+    np.testing.assert_allclose(one.scores, other.scores, atol=1e-3)
 
 
 def test_checkpoints_are_found_however_deep_a_model_puts_them(tmp_path):

@@ -23,8 +23,8 @@ class Rows:
         if lengths is not None:
             self.lengths = lengths
 
-    def batch(self, rows, rng):
-        return {"rows": torch.from_numpy(rows), "chance": torch.tensor(rng.random())}
+    def batch(self, rows, rng, mine):
+        return {"rows": torch.from_numpy(rows[mine]), "chance": torch.tensor(rng.random())}
 
 
 def test_the_same_step_is_the_same_whenever_it_is_made():
@@ -43,15 +43,16 @@ def test_processes_share_a_step_by_documents():
     shares = [Batches(Rows(9), 5, Processes(CPU, rank, 2), seed=0).make(0) for rank in (0, 1)]
     rows = np.concatenate([share.batch["rows"] for share in shares])
     assert sorted(rows) == sorted(alone.batch["rows"])
-    assert [share.weight for share in shares] == [3 * 2 / 5, 2 * 2 / 5]
+    assert [share.weight for share in shares] == [3 / 5, 2 / 5]
     assert [share.n_documents for share in shares] == [5, 5]
     assert alone.weight == 1
-    assert shares[0].batch["chance"] != shares[1].batch["chance"]
+    assert shares[0].batch["chance"] == shares[1].batch["chance"] == alone.batch["chance"]
 
 
 def test_no_process_is_without_a_document():
     shares = [Batches(Rows(5), 4, Processes(CPU, rank, 2), seed=0).make(1) for rank in (0, 1)]
     assert [len(share.batch["rows"]) for share in shares] == [1, 1]
+    assert [share.weight for share in shares] == [1, 0]  # the other's document counts once
 
 
 # ------------------------------------------------------------------------ documents of a length

@@ -30,7 +30,7 @@ class Task:
         self.module.layer = torch.nn.Linear(8, 4)
         self.tried = 0
 
-    def batch(self, rows, rng):
+    def batch(self, rows, rng, mine=slice(None)):
         touched = np.sort(rng.permutation(50)[: 20 + len(rows) % 3])
         return {
             "touched": torch.from_numpy(touched),

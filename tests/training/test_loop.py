@@ -83,7 +83,7 @@ def test_the_callers_random_numbers_are_left_alone():
 def test_every_document_comes_once_an_epoch():
     task, seen = PlantedTask(n=101), []
     build = task.batch
-    task.batch = lambda rows, rng: seen.extend(rows) or build(rows, rng)
+    task.batch = lambda rows, rng, mine: seen.extend(rows) or build(rows, rng, mine)
     train_on_cpu(task, replace(CONFIG, epochs=2))
     assert sorted(seen[:101]) == sorted(seen[101:]) == list(range(101))
     assert seen[:101] != seen[101:]
@@ -356,7 +356,7 @@ def test_kill_9_at_any_write_loses_nothing(tmp_path):
 def test_two_processes_learn_what_one_learns(tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     subprocess.run([*launch, SCRIPT, "several", tmp_path], check=True, timeout=300)
-    alone = PlantedTask(noise=0, dropout=0)
+    alone = PlantedTask()
     train_on_cpu(alone)
     with np.load(tmp_path / "rank0.npz") as first, np.load(tmp_path / "rank1.npz") as second:
         assert_same(dict(first), dict(second))
@@ -428,7 +428,7 @@ def test_a_loss_that_never_was_a_number():
 
 def test_an_error_in_the_batch_thread_arrives():
     task = PlantedTask()
-    task.batch = lambda rows, rng: 1 / 0
+    task.batch = lambda rows, rng, mine: 1 / 0
     with pytest.raises(ZeroDivisionError):
         train_on_cpu(task)
 

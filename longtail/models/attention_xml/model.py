@@ -34,7 +34,14 @@ from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree, vector_bytes
 from longtail.models.attention_xml.kept import KeptDocuments, find_known
 from longtail.models.cost import DeviceType, Facts
-from longtail.models.neural import MOST_EPOCHS, Device, Neural, has_torch, require_torch
+from longtail.models.neural import (
+    MOST_EPOCHS,
+    SPLIT_HELP,
+    Device,
+    Neural,
+    has_torch,
+    require_torch,
+)
 from longtail.models.new_labels import find_new_labels
 from longtail.progress import SILENT, Progress
 from longtail.runtime.device import chosen_device
@@ -65,6 +72,7 @@ if TYPE_CHECKING:
 
     from longtail.models.attention_xml.network import Shape
     from longtail.models.attention_xml.search import ProbabilisticLabelTree
+    from longtail.training.processes import Processes
 
 MOST_NODES = 30_000  # that a network meets all at once
 SIZES, LARGE_SIZES = (256, 200), (512, 300)  # hidden and word_dim, of some and of many documents
@@ -290,6 +298,7 @@ class AttentionXML(Neural):
         "none validates after each epoch",
         at_least(1),
     )
+    split_labels: bool | None = setting(None, SPLIT_HELP)
     clip: float = setting(5.0, "the largest norm of a step's gradients", above(0))
     averaging: bool = setting(True, "end with the mean of late weights (SWA)")
     device: Device = setting("auto", "where to train and, if there is such, to predict")
@@ -393,7 +402,7 @@ class AttentionXML(Neural):
         self.followed_ = self.candidates or choose_width(dataset.Y, label_trees[0], self.branching)
         if label_trees[0].depth > 1:
             progress.say(f"Candidates: {self.followed_} nodes of a level for each document")
-        self._plan_memory(shape, label_trees, rows, batch_size, device_type, progress)
+        sharing = self._plan_memory(shape, label_trees, rows, batch_size, device_type, progress)
         if vectors is None and self.pretrain:
             vectors = self._learn_vectors(tokens, rows, word_dim, progress)
         config = self.make_config(
@@ -408,7 +417,9 @@ class AttentionXML(Neural):
         known, held_out = (LevelDocuments.of(rows, dataset.Y, part) for part in (kept, held))
         measured = held_out if len(held) else None
         inner = self.inner_epochs or _choose_inner_epochs(config.epochs, len(rows.tokens))
-        trainer = TreeTrainer(self, config, inner, shape, self.followed_, vectors, known, measured)
+        trainer = TreeTrainer(
+            self, config, inner, shape, self.followed_, vectors, known, measured, sharing
+        )
         trees = [
             trainer.train_tree(number, tree, progress) for number, tree in enumerate(label_trees)
         ]
@@ -505,8 +516,11 @@ class AttentionXML(Neural):
         batch_size: int,
         device_type: str,
         progress: Progress,
-    ) -> None:
-        """Say what the largest level will take, or stop with what to change."""
+    ) -> "Processes | None":
+        """Say what the largest level will take, or stop with what to change.
+
+        Returns the processes to split the labels among, None if each holds all of them.
+        """
         length = int(np.percentile(tokens.lengths, 99)) if tokens.n_documents else 1
         read = _reading(len(tokens.tokens), shape.n_words, in_files=tokens.are_large)
         level = LevelSize(trees[0].n_labels, trees[0].sizes[1], trees[0].depth)
@@ -515,13 +529,17 @@ class AttentionXML(Neural):
             pairs = estimate_bytes(tokens, shape.n_words, shape.word_dim)
             begin = [Stage({"pairs of words": pairs, **read})]
 
-        def needs(model: AttentionXML) -> Needs:
+        def needs(model: AttentionXML, shards: int) -> Needs:
             size, words = model.batch_size or batch_size, min(length, model.max_length)
             size = min(size, tokens.n_documents)
-            return [*begin, model._needs(shape, level, words, device_type, size).also(read)]
+            trained = model._needs(shape, level, words, device_type, size, shards)
+            return [*begin, trained.also(read)]
 
+        sharing = self.share_labels(needs, trees[0].n_labels, device_type)
+        shards = 1 if sharing is None else sharing.count
         others = ({"batch_size": max(1, batch_size // 4)}, {"max_length": 100})
-        self.say_memory(needs, others, progress, device_type)
+        self.say_memory(lambda model: needs(model, shards), others, progress, device_type)
+        return sharing
 
     def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
         """Return what the tree and the largest level take, by the rows of the texts.
@@ -542,16 +560,22 @@ class AttentionXML(Neural):
         return [_tree_stage(X, thin_labels(Y, self.seed, SILENT)), trained] if levels else [trained]
 
     def _needs(
-        self, shape: "Shape", tree: "LevelSize", length: int, device_type: str, batch_size: int
+        self,
+        shape: "Shape",
+        tree: "LevelSize",
+        length: int,
+        device_type: str,
+        batch_size: int,
+        shards: int = 1,
     ) -> Stage:
-        """Return what it takes to train the largest level."""
+        """Return what it takes to train the largest level, its labels split into so many shards."""
         from longtail.models.attention_xml.network import count_per_piece
 
         width = 2 * shape.hidden
         cells = batch_size * length
         between = 4 * width * (shape.word_dim + width) + shape.pooling * width * shape.head[0]
         vectors = 4 * shape.n_words * shape.word_dim
-        parameters = vectors + 4 * (between + tree.n_labels * width)
+        parameters = vectors + 4 * (between + -(-tree.n_labels // shards) * width)
         n_words = min(cells, shape.n_words) if self.train_vectors else 0
         first = tree.first
         piece = min(first, count_per_piece(device_type, batch_size, length, shape))

@@ -34,8 +34,10 @@ from torch.nn import functional as F
 
 from longtail.runtime.quantized import QuantizedRows
 from longtail.training.bilstm import BiLSTM
+from longtail.training.draws import dropout as drop
 from longtail.training.kernels import has_triton, works
-from longtail.training.layers import read_once, take_rows
+from longtail.training.layers import EVERY, read_once, take_rows
+from longtail.training.split import draw_rows
 
 # Numbers in the largest tensors of one piece: what a cache holds, or a small share of a GPU, whose
 # pieces each cost the time to start them.
@@ -140,9 +142,8 @@ class Encoded(NamedTuple):
 class AttentionXMLNetwork(nn.Module):
     """The network of one level of the tree, from its words to the scores of its nodes."""
 
-    def __init__(self, shape: Shape):
+    def __init__(self, shape: Shape, own: slice = EVERY):
         super().__init__()
-        self.shape = shape
         words = torch.randn(shape.n_words, shape.word_dim) * WORD_SPREAD
         self.words = read_once(nn.Parameter(words))
         self.encoder = ENCODERS[shape.encoder](shape.word_dim, shape.hidden)
@@ -150,7 +151,8 @@ class AttentionXMLNetwork(nn.Module):
         self.layers = nn.ModuleList(_linear(n_in, n_out) for n_in, n_out in pairwise(sizes))
         # A label's row is its attention; without attention its output weights and a bias.
         width = self.encoder.width if shape.attention else shape.head[-1] + 1
-        self.labels = nn.Parameter(torch.randn(shape.n_nodes, width) * LABEL_SPREAD)
+        self.labels = nn.Parameter(draw_rows(shape.n_nodes, width, own) * LABEL_SPREAD)
+        self.shape = shape.with_nodes(len(self.labels))  # those that this process holds
         self.output = nn.Linear(shape.head[-1], 1) if shape.attention else None
 
     @torch.no_grad()
@@ -188,14 +190,14 @@ class AttentionXMLNetwork(nn.Module):
         """Return what the encoder and the first layer make of word vectors (B, T, word_dim)."""
         device = words.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else words.dtype
-        words = F.dropout(words, word_dropout, self.training)
+        words = drop(words, word_dropout, self.training)
         tokens = self.encoder(words, lengths)  # (B, T, width)
         padding = find_padding(lengths, words) if len(words) > 1 else None
         if self.shape.attention:
-            tokens = F.dropout(tokens, dropout, self.training).to(low)
+            tokens = drop(tokens, dropout, self.training).to(low)
             return Encoded(tokens, self.layers[0](tokens), padding, lengths)
         largest = pool(tokens, lengths, self.shape.pooling)  # (B, pooling·width)
-        hidden = F.dropout(largest, dropout, self.training).to(low)  # before, maxima rise
+        hidden = drop(largest, dropout, self.training).to(low)  # before, maxima rise
         for layer in self.layers:
             hidden = F.relu(layer(hidden))
         return Encoded(tokens, F.pad(hidden, (0, 1), value=1.0), padding, lengths)

@@ -20,8 +20,10 @@ from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.loss import bce_over_candidates, bce_over_nodes
 from longtail.models.attention_xml.network import (
     AttentionXMLNetwork,
+    Encoded,
     Shape,
     count_aligned,
+    find_padding,
 )
 from longtail.models.attention_xml.search import (
     Beam,
@@ -38,9 +40,10 @@ from longtail.topk import TopK
 from longtail.training.config import TrainingConfig
 from longtail.training.history import History
 from longtail.training.kernels import has_triton
-from longtail.training.layers import RowAdam, read_once, take_rows
+from longtail.training.layers import EVERY, RowAdam, read_once, take_rows
 from longtail.training.loop import train
-from longtail.training.processes import choose_device
+from longtail.training.processes import Processes, choose_device
+from longtail.training.split import gather_documents, gather_rows, own_rows
 
 if TYPE_CHECKING:
     from longtail.models.attention_xml.model import AttentionXML
@@ -94,6 +97,7 @@ class LevelTask:
         held_out: such documents for validation, or None.
         children: of the nodes above; None on the first level.
         candidates: (n, C) nodes of the level above, for each document; None if it meets all nodes.
+        sharing: the processes among which the rows of nodes are split; None if each holds all.
     """
 
     model: "AttentionXML"
@@ -102,9 +106,11 @@ class LevelTask:
     held_out: LevelDocuments | None
     children: Ints | None = None
     candidates: Ints | None = None
+    sharing: Processes | None = None
 
     def __post_init__(self) -> None:
         """View the rows."""
+        self.split = () if self.sharing is None else ("labels",)
         self.module: nn.Module = self.net
         self.n_documents = self.known.tokens.n_documents
         self.lengths = self.known.tokens.lengths
@@ -119,22 +125,29 @@ class LevelTask:
 
     def share(self) -> float:
         """Return which share of the nodes that documents meet is right, a little above 0."""
-        met = self.n_documents * self.net.shape.n_nodes
+        met = self.n_documents * self.known.nodes.shape[1]
         if self.candidates is not None and self.children is not None:
             met = int(np.diff(self.children)[self.candidates[self.candidates >= 0]].sum())
         return (self.known.nodes.nnz + 1) / (met + 2)
 
-    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+    def batch(
+        self, rows: NDArray[np.int64], rng: np.random.Generator, mine: slice = EVERY
+    ) -> dict[str, Tensor]:
         """Return words, labels and candidates of the documents."""
         ids, lengths = self.known.tokens.pad(rows)
         ids[(rng.random(ids.shape) >= self.model.keep) & (ids > UNKNOWN)] = UNKNOWN
         if self.replays:
             ids = fill_up(ids, round_length(ids.shape[1]), PADDING)
+        ids, own_lengths = ids[mine], lengths[mine]
         touched, places = number_anew(ids, self.net.shape.n_words)
-        batch = {"touched": touched, "places": places, "lengths": lengths}
+        batch = {"touched": touched, "places": places, "lengths": own_lengths}
+        if self.sharing is None:
+            rows = rows[mine]
+        else:  # own nodes are scored for all documents
+            batch["all_lengths"] = lengths
         if self.candidates is None or self.children is None:
             width = count_aligned(self.net.shape.n_nodes, self.net.labels.device.type)
-            documents, labels = pairs_of(self.pairs, rows)
+            documents, labels = self._keep_own(*pairs_of(self.pairs, rows))
             pairs = documents * width + labels
             if self.replays:  # what fills up is padding, and a pair behind the last document
                 touched = fill_up(touched, min(ids.size, self.net.shape.n_words), PADDING)
@@ -142,19 +155,34 @@ class LevelTask:
             batch |= {"touched": touched, "pairs": pairs}
         else:
             nodes, _ = list_children(self.children, self.candidates[rows])
+            filler = 0  # the row that stands where a document has no more nodes
+            if self.sharing is not None:
+                nodes, filler = keep_own_candidates(nodes, self.sharing)
             batch["relevant"] = mark_relevant(self.pairs, rows, nodes)
             batch["counted"] = (nodes >= 0).astype(np.float32)
+            held = nodes if self.sharing is None else nodes // self.sharing.count
             batch["nodes"], batch["node_places"] = number_anew(
-                np.maximum(nodes, 0).astype(np.int32), self.net.shape.n_nodes
+                np.where(nodes >= 0, held, filler).astype(np.int32), self.net.shape.n_nodes
             )
         return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def _keep_own(
+        self, documents: NDArray[np.int64], nodes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return those of the pairs whose nodes this process holds, by their rows."""
+        if self.sharing is None:
+            return documents, nodes
+        own = nodes % self.sharing.count == self.sharing.rank
+        return documents[own], nodes[own] // self.sharing.count
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Return the binary cross-entropy over all nodes, or over the candidates' children."""
         net, model = self.net, self.model
         words = net.read_words(batch["places"], batch["touched"])
         read = net.encode(words, batch["lengths"], model.word_dropout, model.dropout)
-        n = len(words)
+        if self.sharing is not None:
+            read = self._gather(read, batch["all_lengths"], self.sharing)
+        n = len(read.lengths)
         if "nodes" not in batch:
             width = count_aligned(net.shape.n_nodes, words.device.type)
             relevant = torch.zeros(n * width + 1, device=words.device)
@@ -163,6 +191,23 @@ class LevelTask:
         rows = take_rows(net.labels, batch["nodes"])
         tried = batch["node_places"], batch["relevant"], batch["counted"]
         return bce_over_candidates(net, read, rows, *tried) / n
+
+    def _gather(self, read: Encoded, lengths: Tensor, sharing: Processes) -> Encoded:
+        """Return all documents of the step, which own nodes are to be compared with."""
+        n, values, tokens = len(lengths), read.values, read.tokens
+        if self.net.shape.attention:
+            tokens = gather_documents(tokens, n, sharing)
+        values = gather_documents(values, n, sharing)
+        padding = find_padding(lengths, tokens) if n > 1 else None
+        return Encoded(tokens, values, padding, lengths)
+
+    def join(self) -> None:
+        """Give the network the nodes of all processes, on the CPU."""
+        if self.sharing is not None:
+            labels = gather_rows(self.net.labels, self.sharing)  # as NCCL sends what is on a GPU
+            net = self.net.cpu()
+            net.labels = nn.Parameter(labels)
+            net.shape = net.shape.with_nodes(len(net.labels))
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
@@ -256,6 +301,40 @@ def _choose(parents: Rows, best: NDArray[np.int32], width: int) -> NDArray[np.in
     return chosen
 
 
+def keep_own_candidates(
+    nodes: NDArray[np.int64], sharing: Processes
+) -> tuple[NDArray[np.int64], int]:
+    """Return the candidates (n, C) that this process holds, and the row that fills up.
+
+    Adam moves every row that occurs, also by a gradient of 0: what fills up is what occurs anyway,
+    and the first row of all where it would fill up if nothing was split.
+    """
+    own = keep_own(nodes, sharing.rank, sharing.count)
+    if (sharing.rank == 0 and (nodes < 0).any()) or not (own >= 0).any():
+        return own, 0
+    return own, int(own[own >= 0].min()) // sharing.count
+
+
+@njit(nogil=True, cache=True)
+def keep_own(nodes: NDArray[np.int64], rank: int, count: int) -> NDArray[np.int64]:
+    """Return of each row of nodes those that process `rank` of `count` holds, −1 behind."""
+    most = 1
+    for i in range(len(nodes)):
+        size = 0
+        for node in nodes[i]:
+            size += node >= 0 and node % count == rank
+        most = max(most, size)
+    most = (most + 7) // 8 * 8  # tensor cores are slow with rows of other lengths
+    kept = np.full((len(nodes), most), -1, np.int64)
+    for i in range(len(nodes)):
+        place = 0
+        for node in nodes[i]:
+            if node >= 0 and node % count == rank:
+                kept[i, place] = node
+                place += 1
+    return kept
+
+
 @njit(nogil=True, cache=True)
 def mark_relevant(
     pairs: Rows, rows: NDArray[np.int64], nodes: NDArray[np.int64]
@@ -306,6 +385,7 @@ class TreeTrainer:
     vectors: NDArray[np.float32] | None
     known: LevelDocuments
     held_out: LevelDocuments | None
+    sharing: Processes | None = None  # among which the labels of the last level are split
 
     def __post_init__(self) -> None:
         """Begin with an empty history."""
@@ -326,8 +406,9 @@ class TreeTrainer:
             progress.say(self._announce(number, tree, level))
             here = known.at(tree, level)
             held = None if held_out is None else held_out.at(tree, level)
-            net = self._new_network(here, self.model.seed + 1000 * number + level)
-            task = LevelTask(self.model, net, here, held)
+            sharing = self.sharing if level == tree.depth else None
+            net = self._new_network(here, self.model.seed + 1000 * number + level, sharing)
+            task = LevelTask(self.model, net, here, held, sharing=sharing)
             if known.above is not None:
                 task.children = tree.children[level - 1]
                 if self.width < tree.sizes[level - 1]:  # else a document meets all nodes anyway
@@ -336,6 +417,7 @@ class TreeTrainer:
             self._begin(task, levels)
             n_left = (self.model.trees - number) * tree.depth - level + 1
             self._train(task, number, level, level < tree.depth, n_left, progress)
+            task.join()
             if level < tree.depth:
                 known = self._rank(net, tree, level, known)
                 held_out = held_out and self._rank(net, tree, level, held_out)
@@ -356,12 +438,15 @@ class TreeTrainer:
         what = "labels" if level == tree.depth else "nodes"
         return ", ".join([*parts, f"{tree.sizes[level]:,} {what}"])
 
-    def _new_network(self, here: LevelDocuments, seed: int) -> AttentionXMLNetwork:
+    def _new_network(
+        self, here: LevelDocuments, seed: int, sharing: Processes | None
+    ) -> AttentionXMLNetwork:
         """Return a network with random weights."""
         gpus = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=gpus), self.device:
             torch.manual_seed(seed)
-            net = AttentionXMLNetwork(self.shape.with_nodes(here.nodes.shape[1]))
+            shape = self.shape.with_nodes(here.nodes.shape[1])
+            net = AttentionXMLNetwork(shape, own_rows(sharing))
         if self.vectors is not None:
             net.words.data.copy_(torch.from_numpy(self.vectors))
         return net

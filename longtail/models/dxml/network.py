@@ -26,7 +26,9 @@ from longtail.models.embedder import Embedder
 from longtail.runtime.rows import pairs_of, view_rows
 from longtail.search.index import build_index
 from longtail.search.voters import count_votes, weigh_votes
-from longtail.training.layers import RowAdam, SparseBatch, drop_cells, multiply, read_once
+from longtail.training.draws import current_part
+from longtail.training.draws import dropout as drop
+from longtail.training.layers import EVERY, RowAdam, SparseBatch, drop_cells, multiply, read_once
 
 if TYPE_CHECKING:
     from longtail.models.dxml.model import DXML
@@ -69,7 +71,7 @@ class DXMLNetwork(nn.Module):
         if self.second is not None:
             y = self.second(x if self.embedding == "linear" else F.relu(x))  # (B, dim)
             x = x + y if self.embedding == "residual" else y
-        return F.normalize(F.dropout(x.float(), dropout, self.training), dim=1)
+        return F.normalize(drop(x.float(), dropout, self.training), dim=1)
 
     def export(self, weights: NDArray[np.float32]) -> Embedder:
         """Return what embeds documents without torch; two linear layers become one."""
@@ -140,10 +142,13 @@ class DXMLTask:
         self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
         self._V: Tensor | None = None
 
-    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+    def batch(
+        self, rows: NDArray[np.int64], rng: np.random.Generator, mine: slice = EVERY
+    ) -> dict[str, Tensor]:
         """Return the cells of the documents, and their labels."""
-        chosen = self.kept[rows]
-        batch: dict[str, Any] = SparseBatch.of(self.rows, chosen, self.X.shape[1])._asdict()
+        cells = SparseBatch.of(self.rows, self.kept[rows], self.X.shape[1], mine)
+        batch: dict[str, Any] = cells._asdict()
+        chosen = self.kept[rows[mine]]
         _, labels = pairs_of(self.pairs, chosen)
         counts = self.pairs.start[chosen + 1] - self.pairs.start[chosen]
         batch["labels"] = torch.from_numpy(labels)
@@ -158,7 +163,10 @@ class DXMLTask:
         if self.model.unit_labels:
             f_y = F.normalize(f_y, dim=1)  # as f_x is
         distances = distance(f_x, f_y)
-        return distances.sum() if self.model.sum_losses else distances.mean()
+        if not self.model.sum_losses:
+            return distances.mean()
+        n_documents = current_part().n_documents or len(distances)  # over all processes
+        return distances.sum() * (n_documents / len(distances))
 
     def _vectors_on(self, device: torch.device) -> Tensor:
         """Return V on the device; it is no parameter, so training does not move it."""

@@ -28,6 +28,7 @@ from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.models.cost import Facts
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import (
+    SPLIT_HELP,
     NeuralRows,
     batch_bytes,
     count_cells,
@@ -61,6 +62,7 @@ from longtail.topk import TopK
 
 if TYPE_CHECKING:
     from longtail.models.glas.network import GLaSTask
+    from longtail.training.processes import Processes
 
 Floats = NDArray[np.float32]
 Embedding = Literal["linear", "relu", "residual"]
@@ -177,6 +179,7 @@ class GLaS(NeuralRows):
     averaging: bool = setting(
         False, "end with the mean of the weights of the second half of training"
     )
+    split_labels: bool | None = setting(None, SPLIT_HELP)
 
     embedder_: Embedder = learned()
     index_: Index = learned()
@@ -217,17 +220,24 @@ class GLaS(NeuralRows):
         device_type = choose_device(self.device).type
         batch_size = self.choose_batch(X.shape[0])
         others = ({"dim": 128}, {"sampled": SAMPLED}, {"dim": 128, "sampled": SAMPLED})
-        self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
+
+        def needs(model: GLaS, shards: int = 1) -> Needs:
+            return model.needs_of(X, Y, device_type, shards)
+
+        sharing = self.share_labels(needs, Y.shape[1], device_type, can=self.loss == "bce")
+        shards = 1 if sharing is None else sharing.count
+        self.say_memory(lambda model: needs(model, shards), others, progress, device_type)
         weights = self.weigh(X)
         pairs = thin_labels(Y, self.seed, progress) if self.regularizer == "glas" else Y
-        task = self.prepare(weigh_rows(X, weights, self.normalize), Y, pairs, device_type)
+        rows = weigh_rows(X, weights, self.normalize)
+        task = self.prepare(rows, Y, pairs, device_type, sharing)
         plan = self.make_config(
             self.choose_epochs(X.shape[0]),
             batch_size,
             averaging="mean" if self.averaging else None,
         )
         self.train_task(task, plan, X, Y, progress)
-        net = task.net.requires_grad_(False)
+        net = task.join().requires_grad_(False)
         self.embedder_ = net.export(weights).without_rare(X)
         examples = np.random.default_rng(self.seed).permutation(X.shape[0])[:N_EXAMPLES]
         queries = embed_rows(self.embedder_, view_rows(X[np.sort(examples)]), self.normalize)
@@ -238,12 +248,18 @@ class GLaS(NeuralRows):
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
     def prepare(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, pairs: sp.csr_matrix, device_type: str
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        pairs: sp.csr_matrix,
+        device_type: str,
+        sharing: "Processes | None" = None,
     ) -> "GLaSTask":
         """Return what the trainer needs; some documents are held out if `valid` says so."""
         import torch
 
         from longtail.models.glas.network import GLaSNetwork, GLaSTask
+        from longtail.training.split import own_rows
 
         held_out = None
         if self.valid:
@@ -255,11 +271,11 @@ class GLaS(NeuralRows):
         with torch.random.fork_rng(devices=gpus), torch.device(device_type):
             torch.manual_seed(self.seed)
             share = Y.nnz / (Y.shape[0] * n_labels)
-            network = GLaSNetwork(
-                X.shape[1], n_labels, self.dim, self._map(X.shape[1]), share, lazy=self.lazy
-            )
+            sizes = X.shape[1], n_labels, self.dim
+            embedding, own = self._map(X.shape[1]), own_rows(sharing)
+            network = GLaSNetwork(*sizes, embedding, share, lazy=self.lazy, own=own)
         sampled = self._n_sampled(n_labels, device_type)
-        return GLaSTask(self, network, X, Y, pairs, held_out, sampled, device_type)
+        return GLaSTask(self, network, X, Y, pairs, held_out, sampled, device_type, sharing)
 
     def choose_epochs(self, n_documents: int) -> int:
         """Return how many passes were about the best on held-out documents of sets of that size."""
@@ -282,8 +298,13 @@ class GLaS(NeuralRows):
             return SAMPLED if n_labels > ALL_LABELS[device_type] else None
         return self.sampled or None
 
-    def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
-        """Return what it takes to count pairs of labels, to train, and to prepare the search."""
+    def needs_of(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str, shards: int = 1
+    ) -> Needs:
+        """Return what it takes to count pairs of labels, to train, and to prepare the search.
+
+        `shards` is among how many processes the labels are split.
+        """
         from longtail.training.losses import PIECE
 
         (n, n_features), n_labels = X.shape, Y.shape[1]
@@ -293,27 +314,29 @@ class GLaS(NeuralRows):
         sampled = self._n_sampled(n_labels, device_type)
         block = self.regularized or 0
         n_scored = n_labels if sampled is None else min(n_labels, sampled + batch_size + block)
+        n_scored, n_held = -(-n_scored // shards), -(-n_labels // shards)
         n_scores = batch_size * n_scored
         if sampled is None and self.loss in ("bce", "softmax"):
-            n_scores = min(n_scores, max(PIECE[device_type], n_labels))
+            n_scores = min(n_scores, max(PIECE[device_type], n_held))
         layers, labels = 4 * (n_features * self.dim + second), 4 * n_labels * self.dim
+        held = 4 * n_held * self.dim  # by one process
         n_pairs = self._count_pairs(Y)
         table = 2 * n_labels**2 if n_pairs and self.has_table(n_labels, device_type) else 0
         rows = weighed_bytes(X)
         train = train_stage(
             device_type,
-            parameters=layers + labels,
-            gradients=self._gradient_bytes(n_cells, n_features, n_scored, n_labels) + 4 * second,
-            optimizer=2 * (layers + labels) + 4 * n_features,
+            parameters=layers + held,
+            gradients=self._gradient_bytes(n_cells, n_features, n_scored, n_held) + 4 * second,
+            optimizer=2 * (layers + held) + 4 * n_features,
             activations=4 * (6 * batch_size * self.dim + 5 * n_scored * self.dim + 3 * n_scores)
             + batch_bytes(n_cells, n_features)
             + 16 * block**2
             + table,
-            averages=layers + labels if self.averaging else 0,
+            averages=layers + held if self.averaging else 0,
             best=layers + labels if self.valid else 0,
             held=rows + 8 * n_pairs,
         )
-        counting = {"parameters": layers + labels, "pairs of labels": 16 * n_pairs, "rows": rows}
+        counting = {"parameters": layers + held, "pairs of labels": 16 * n_pairs, "rows": rows}
         index = label_index_bytes(n_labels, self.dim, min(n, N_EXAMPLES))
         search = {
             "network": 2 * layers,

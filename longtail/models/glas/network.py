@@ -29,7 +29,10 @@ from longtail.runtime.mapped import is_mapped
 from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.topk import TopK
 from longtail.training import losses
+from longtail.training.draws import current_part
+from longtail.training.draws import dropout as drop
 from longtail.training.layers import (
+    EVERY,
     NormalizedLinear,
     RowAdam,
     SparseBatch,
@@ -38,6 +41,8 @@ from longtail.training.layers import (
     read_once,
     take_rows,
 )
+from longtail.training.processes import Processes
+from longtail.training.split import assemble_rows, draw_rows, gather_documents, gather_rows
 
 if TYPE_CHECKING:
     from longtail.models.glas.model import Embedding, GLaS, Similarity
@@ -132,12 +137,13 @@ class GLaSNetwork(nn.Module):
         share: float,
         *,
         lazy: bool = True,
+        own: slice = EVERY,
     ):
         super().__init__()
         self.embedding, self.lazy = embedding, lazy
         self.first = SparseLinear(n_features, dim, exact=not lazy)
         self.second = None if embedding == "linear" else NormalizedLinear(dim, dim)
-        self.labels = nn.Parameter(LABEL_SPREAD * torch.randn(n_labels, dim))
+        self.labels = nn.Parameter(LABEL_SPREAD * draw_rows(n_labels, dim, own))
         # A label that is neither near nor far should begin with its usual share of documents.
         share = min(share, 0.5)
         usual = float(np.log(share / (1 - share)))
@@ -149,7 +155,7 @@ class GLaSNetwork(nn.Module):
         """Return φ(x), unit vectors (B, dim)."""
         x = self.first(cells)  # (B, dim)
         if self.second is not None:
-            y = self.second(F.dropout(F.relu(x), dropout, self.training))  # (B, dim)
+            y = self.second(drop(F.relu(x), dropout, self.training))  # (B, dim)
             x = x + y if self.embedding == "residual" else y
         return F.normalize(x.float(), dim=1)
 
@@ -190,6 +196,7 @@ class GLaSTask:
     held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None
     sampled: int | None
     device_type: str
+    sharing: Processes | None = None  # among which the labels are split
 
     def __post_init__(self) -> None:
         """View the rows and count which labels go together."""
@@ -201,28 +208,42 @@ class GLaSTask:
         self.table: Tensor | None = None
         if self.model.regularizer == "glas":
             self.together = view_rows(count_together(self.Y, self.thinned))
-        self.has_table = self.model.has_table(self.Y.shape[1], self.device_type)
+        self.split = () if self.sharing is None else ("labels",)
+        has_table = self.model.has_table(self.Y.shape[1], self.device_type)
+        self.has_table = has_table and self.sharing is None
 
-    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+    def batch(
+        self, rows: NDArray[np.int64], rng: np.random.Generator, mine: slice = EVERY
+    ) -> dict[str, Tensor]:
         """Return the cells of the documents, their labels, and the labels sampled for them."""
         model = self.model
-        batch: dict[str, Any] = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
-        documents, labels = pairs_of(self.pairs, rows)
+        batch: dict[str, Any] = SparseBatch.of(self.rows, rows, self.X.shape[1], mine)._asdict()
+        scored = rows[mine] if self.sharing is None else rows
+        documents, labels = pairs_of(self.pairs, scored)
         own = _draw_labels(self.pairs, rows, rng.random(len(rows)))  # y_1, …, y_B of line 12
         distinct = rng.permutation(np.unique(own[own >= 0]))
         block = distinct[:BLOCK] if model.regularized is None else self._draw_block(own, rng)
         place = np.full(self.Y.shape[1], -1, np.int64)
         if self.together is not None and not self.has_table:
             batch["A"] = torch.from_numpy(_take_block(self.together, block, place))
-        if self.sampled is not None:  # then a label is known by its place among the candidates
+        candidates = None
+        if self.sampled is not None:
             more = rng.integers(len(place), size=self.sampled)
             candidates = np.unique(np.concatenate([distinct, block, more]))
+        if self.sharing is not None:
+            candidates = _keep_own(candidates, len(place), self.sharing)
+        if candidates is not None:  # then a label is known by its place among the candidates
             place[candidates] = np.arange(len(candidates))
             batch["regularized"] = torch.from_numpy(block)
             own, block, labels = np.where(own >= 0, place[own], -1), place[block], place[labels]
             documents, labels = documents[labels >= 0], labels[labels >= 0]
-            batch["candidates"] = torch.from_numpy(candidates)
-        for name, array in (("own", own), ("block", block), ("documents", documents)):
+        if self.sharing is not None:
+            batch["block_place"] = torch.from_numpy(np.flatnonzero(block >= 0))
+            block = block[block >= 0]
+        if candidates is not None and self.sampled is not None:
+            held = candidates if self.sharing is None else candidates // self.sharing.count
+            batch["candidates"] = torch.from_numpy(held)
+        for name, array in (("own", own[mine]), ("block", block), ("documents", documents)):
             batch[name] = torch.from_numpy(array)
         batch["labels"] = torch.from_numpy(labels)
         return batch
@@ -239,6 +260,8 @@ class GLaSTask:
         model, net = self.model, self.net
         cells = drop_cells(SparseBatch.from_batch(batch), model.keep)
         phi = net.embed(cells, model.dropout)
+        if self.sharing is not None:
+            phi = gather_documents(phi, current_part().n_documents or len(phi), self.sharing)
         V = net.all_labels() if self.sampled is None else net.some_labels(batch["candidates"])
         if self.sampled is None and model.loss in ("bce", "softmax"):
             loss = self._loss_over_all(phi, V, batch)
@@ -266,9 +289,21 @@ class GLaSTask:
         return (losses.bce if model.loss == "bce" else losses.softmax)(scores, relevant)
 
     def _regularize(self, phi: Tensor, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        model, block = self.model, V[batch["block"]]  # (R, dim)
+        block = self._take_block(V, batch)  # (R, dim)
         if not len(block):
             return phi.new_zeros(())
+        share = 1 if self.sharing is None else self.sharing.count  # each adds its part
+        return self._regularize_block(phi, block, batch) / share
+
+    def _take_block(self, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """Return the labels whose inner products count, whoever holds them."""
+        rows = V[batch["block"]]
+        if self.sharing is None:
+            return rows
+        return assemble_rows(rows, batch["block_place"], len(batch["regularized"]), self.sharing)
+
+    def _regularize_block(self, phi: Tensor, block: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        model = self.model
         if model.regularizer == "gravity":
             return gravity(phi, block)
         if model.regularizer == "spread-out":
@@ -316,6 +351,12 @@ class GLaSTask:
         rest = [p for p in net.parameters() if id(p) not in taken]
         return [*lazy, torch.optim.Adam(rest, learning_rate, fused=True)]
 
+    def join(self) -> GLaSNetwork:
+        """Return the network with the labels of all processes, which are then on the CPU."""
+        if self.sharing is not None:
+            self.net.labels = nn.Parameter(gather_rows(self.net.labels, self.sharing))
+        return self.net
+
     def validate(self) -> dict[str, float] | None:
         """Return the metrics on the held-out documents."""
         return None if self.held_out is None else self.measure(*self.held_out)
@@ -335,6 +376,16 @@ class GLaSTask:
         self.net.first.squares.copy_(lengths)
         labels = np.concatenate(found).astype(np.int32)
         return evaluate(TopK(labels, np.zeros(labels.shape, np.float32)), Y)
+
+
+def _keep_own(
+    labels: NDArray[np.int64] | None, n_labels: int, sharing: Processes
+) -> NDArray[np.int64]:
+    """Return those of the labels, or of all, whose rows this process holds."""
+    if labels is None:
+        return np.arange(sharing.rank, n_labels, sharing.count)
+    own: NDArray[np.int64] = labels[labels % sharing.count == sharing.rank]
+    return own
 
 
 def count_together(Y: sp.csr_matrix, thinned: sp.csr_matrix | None = None) -> sp.csr_matrix:

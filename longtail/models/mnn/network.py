@@ -27,7 +27,17 @@ from longtail.models.mnn.model import LARGEST_GATHER, LARGEST_PRODUCT
 from longtail.runtime.rows import view_rows
 from longtail.search.voters import choose_voting, count_votes, weigh_votes
 from longtail.topk import TopK
-from longtail.training.layers import NormalizedLinear, RowAdam, SparseBatch, multiply, read_once
+from longtail.training.draws import current_part
+from longtail.training.draws import dropout as drop
+from longtail.training.layers import (
+    EVERY,
+    NormalizedLinear,
+    RowAdam,
+    SparseBatch,
+    draw_for_cells,
+    multiply,
+    read_once,
+)
 
 if TYPE_CHECKING:
     from longtail.models.mnn.model import MNN, Embedding, Rank
@@ -50,7 +60,7 @@ def drop_features(cells: SparseBatch, keep: float) -> SparseBatch:
     """
     if keep >= 1:
         return cells
-    kept = (torch.rand_like(cells.value) < keep).float()
+    kept = (draw_for_cells(cells) < keep).float()
     lengths = torch.diff(cells.start).long()  # K of each document
     document = torch.repeat_interleave(lengths, output_size=len(kept))
     n_kept = torch.zeros(len(lengths), device=kept.device).index_add_(0, document, kept)  # ‖r‖₁
@@ -171,23 +181,29 @@ def overlap(labels: SparseBatch) -> Tensor:
     return torch.cat(parts, dim=1) / (lengths[:, None] * lengths)
 
 
-def graded_loss(c: Tensor, target: Tensor, h: float) -> Tensor:
+def graded_loss(c: Tensor, target: Tensor, h: float, mine: slice = EVERY) -> Tensor:
     """Pull c(x_i, y_j) towards the overlap of y_i and y_j: the own set counts 1, others h in all.
 
-    A set that shares labels with the document's own is thus no full negative.
+    A set that shares labels with the document's own is thus no full negative. `mine` are the
+    documents of the batch whose cosines, with the label sets of all, c holds.
     """
     errors = (c - target).square()
-    own = errors.diagonal()
-    others = (errors.sum(1) - own) / max(1, len(c) - 1)
+    own = errors.gather(1, _own_columns(c, mine))[:, 0]
+    others = (errors.sum(1) - own) / max(1, c.shape[1] - 1)
     return (own + h * others).mean()
 
 
-def softmax_loss(c: Tensor, target: Tensor, scale: Tensor) -> Tensor:
+def softmax_loss(c: Tensor, target: Tensor, scale: Tensor, mine: slice = EVERY) -> Tensor:
     """Cross-entropy of the own label set among those of the batch; equal sets do not compete."""
-    equal = target > 1 - 1e-5
-    equal.fill_diagonal_(False)
+    own = _own_columns(c, mine)
+    equal = (target > 1 - 1e-5).scatter_(1, own, False)
     scores = (c * scale).masked_fill(equal, -torch.inf)
-    return F.cross_entropy(scores, torch.arange(len(c), device=c.device))
+    return F.cross_entropy(scores, own[:, 0])
+
+
+def _own_columns(c: Tensor, mine: slice) -> Tensor:
+    """Return where each document's own label set stands among all of the batch, (B, 1)."""
+    return torch.arange(c.shape[1], device=c.device)[mine, None]
 
 
 # -- the networks ---------------------------------------------------------------------------------
@@ -208,7 +224,7 @@ class MNNNetwork(nn.Module):
         x = multiply(cells, self.features)  # (B, dim)
         if self.second is None:
             return x
-        y: Tensor = self.second(F.dropout(F.relu(x), dropout, self.training))  # (B, dim)
+        y: Tensor = self.second(drop(F.relu(x), dropout, self.training))  # (B, dim)
         return x + y
 
     def embed_labels(self, labels: SparseBatch) -> Tensor:
@@ -243,21 +259,23 @@ class MNNTask:
         self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
         self.sets = LabelSets(self.Y) if model.loss == "hardest" else None
 
-    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+    def batch(
+        self, rows: NDArray[np.int64], rng: np.random.Generator, mine: slice = EVERY
+    ) -> dict[str, Tensor]:
         """Return the documents' features, and the label sets that they are compared with."""
-        cells = SparseBatch.of(self.rows, rows, self.X.shape[1])._asdict()
+        cells = SparseBatch.of(self.rows, rows, self.X.shape[1], mine)._asdict()
         compared, places = rows, dict[str, Tensor]()
         if self.sets is not None:
-            compared, places = self._draw(self.sets, rows, rng)
+            compared, places = self._draw(self.sets, rows, rng, mine)
         labels = SparseBatch.of(self.pairs, compared, self.Y.shape[1])._asdict()
         return {**cells, **{f"label_{name}": part for name, part in labels.items()}, **places}
 
     def _draw(
-        self, sets: LabelSets, rows: NDArray[np.int64], rng: np.random.Generator
+        self, sets: LabelSets, rows: NDArray[np.int64], rng: np.random.Generator, mine: slice
     ) -> tuple[NDArray[np.int64], dict[str, Tensor]]:
         """Return carriers of the sets to embed, each set once, and the places of own and drawn."""
-        own = sets.numbers[rows]
-        drawn = sets.draw(rows, self.model.negatives, rng)
+        own = sets.numbers[rows[mine]]
+        drawn = sets.draw(rows, self.model.negatives, rng)[mine]
         place = np.zeros(len(sets.carriers), np.int64)
         place[own], place[drawn] = 1, 1
         used = np.flatnonzero(place)
@@ -273,13 +291,14 @@ class MNNTask:
         x, y = net.embed(cells, model.dropout), net.embed_labels(labels)  # (B, dim), (·, dim)
         if model.loss == "hardest":
             return self._compare_with_drawn(x, y, batch["own"], batch["drawn"])
-        c, target = cosines(x, y), overlap(labels)  # (B, B)
+        mine = current_part().mine
+        c, target = cosines(x, y), overlap(labels)[mine]  # (B, B); of several processes, own rows
         if model.loss == "softmax":
-            return softmax_loss(c, target, net.log_scale.exp())
-        loss = graded_loss(c, target, model.negatives)
+            return softmax_loss(c, target, net.log_scale.exp(), mine)
+        loss = graded_loss(c, target, model.negatives, mine)
         if not model.contrast:
             return loss
-        return loss + model.contrast * softmax_loss(c, target, net.log_scale.exp())
+        return loss + model.contrast * softmax_loss(c, target, net.log_scale.exp(), mine)
 
     def _compare_with_drawn(self, x: Tensor, y: Tensor, own: Tensor, drawn: Tensor) -> Tensor:
         """Return equation (11); `own` (B,) and `drawn` (B, h) are rows of the label sets y."""

@@ -11,7 +11,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from longtail.models.rank_ae.network import RankAENetwork, attend
 from longtail.models.rank_ae.sequence import LSTM, BiLSTM
 from longtail.text.tokens import TokenRows
-from longtail.training.layers import take_rows
+from longtail.training.draws import uniform
+from longtail.training.layers import EVERY, take_rows
 
 if TYPE_CHECKING:
     from longtail.models.rank_ae.model import RankAE
@@ -25,9 +26,11 @@ class SequenceNetwork(RankAENetwork):
         super().__init__(model, n_words, n_labels, 2 * half, word_dim=word_dim)
         self.lstm = nn.LSTM(word_dim, half, batch_first=True, bidirectional=True)
 
-    def gather(self, rows: TokenRows, chosen: NDArray[np.int64]) -> dict[str, Tensor]:
-        """Return the documents `chosen` as `embed_batch` reads them."""
-        ids, lengths = rows.pad(chosen)
+    def gather(
+        self, rows: TokenRows, chosen: NDArray[np.int64], mine: slice = EVERY
+    ) -> dict[str, Tensor]:
+        """Return those of the documents `chosen` that are `mine`, as `embed_batch` reads them."""
+        ids, lengths = (array[mine] for array in rows.pad(chosen))
         touched, places = np.unique(ids, return_inverse=True)
         batch = (touched.astype(np.int64), places.reshape(ids.shape), lengths.astype(np.int64))
         names = ("touched", "places", "lengths")
@@ -39,7 +42,7 @@ class SequenceNetwork(RankAENetwork):
         e = take_rows(self.words, batch["touched"]).float()
         words = e.index_select(0, places.flatten()).view(*places.shape, -1)  # (B, T, word_dim)
         if self.training and self.model.keep < 1:
-            kept = torch.rand(places.shape, device=places.device) < self.model.keep
+            kept = uniform(places.shape, places.device) < self.model.keep
             words = words * (kept / self.model.keep)[..., None]
         with torch.autocast(words.device.type, enabled=False):  # recurrence adds errors up
             states = self._read(words, lengths)  # V' (B, T, C)

@@ -32,7 +32,9 @@ from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.text.tokens import TokenRows
 from longtail.topk import TopK
 from longtail.training import losses
+from longtail.training.draws import dropout
 from longtail.training.layers import (
+    EVERY,
     RowAdam,
     SparseBatch,
     drop_cells,
@@ -285,9 +287,11 @@ class RankAENetwork(nn.Module):
         else:
             self.words[known] = given * (spread / size)
 
-    def gather(self, rows: Any, chosen: NDArray[np.int64]) -> dict[str, Tensor]:
-        """Return the documents `chosen` as `embed_batch` reads them."""
-        return SparseBatch.of(rows, chosen, len(self.words))._asdict()
+    def gather(
+        self, rows: Any, chosen: NDArray[np.int64], mine: slice = EVERY
+    ) -> dict[str, Tensor]:
+        """Return those of the documents `chosen` that are `mine`, as `embed_batch` reads them."""
+        return SparseBatch.of(rows, chosen, len(self.words), mine)._asdict()
 
     def embed_batch(self, batch: dict[str, Tensor]) -> Tensor:
         """F: return x_h (B, h); training drops cells."""
@@ -325,7 +329,7 @@ class RankAENetwork(nn.Module):
     def encode(self, labels: SparseBatch) -> Tensor:
         """E: return y_h (B, h)."""
         y = multiply(labels, self.encode_first) + self.encode_bias
-        dropped = F.dropout(F.relu(y), self.model.dropout, self.training)
+        dropped = dropout(F.relu(y), self.model.dropout, self.training)
         z: Tensor = self.encode_second(dropped).float()
         return y.float() + z if self.model.residual else z
 
@@ -334,7 +338,7 @@ class RankAENetwork(nn.Module):
         z = F.relu(self.decode_first(latent))
         if self.model.residual:
             z = latent + z
-        return F.dropout(z, self.model.dropout, self.training)
+        return dropout(z, self.model.dropout, self.training)
 
     def export(self, weights: NDArray[np.float32]) -> Reader:
         """Return F and the first layer of D for prediction; `weights` are the features'."""
@@ -367,15 +371,18 @@ class RankAETask:
         self.n_documents = self.Y.shape[0]
         self.rows, self.pairs = _view(self.X), view_rows(self.Y)
 
-    def batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> dict[str, Tensor]:
+    def batch(
+        self, rows: NDArray[np.int64], rng: np.random.Generator, mine: slice = EVERY
+    ) -> dict[str, Tensor]:
         """Return the words of the documents, their labels, and the labels sampled."""
-        batch = self.net.gather(self.rows, rows)
-        for name, tensor in SparseBatch.of(self.pairs, rows, self.Y.shape[1])._asdict().items():
+        batch = self.net.gather(self.rows, rows, mine)
+        own = rows[mine]
+        for name, tensor in SparseBatch.of(self.pairs, own, self.Y.shape[1])._asdict().items():
             batch[f"y.{name}"] = tensor
-        documents, labels = pairs_of(self.pairs, rows)
+        documents, labels = pairs_of(self.pairs, own)
         if self.sampled is not None:  # then a label is known by its place among the candidates
             more = rng.integers(self.Y.shape[1], size=self.sampled)
-            candidates = np.unique(np.concatenate([labels, more]))
+            candidates = np.unique(np.concatenate([pairs_of(self.pairs, rows)[1], more]))
             labels = np.searchsorted(candidates, labels)
             batch["candidates"] = torch.from_numpy(candidates)
         batch["documents"], batch["labels"] = map(torch.from_numpy, (documents, labels))

@@ -1,0 +1,135 @@
+"""Train small models as one of several processes; write the loss of every step, and predictions."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from planted import planted_texts
+
+from longtail.models.registry import get_model_class
+from longtail.training import loop
+from longtail.training.history import Clock
+
+PARTS = ("losses", "scores", "held")
+N_DOCUMENTS = 65  # with batches of 16, the last of an epoch has one document only
+ROWS = {"epochs": 2, "batch_size": 16, "device": "cpu"}
+CASES = {
+    "glas": {**ROWS, "dim": 16, "valid": 0.1},
+    "glas, sampled": {**ROWS, "dim": 16, "sampled": 3, "embedding": "linear", "averaging": True},
+    "mnn": {**ROWS, "dim": 16, "dropout": 0.2},
+    "mnn, hardest": {**ROWS, "dim": 16, "loss": "hardest", "negatives": 4},
+    "dxml": {**ROWS, "dim": 8, "hidden": 16},
+    "dxml, summed": {**ROWS, "dim": 8, "hidden": 16, "sum_losses": True, "optimizer": "sgd"},
+    "rank-ae": {**ROWS, "dim": 16},
+    "rank-ae, sampled": {**ROWS, "dim": 16, "sampled": 4, "reader": "bilstm"},
+    "attention-xml": {**ROWS, "hidden": 8, "word_dim": 8},
+    "attention-xml, tree": {
+        **ROWS,
+        **{"hidden": 8, "word_dim": 8, "levels": 1, "branching": 4, "candidates": 2},
+    },
+}
+SPLIT = {
+    name: {**CASES[name.removesuffix(", split")], "split_labels": True, "valid": 0.0}
+    for name in ("glas, split", "glas, sampled, split", "attention-xml, tree, split")
+}
+SPLIT["attention-xml, split"] = {**CASES["attention-xml"], "split_labels": True, "attention": False}
+CASES |= SPLIT
+for case in CASES.values():
+    case["device"] = os.environ.get("LONGTAIL_TEST_DEVICE", "cpu")
+CASES["attention-xml, plain"] = {**CASES["attention-xml"], "attention": False}
+
+
+def train_all(names):
+    """Return, by the name of a case, losses of all steps, scores, bytes held of the labels."""
+    torch.set_num_threads(1)
+    return {name: train_one(name) for name in names}
+
+
+def train_one(name):
+    losses, held, count, finish = [], [], Clock.count, loop._Run.finish
+
+    def note(clock, loss, n_documents):
+        losses.append(loss)
+        count(clock, loss, n_documents)
+
+    def weigh(run):
+        held.append(count_bytes(run))
+        finish(run)
+
+    settings = dict(CASES[name])
+    if "RANK" not in os.environ:  # there is nobody to split with
+        settings.pop("split_labels", None)
+    Clock.count, loop._Run.finish = note, weigh
+    try:
+        model = get_model_class(name.split(",")[0])(**settings, seed=3)
+        model.fit(planted_texts(N_DOCUMENTS))
+        asked = planted_texts(20, seed=9)
+        scores = model.score(asked, np.tile(np.arange(12, dtype=np.int32), (20, 1)))
+    finally:
+        Clock.count, loop._Run.finish = count, finish
+    return np.array(losses), scores, np.array(held)
+
+
+def count_bytes(run):
+    """Return how many bytes a run holds of the labels: weights, means, what Adam remembers."""
+    named = dict(run.module.named_parameters())
+    labels = named.get("labels")
+    if labels is None:
+        return 0
+    means = [mean for mean, name in zip(run.mean.values, named, strict=False) if name == "labels"]
+    memory = [each.state[labels] for each in run.optimizers if labels in each.state]
+    tensors = [value for each in memory for value in each.values()]
+    return sum(tensor.nbytes for tensor in (labels, *means, *tensors) if tensor.ndim)
+
+
+def start(count, command):
+    """Start a command as each of so many processes that train together."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = []
+    for rank in range(count):
+        told = {**place, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": count}
+        told["OMP_NUM_THREADS"] = 1
+        paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+        told["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        environment = {**os.environ, **{name: str(value) for name, value in told.items()}}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        run = [sys.executable, *map(str, command)]
+        started.append(subprocess.Popen(run, env=environment, **pipes))
+    return started
+
+
+def train_among(count, folder, names):
+    """Return what `train_all` returns in the first of so many processes; they all agree."""
+    processes = start(count, [__file__, folder, *names])
+    ended = [(process.communicate(timeout=300)[1], process.returncode) for process in processes]
+    assert [code for _, code in ended] == [0] * count, ended
+    found = []
+    for rank in range(count):
+        with np.load(folder / f"rank{rank}.npz") as kept:
+            found.append({name: tuple(kept[f"{name}/{part}"] for part in PARTS) for name in names})
+    for other in found[1:]:
+        for name in names:
+            np.testing.assert_array_equal(found[0][name][0], other[name][0])
+            np.testing.assert_array_equal(found[0][name][1], other[name][1])
+    return found[0]
+
+
+def write(folder, found):
+    """Write what `train_all` returned in this process."""
+    flat = {
+        f"{name}/{part}": array
+        for name, arrays in found.items()
+        for part, array in zip(PARTS, arrays, strict=True)
+    }
+    np.savez(folder / f"rank{os.environ['RANK']}.npz", **flat)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), train_all(sys.argv[2:]))
