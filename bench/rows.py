@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import longtail
 from longtail.compare.split import as_plain_rows
 from longtail.data.dataset import Dataset
+from longtail.data.debian import load_debian
 from longtail.text.tfidf import Tfidf
 
 
@@ -62,7 +63,7 @@ def find_rows(
     folder: Path | None, wanted: list[str] | None, tfidf: dict[str, Any] | None = None
 ) -> Iterator[Rows]:
     """Yield the bundled set and every data set in `folder`; say what is left out, and why."""
-    paths = {"bundled": Path(longtail.__file__).parent / "data" / "debian.jsonl.gz"}
+    paths: dict[str, Path | None] = {"bundled": None}
     if folder is not None:
         paths |= {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
     if unknown := sorted(set(wanted or []) - set(paths)):
@@ -76,8 +77,8 @@ def find_rows(
             print(f"left out {name}: {error}", flush=True)
 
 
-def _read(name: str, path: Path, tfidf: dict[str, Any]) -> Rows:
-    train, test = longtail.load(path)
+def _read(name: str, path: Path | None, tfidf: dict[str, Any]) -> Rows:
+    train, test = load_debian() if path is None else longtail.load(path)
     if test is None:
         train, test = train.split(0.2)
     return to_rows(name, train, test.align(train.label_names), tfidf)

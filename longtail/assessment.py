@@ -9,9 +9,9 @@ import scipy.sparse as sp
 
 from longtail.data import Dataset
 from longtail.errors import DataError
-from longtail.evaluation.calibration import Reliability
 from longtail.evaluation.hierarchical import link_above
 from longtail.evaluation.metrics import KS, Band, describe_unknown
+from longtail.evaluation.reliability import Reliability
 from longtail.evaluation.tally import Tally
 from longtail.labels.state import DROPPED, UNKNOWN, say_dropped
 from longtail.models.base import Model

@@ -18,8 +18,9 @@ import numpy as np
 from longtail.data import Dataset, ReadOptions, Splits, as_dataset, read_splits
 from longtail.data.folder import estimate_bytes
 from longtail.errors import DataError, ParameterError, TrainingError
-from longtail.evaluation.calibration import Calibration, choose_depth, error_of_first
+from longtail.evaluation.calibration import Calibration, choose_depth
 from longtail.evaluation.metrics import TrainingCounts, evaluate
+from longtail.evaluation.reliability import error_of_first
 from longtail.labels.adopting import adopt
 from longtail.labels.state import LabelState
 from longtail.labels.vocabulary import Vocabulary
@@ -86,6 +87,7 @@ def train(
     checkpoint_every: str = "5m",
     command: str | None = None,
     cluster: str | None = None,
+    began: float | None = None,
     progress: Progress | bool = SILENT,
 ) -> Trained:
     """Train a model on documents, measured and calibrated on some that were held out first.
@@ -114,6 +116,7 @@ def train(
             at most.
         command: the command line that asks for this, to stand in the model's card.
         cluster: train on a Ray cluster: "local", "auto" or "ray://HOST:10001".
+        began: when the budget began, by `time.monotonic()`; now, unless given.
         progress: is shown what takes long; True shows it on stderr.
     """
     if not 0 <= valid < 1:
@@ -127,7 +130,7 @@ def train(
         "device": device,
         "seed": seed,
     }
-    budget_began = time.monotonic()
+    budget_began = time.monotonic() if began is None else began
     maker = ModelMaker.check(model, {**(settings or {}), **_given(options)})
     vocabulary = _find_vocabulary(vocab, language)
     run = RunFolder(out, resume, parse_time(checkpoint_every, "time between checkpoints"))

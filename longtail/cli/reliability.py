@@ -10,7 +10,7 @@ from longtail.errors import MissingExtraError, ParameterError
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from longtail.evaluation.calibration import Reliability
+    from longtail.evaluation.reliability import Reliability
 
 SUFFIXES = (".svg", ".html", ".png")
 X_LABEL, Y_LABEL = "probability given", "share that is right"

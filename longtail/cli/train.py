@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -116,10 +117,11 @@ def train(
     probabilities (--calibration none keeps its own scores).
     A model that torch trains keeps its log and its checkpoints in DIR.run meanwhile.
     fusion chooses its members by the data, the machine and --budget, in which all of it ends, and
-    prints its plan first (--plan: nothing else). Members that gain least are left out where
-    --max-size or --max-latency says so. It holds out documents anyway, so --valid changes nothing.
-    Finished members are kept in DIR.run.
+    prints its plan first (--plan: nothing else). Members that gain too little for their size and
+    time are left out, further ones where --max-size or --max-latency says so. It holds out
+    documents anyway, so --valid changes nothing. Finished members are kept in DIR.run.
     """
+    began = time.monotonic()  # loading what trains is a part of the budget
     from longtail.recipe import RunFolder, is_first_process
     from longtail.recipe import train as train_model
     from longtail.runtime.parallel import set_threads
@@ -161,6 +163,7 @@ def train(
                 language=language,
                 command=join(["longtail", *sys.argv[1:]]),
                 cluster=cluster,
+                began=began,
                 progress=progress,
                 **given,
             )

@@ -22,7 +22,7 @@ from longtail.compare.disagreement import (
 from longtail.compare.noise import KINDS, Noise
 from longtail.compare.run import Failure, Run
 from longtail.compare.split import TrainTestSplit
-from longtail.evaluation.calibration import Reliability, predict_unseen, reliability
+from longtail.evaluation.calibration import predict_unseen
 from longtail.evaluation.metrics import (
     PerDocument,
     TrainingCounts,
@@ -30,6 +30,7 @@ from longtail.evaluation.metrics import (
     evaluate_documents,
     find_hits,
 )
+from longtail.evaluation.reliability import Reliability, reliability
 from longtail.topk import NO_LABEL, TopK
 
 FORMAT = 1

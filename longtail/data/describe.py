@@ -233,8 +233,7 @@ def _describe_split(data: Dataset, hashes: NDArray[np.uint64]) -> SplitDescripti
 
 def _count_repeated(ids: Sequence[str]) -> int:
     # Hashes, as there may be more ids than memory holds as strings.
-    hashes = np.fromiter((hash(id) if id else 0 for id in ids), np.int64, len(ids))
-    known = hashes[np.fromiter((bool(id) for id in ids), bool, len(ids))]
+    known = np.fromiter((hash(id) for id in ids if id), np.int64)
     return len(known) - len(np.unique(known))
 
 

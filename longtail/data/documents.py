@@ -24,6 +24,7 @@ from longtail.data.dataset import Dataset
 from longtail.data.encoding import UTF8
 from longtail.data.json_lines import STANDARD, JsonReader, NumberedLines
 from longtail.data.labels import LabelRows, LabelSpace, find_fault
+from longtail.data.line_readers import parse_blocks
 from longtail.data.parquet import open_parquet
 from longtail.data.sheet import open_sheet
 from longtail.data.source import Source
@@ -180,7 +181,7 @@ def open_texts(
     if form in _FILES:
         return _FILES[form](source, options, labels=space is not None)
     if form is Format.JSON_LINES:
-        reader = JsonReader(source, options, space)
+        reader = JsonReader.open(source, options, space)
         batches = (reader.read(enumerate(lines, first)) for first, lines in source.lines())
         return Opened(batches, reader.columns, reader.has_cells)
     read = _LINES[form]
@@ -190,6 +191,8 @@ def open_texts(
 
 def read_texts(source: Source, form: Format, options: ReadOptions, space: LabelSpace) -> TextFile:
     """Read a whole file of texts with their labels."""
+    if form is Format.JSON_LINES and not options.keep:
+        return _read_json_lines(source, options, space)
     opened = open_texts(source, form, options, space)
     documents = chain.from_iterable(opened.batches)
     if opened.columns is not None and space.separator is None:
@@ -197,6 +200,25 @@ def read_texts(source: Source, form: Format, options: ReadOptions, space: LabelS
     file = (collect_cells if opened.has_cells else collect)(documents, source.path, space)
     file.columns = note_separator(opened.columns, space, options)
     file.read_as = describe_reading(form, opened.columns, source, space.said)
+    return file
+
+
+def _read_json_lines(source: Source, options: ReadOptions, space: LabelSpace) -> TextFile:
+    """Read JSON lines, many of them by several processes."""
+    reader = JsonReader.open(source, options, space)
+    if space.separator is None:
+        space.separator = reader.columns.separator
+    file, cells = _begin(source.path, space), space.new_cells()
+    for parsed in parse_blocks(reader, source.lines(), space):
+        file.texts.extend(parsed.texts)
+        file.ids.extend(parsed.ids)
+        cells.extend(parsed.cells)
+        if not reader.has_cells:
+            file.labels.add_numbered(parsed.names, parsed.numbers, parsed.counts)
+    if reader.has_cells:
+        file.labels = space.split_cells(_all_cells(cells), source.path)
+    file.columns = note_separator(reader.columns, space, options)
+    file.read_as = describe_reading(Format.JSON_LINES, reader.columns, source, space.said)
     return file
 
 

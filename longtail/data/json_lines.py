@@ -8,6 +8,7 @@ object with `label` and `uri`, as Annif writes it; fields within `metadata` coun
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from longtail.data.columns import Columns, choose_columns, find_labels, find_text
@@ -31,23 +32,35 @@ class JsonReader:
         has_cells: whether labels are strings to be split, as in tables, and not lists.
     """
 
-    def __init__(self, source: Source, options: ReadOptions, space: LabelSpace | None) -> None:
-        """Look at the first objects; labels go into `space`, None if nobody wants any."""
-        self.path, self.options, self.space = source.path, options, space
+    def __init__(
+        self,
+        path: Path,
+        options: ReadOptions,
+        space: LabelSpace | None,
+        columns: Columns,
+        has_cells: bool,
+    ) -> None:
+        """Read these fields; the URIs of labels go into `space`, None if nobody wants labels."""
+        self.path, self.options, self.space = path, options, space
+        self.columns, self.has_cells = columns, has_cells
+
+    @classmethod
+    def open(cls, source: Source, options: ReadOptions, space: LabelSpace | None) -> "JsonReader":
+        """Look at the first objects of a source to choose the fields."""
         objects = [_flatten(each) for each in _read_first(source)]
         names = list(dict.fromkeys(key for each in objects for key in each))
-        self.columns = STANDARD  # reading will say what is wrong with the first object
+        columns = STANDARD  # reading will say what is wrong with the first object
         if objects:
-            self.columns = choose_columns(
+            columns = choose_columns(
                 names,
                 lambda: {name: [each.get(name) for each in objects] for name in names},
                 options,
                 source.path,
                 labels=space is not None,
             )
-        label = self.columns.labels or ""
+        label = columns.labels or ""
         first = next((each[label] for each in objects if each.get(label)), None)
-        self.has_cells = isinstance(first, str)
+        return cls(source.path, options, space, columns, isinstance(first, str))
 
     def read(self, lines: NumberedLines) -> Iterator[Document]:
         """Yield the documents of lines."""

@@ -67,6 +67,17 @@ class Numbering(dict[Any, int]):
         self[label] = number
         return number
 
+    def number(self, names: Iterable[str]) -> list[int]:
+        """Return the numbers of labels that were found to be sound already."""
+        numbers, find = [], self.get
+        for name in names:
+            number = find(name)
+            if number is None:
+                number = self[name] = len(self.names)
+                self.names.append(name)
+            numbers.append(number)
+        return numbers
+
 
 class NumberedNames(Sequence[str]):
     """The names of labels that are numbers, 0 to n - 1, but for some that are `given`.
@@ -137,6 +148,18 @@ class LabelRows:
         before = len(self._numbers)
         self._numbers.extend(map(self._number_of, labels))
         self._counts.append(len(self._numbers) - before)
+
+    def add_numbered(
+        self, names: Iterable[str], numbers: NDArray[np.int32], counts: NDArray[np.int32]
+    ) -> None:
+        """Append the labels of documents, given as places in `names`."""
+        own = np.array(self.numbering.number(names), np.int32)
+        self._numbers.frombytes(own[numbers].tobytes())
+        self._counts.frombytes(counts.tobytes())
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the labels' numbers in a row, and how many of them each document has."""
+        return np.frombuffer(self._numbers, np.int32), np.frombuffer(self._counts, np.int32)
 
     def extend(self, other: "LabelRows") -> None:
         """Append the rows of another file of the same numbering."""
@@ -380,13 +403,16 @@ def order_labels(
     Names that a file fixes come first and in its order; others follow, sorted (by value when all
     of them are whole numbers).
     """
-    names, fixed = named.translate(labels) if named else ({}, [])
-    known = set(fixed)
-    rest = {names.get(label, label) for label in labels} - known
+    if named is None:
+        names, fixed, called = {}, [], labels
+    else:
+        names, fixed = named.translate(labels)
+        called = [names.get(label, label) for label in labels]
+    rest = set(called).difference(fixed)
     by_value = all(map(is_number, rest))
-    ordered = [*fixed, *sorted(rest, key=lambda name: (int(name) if by_value else 0, name))]
-    column = {name: i for i, name in enumerate(ordered)}
-    columns = [column[names.get(label, label)] for label in labels]
+    ordered = [*fixed, *sorted(sorted(rest), key=int if by_value else None)]
+    column = dict(zip(ordered, range(len(ordered)), strict=True))
+    columns = list(map(column.__getitem__, called))
     return np.array(columns, dtype=np.int32), ordered
 
 

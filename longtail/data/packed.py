@@ -24,7 +24,7 @@ from longtail.data.describe import Description, describe
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
-from longtail.runtime.mapped import BLOCK, Texts, build_csr, cut_sizes, map_file
+from longtail.runtime.mapped import BLOCK, Texts, build_csr, cut_sizes, encode_texts, map_file
 from longtail.runtime.parallel import in_threads
 from longtail.runtime.store.atomic import move_in, remove_stale, sync_folder, temporary_folder
 from longtail.version import __version__
@@ -348,9 +348,9 @@ class _Writer:
 
         def encode() -> Iterator[NDArray[Any]]:
             for first in range(0, len(texts), BATCH):
-                some = [t.encode("utf-8", "surrogatepass") for t in texts[first : first + BATCH]]
-                sizes.append(np.fromiter(map(len, some), np.int64, len(some)))
-                yield np.frombuffer(b"".join(some), np.uint8)
+                letters, own = encode_texts(texts[first : first + BATCH])
+                sizes.append(own)
+                yield np.frombuffer(letters, np.uint8)
 
         self._add(f"{part}.text", encode())
         self._add(f"{part}.start", [np.cumsum(np.concatenate(sizes))])

@@ -44,6 +44,13 @@ class LabelWriter(LabelRows):
         if len(self._numbers) + len(self._counts) > _MOST_WAITING:
             self._flush()
 
+    def add_numbered(
+        self, names: Iterable[str], numbers: NDArray[np.int32], counts: NDArray[np.int32]
+    ) -> None:
+        """Append the labels of documents, given as places in `names`."""
+        super().add_numbered(names, numbers, counts)
+        self._flush()
+
     def extend(self, other: LabelRows) -> None:
         """Append the rows of another file of the same numbering, which can grow no more."""
         if not isinstance(other, LabelWriter):

@@ -16,255 +16,26 @@ documents are divided in five, and each fifth is judged by what the other four t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.errors import DataError, ParameterError, suggest
+from longtail.errors import DataError
+from longtail.evaluation.curve import Curve, Hits, Method, check_method
 from longtail.evaluation.metrics import TrainingCounts, evaluate_documents, find_hits
+from longtail.evaluation.reliability import error_of_first
+from longtail.evaluation.steps import FIRST, Steps, fit_steps
 from longtail.evaluation.tradeoff import ARRAY, N_TRUE, NAME, Tradeoff, check_tradeoff
 from longtail.runtime.schema import Schema, Sizes, Value, floats, number, whole
 from longtail.runtime.settings import at_least
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
-Method = Literal["isotonic", "logistic"]
-Floats = NDArray[np.float64]
-Hits = NDArray[np.bool_]
-
-SMALLEST = 1e-7  # scores nearer to 0 or 1 than this count as if they were this near
-SMALLEST_POOL, MOST_POOLS = 20, 2000  # predictions; pools before any are joined
-FIRST = 5  # labels of a document that have a curve of their own, and are judged, as the metrics' @5
-BAND_SPREAD, LABEL_SPREAD = 1.0, 0.3  # how far curves are expected to lie apart, in log-odds
 FOLDS = 5
 SHALLOWEST, DEEPEST = 20, 100  # labels of a document that a calibration is learned from
-BINS = 15
 AUTOMATIC = {"auto": "micro", "auto-document": "document"}  # thresholds by name, what is best there
-
-
-# ------------------------------------------------------------------------------------ the curve
-
-
-class Curve(NamedTuple):
-    """A rising broken line from the log-odds of scores to those of probabilities.
-
-    Attributes:
-        places: (m,) log-odds of scores, rising.
-        heights: (m,) log-odds of the probabilities there, never falling; level beyond the ends.
-    """
-
-    places: Floats
-    heights: Floats
-
-    def at(self, places: Floats) -> Floats:
-        """Return the heights over `places`, of any shape."""
-        return np.interp(places, self.places, self.heights)
-
-    def probabilities(self, scores: NDArray[Any]) -> Floats:
-        """Return the probabilities that belong to `scores`, of any shape."""
-        return sigmoid(self.at(log_odds(scores)))
-
-
-def fit_curve(places: Floats, hits: Hits, method: Method = "isotonic") -> Curve:
-    """Learn from the log-odds of scores, each with whether its label was right."""
-    if not len(places):  # no label stands so low, and none will be asked for
-        return Curve(np.zeros(1), log_odds(np.zeros(1)))
-    return _fit_logistic(places, hits) if method == "logistic" else _fit_isotonic(places, hits)
-
-
-def _fit_isotonic(places: Floats, hits: Hits) -> Curve:
-    n, mean, n_hits = _pool(places, hits)
-    # One half of a hit and of a miss more keep the log-odds finite.
-    heights = np.maximum.accumulate(log_odds((n_hits + 0.5) / (n + 1)))
-    return Curve(mean, heights)
-
-
-def _pool(places: Floats, hits: Hits) -> tuple[Floats, Floats, Floats]:
-    """Pool neighbours until the share of hits rises; return sizes, mean places and hits."""
-    pools: list[tuple[float, float, float]] = []
-    for n, total, n_hits in zip(*_first_pools(places, hits), strict=True):
-        pool = (n, total, n_hits)
-        while pools and pools[-1][2] * pool[0] >= pool[2] * pools[-1][0]:
-            before = pools.pop()
-            pool = (before[0] + pool[0], before[1] + pool[1], before[2] + pool[2])
-        pools.append(pool)
-    n, total, n_hits = np.array(pools).T
-    return n, total / n, n_hits
-
-
-def _first_pools(places: Floats, hits: Hits) -> tuple[Floats, Floats, Floats]:
-    """Pool equal scores, then neighbours up to a size; return sizes, sums and hits."""
-    order = np.argsort(places, kind="stable")
-    sorted_places = places[order]
-    is_new = np.concatenate(([True], sorted_places[1:] != sorted_places[:-1]))
-    size = max(SMALLEST_POOL, len(places) // MOST_POOLS)
-    pool = (np.flatnonzero(is_new) // size)[np.cumsum(is_new) - 1]
-    _, pool = np.unique(pool, return_inverse=True)
-    n, total, n_hits = (
-        np.bincount(pool, weights).astype(np.float64)
-        for weights in (np.ones(len(pool)), sorted_places, hits[order].astype(np.float64))
-    )
-    return n, total, n_hits
-
-
-def _fit_logistic(places: Floats, hits: Hits) -> Curve:
-    slope, intercept = fit_platt(places, hits)
-    ends = log_odds(np.array([0.0, 1.0]))
-    return Curve(ends, slope * ends + intercept)
-
-
-def fit_platt(places: Floats, hits: Hits) -> tuple[float, float]:
-    """Return slope and intercept of σ(slope·place + intercept), the share of hits at a place.
-
-    Platt scaling by Newton's method. The slope is drawn to 1 and the intercept to 0 as if by one
-    observation more, so that they stay finite whatever the hits are; the slope is at least 0.
-    """
-    slope, intercept = 1.0, 0.0
-    for _ in range(50):
-        p = sigmoid(slope * places + intercept)
-        wrong, weight = hits - p, p * (1 - p)
-        gradient = np.array([wrong @ places - (slope - 1), wrong.sum() - intercept])
-        across = weight @ places
-        curvature = np.array([[weight @ places**2 + 1, across], [across, weight.sum() + 1]])
-        step = np.linalg.solve(curvature, gradient)
-        step *= min(1.0, 2 / np.abs(step).max(initial=1e-12))
-        slope, intercept = slope + step[0], intercept + step[1]
-        if np.abs(step).max() < 1e-9:
-            break
-    return max(float(slope), 0.0), float(intercept)
-
-
-def log_odds(scores: NDArray[Any]) -> Floats:
-    """Return log(s / (1 − s)), finite for all scores from 0 to 1."""
-    inside = np.clip(np.asarray(scores, np.float64), SMALLEST, 1 - SMALLEST)
-    result: Floats = np.log(inside / (1 - inside))
-    return result
-
-
-def sigmoid(values: Floats) -> Floats:
-    """Return 1 / (1 + e^−v)."""
-    return 0.5 * (1 + np.tanh(0.5 * values))
-
-
-def check_method(method: str) -> None:
-    """Raise ParameterError if there is no such method."""
-    if method not in get_args(Method):
-        raise ParameterError(
-            f"The 'method' parameter must be one of {', '.join(get_args(Method))}. "
-            f"Got {method!r} instead{suggest(method, get_args(Method))}"
-        )
-
-
-# ------------------------------------------------------------------------------------- the steps
-
-
-class Steps(NamedTuple):
-    """The way from scores to probabilities.
-
-    Attributes:
-        base: the curve of all labels.
-        shifts: (n_labels,) what each label adds to the log-odds, nothing for labels beyond;
-            (0,) if the order of labels stays as it is.
-        first: the curve of what `base` and `shifts` give for a document's first five labels.
-        later: the same for its other labels.
-    """
-
-    base: Curve
-    shifts: Floats
-    first: Curve
-    later: Curve
-
-    def apply(self, top: TopK, depth: int) -> TopK:
-        """Return probabilities for scores; only the first `depth` labels change places."""
-        labels, places = _rerank(top, self.base, self.shifts, depth)
-        heights = np.concatenate(
-            (self.first.at(places[:, :FIRST]), self.later.at(places[:, FIRST:])), axis=1
-        )
-        falling = np.minimum.accumulate(sigmoid(heights), axis=1)
-        return TopK(labels, np.where(places == -np.inf, 0, falling).astype(np.float32))
-
-    def apply_behind(self, scores: NDArray[np.float32], last: NDArray[np.float32]) -> Floats:
-        """Return probabilities (n, c) of labels behind a list whose last ones are `last` (n, 1)."""
-        behind = sigmoid(self.later.at(self.base.at(log_odds(scores))))
-        return np.where(scores > 0, np.minimum(behind, last), 0)
-
-
-def fit_steps(
-    top: TopK, Y: sp.csr_matrix, method: Method, counts: TrainingCounts | None, reorder: bool
-) -> Steps:
-    """Learn all steps from predictions and true labels; without shifts unless `reorder`."""
-    given, hits = _are_given(top), find_hits(top, Y)
-    base = fit_curve(log_odds(top.scores[given]), hits[given], method)
-    shifts = np.zeros(0)
-    if reorder:
-        places = base.at(log_odds(top.scores[given]))
-        shifts = _fit_all_shifts(places, hits[given], top.labels[given], Y.shape[1], counts)
-    labels, places = _rerank(top, base, shifts, top.k)
-    hits = find_hits(TopK(labels, top.scores), Y)
-    first, later = places > -np.inf, places > -np.inf
-    first[:, FIRST:], later[:, :FIRST] = False, False
-    return Steps(
-        base,
-        shifts,
-        fit_curve(places[first], hits[first], method),
-        fit_curve(places[later], hits[later], method),
-    )
-
-
-def _are_given(top: TopK) -> Hits:
-    """Return which places hold a label that something speaks for."""
-    given: Hits = (top.labels != NO_LABEL) & (top.scores > 0)
-    return given
-
-
-def _rerank(top: TopK, base: Curve, shifts: Floats, depth: int) -> tuple[NDArray[np.int32], Floats]:
-    """Return labels and log-odds, the first `depth` in falling order; equals keep their order."""
-    places = np.where(_are_given(top), base.at(log_odds(top.scores)), -np.inf)
-    if not len(shifts):
-        return top.labels, places
-    known = (top.labels >= 0) & (top.labels < len(shifts))
-    known[:, depth:] = False  # what stands so low was not learned from
-    places += np.where(known, shifts[np.where(known, top.labels, 0)], 0)
-    order = np.broadcast_to(np.arange(top.k), top.labels.shape).copy()
-    order[:, :depth] = np.argsort(-places[:, :depth], axis=1, kind="stable")
-    return np.take_along_axis(top.labels, order, 1), np.take_along_axis(places, order, 1)
-
-
-def _fit_all_shifts(
-    places: Floats,
-    hits: Hits,
-    labels: NDArray[np.int32],
-    n_labels: int,
-    counts: TrainingCounts | None,
-) -> Floats:
-    """Return each label's shift: that of its band, of like frequency, and one of its own."""
-    shifts = np.zeros(n_labels)
-    if counts is not None:
-        band = np.log2(counts.padded(n_labels) + 1).astype(np.int64)
-        shifts = fit_shifts(places, hits, band[labels], int(band.max()) + 1, BAND_SPREAD)[band]
-    return shifts + fit_shifts(places + shifts[labels], hits, labels, n_labels, LABEL_SPREAD)
-
-
-def fit_shifts(
-    places: Floats, hits: Hits, groups: NDArray[Any], n_groups: int, spread: float
-) -> Floats:
-    """Return what each group of predictions should add to its log-odds `places`.
-
-    It is the most likely shift if shifts are normally distributed around 0 with `spread`: a
-    group of few predictions stays near 0, an empty one at 0.
-    """
-    shifts = np.zeros(n_groups)
-    for _ in range(25):  # Newton's method, in steps that cannot go astray
-        p = sigmoid(places + shifts[groups])
-        gradient = np.bincount(groups, hits - p, n_groups) - shifts / spread**2
-        curvature = np.bincount(groups, p * (1 - p), n_groups) + 1 / spread**2
-        shifts += np.clip(gradient / curvature, -1, 1)
-    return shifts
-
-
-# ----------------------------------------------------------------------------------- calibration
 
 
 @dataclass(frozen=True, eq=False)
@@ -473,75 +244,6 @@ def _ranks_better(one: TopK, other: TopK, Y: sp.csr_matrix) -> bool:
     gain = ours["nDCG@5"].reached - theirs["nDCG@5"].reached
     sure = gain.mean() > gain.std() / np.sqrt(len(gain))
     return bool(sure and ours["P@1"].reached.sum() >= theirs["P@1"].reached.sum())
-
-
-# -------------------------------------------------------------------------- how good and how many
-
-
-class Reliability(NamedTuple):
-    """Predictions in bins of equal width, by their probability.
-
-    Attributes:
-        counts: (bins,) how many predictions each bin holds.
-        means: (bins,) the mean of their probabilities; NaN where there is none.
-        shares: (bins,) the share of them that are right; NaN where there is none.
-    """
-
-    counts: NDArray[np.int64]
-    means: Floats
-    shares: Floats
-
-    @property
-    def error(self) -> float:
-        """The expected calibration error: the mean of |mean − share| over all predictions."""
-        some = self.counts > 0
-        gaps = np.abs(self.means[some] - self.shares[some])
-        return float(gaps @ self.counts[some] / max(self.counts.sum(), 1))
-
-
-class ReliabilityCounts:
-    """Predictions counted in bins, as they come."""
-
-    def __init__(self, bins: int = BINS) -> None:
-        """Begin without predictions."""
-        self._counts = np.zeros(bins, np.int64)
-        self._sums, self._right = np.zeros(bins), np.zeros(bins)
-
-    def add(self, probabilities: NDArray[Any], hits: NDArray[Any]) -> "ReliabilityCounts":
-        """Count predictions, of which `hits` are right."""
-        flat, bins = np.asarray(probabilities, np.float64).ravel(), len(self._counts)
-        chosen = np.clip((flat * bins).astype(np.int64), 0, bins - 1)
-        # One after the other, so that the sums are the same however predictions are divided.
-        np.add.at(self._sums, chosen, flat)
-        np.add.at(self._right, chosen, np.asarray(hits, np.float64).ravel())
-        self._counts += np.bincount(chosen, minlength=bins)
-        return self
-
-    def add_first(self, top: TopK, Y: sp.csr_matrix) -> "ReliabilityCounts":
-        """Count the first five labels of each document."""
-        first = top.first(FIRST)
-        given = first.labels != NO_LABEL
-        return self.add(first.scores[given], find_hits(first, Y)[given])
-
-    def result(self) -> Reliability:
-        """Return what was counted."""
-        with np.errstate(invalid="ignore"):
-            return Reliability(self._counts, self._sums / self._counts, self._right / self._counts)
-
-
-def reliability(probabilities: NDArray[Any], hits: NDArray[Any], bins: int = BINS) -> Reliability:
-    """Compare the probabilities of predictions with how many of them are right."""
-    return ReliabilityCounts(bins).add(probabilities, hits).result()
-
-
-def reliability_of_first(top: TopK, Y: sp.csr_matrix) -> Reliability:
-    """Compare the probabilities of the first five labels of each document with the truth."""
-    return ReliabilityCounts().add_first(top, Y).result()
-
-
-def error_of_first(top: TopK, Y: sp.csr_matrix) -> float:
-    """Return the expected calibration error of the first five labels of each document."""
-    return reliability_of_first(top, Y).error
 
 
 def choose_depth(Y: sp.csr_matrix) -> int:

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import DataError
-from longtail.evaluation.calibration import Reliability, ReliabilityCounts
 from longtail.evaluation.hierarchical import AboveCounts
 from longtail.evaluation.metrics import (
     KS,
@@ -24,6 +23,7 @@ from longtail.evaluation.metrics import (
     report_first,
     report_given,
 )
+from longtail.evaluation.reliability import Reliability, ReliabilityCounts
 from longtail.evaluation.sums import ExactSum, GivenCounts
 from longtail.topk import TopK
 

@@ -16,17 +16,19 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import ParameterError
+from longtail.labels.kmeans import LARGE, cluster_rows, count_values
 from longtail.progress import SILENT, Progress
 from longtail.runtime.compiled import njit
 from longtail.runtime.mapped import MatrixWriter, cut_sizes, is_mapped
-from longtail.runtime.parallel import run_tasks
-from longtail.runtime.rows import Rows, gather_rows, scale_to_unit, view_rows
+from longtail.runtime.parallel import in_threads, n_threads, run_tasks
+from longtail.runtime.rows import Rows, join_rows, scale_to_unit, view_rows
 
-MAX_ROUNDS = 20  # of k-means; it has settled long before on all data we know
 MAX_WAYS = 16  # of one split; wider nodes are made from several, which costs far less
 MOST_VALUES, LEAST_VALUES = 1 << 27, 16  # of the vectors of all labels, and of one
 AT_ONCE = 1 << 25  # products that make vectors together
-LARGEST_SHARE = 0.9  # of a cluster's labels that may stay together in an unbalanced split
+PIECE = 1 << 21  # products that a thread makes at a time
+
+_Task = tuple[Rows, int, NDArray[np.int32], int, bool, int]  # what `_split` takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +121,22 @@ def build_label_vectors(X: sp.csr_matrix, Y: sp.csr_matrix) -> sp.csr_matrix:
     """
     by_label = Y.T.tocsr()
     if not is_mapped(X):
-        vectors = (by_label @ X).tocsr()
-        vectors.sort_indices()
-        return scale_to_unit(vectors)
+        return _multiply(by_label, X)
     most = max(LEAST_VALUES, MOST_VALUES // max(1, Y.shape[1]))
     return scale_to_unit(multiply_in_blocks(by_label, X, AT_ONCE, most))
+
+
+def _multiply(A: sp.csr_matrix, B: sp.csr_matrix) -> sp.csr_matrix:
+    """Return A·B with rows of length 1, made of pieces on all cores."""
+    n_cells = A @ np.diff(B.indptr).astype(np.float64)
+
+    def multiply(first: int, last: int) -> sp.csr_matrix:
+        part = A[first:last] @ B
+        part.sort_indices()
+        return scale_to_unit(part)
+
+    pieces = cut_sizes(n_cells.astype(np.int64), PIECE)
+    return join_rows(in_threads(multiply, pieces), (A.shape[0], B.shape[1]))
 
 
 def multiply_in_blocks(
@@ -208,12 +221,28 @@ def build_tree(
             for i, (cluster, k) in enumerate(zip(clusters, ways, strict=True))
         ]
         progress.stage(f"label tree, level {len(children) + 1}", n_labels)
-        costs = [float(len(cluster)) for cluster in clusters]
-        splits = run_tasks(_split, tasks, costs, progress)
+        splits = _split_all(tasks, progress)
         children.append(_starts(len(parts) for parts in splits))
         clusters = [part for parts in splits for part in parts]
     children.append(_starts(len(cluster) for cluster in clusters))
     return LabelTree(children, np.concatenate(clusters)).widen(branching, max_depth)
+
+
+def _split_all(tasks: Sequence[_Task], progress: Progress) -> list[list[NDArray[np.int32]]]:
+    """Split clusters: side by side, but those that would take too long by themselves by all."""
+    sizes = [count_values(rows, labels) for rows, _, labels, *_ in tasks]
+    # Twice: all threads together do twice the work.
+    share = max(LARGE, 2 * sum(sizes) / n_threads())
+    splits: dict[int, list[NDArray[np.int32]]] = {}
+    for i, size in enumerate(sizes):
+        if size > share:
+            splits[i] = _split(*tasks[i], by_all=True)
+            progress.advance(len(tasks[i][2]))
+    others = [i for i in range(len(tasks)) if i not in splits]
+    costs = [float(len(tasks[i][2])) for i in others]
+    found = run_tasks(_split, [tasks[i] for i in others], costs, progress)
+    splits |= dict(zip(others, found, strict=True))
+    return [splits[i] for i in range(len(tasks))]
 
 
 def _check_shape(branching: int, max_leaf: int, max_depth: int | None) -> None:
@@ -242,14 +271,21 @@ def _equal_share(size: int, branching: int, max_leaf: int) -> int:
 
 
 def _split(
-    rows: Rows, n_features: int, labels: NDArray[np.int32], k: int, balanced: bool, seed: int
+    rows: Rows,
+    n_features: int,
+    labels: NDArray[np.int32],
+    k: int,
+    balanced: bool,
+    seed: int,
+    *,
+    by_all: bool = False,
 ) -> list[NDArray[np.int32]]:
     """Split `labels` into `k` clusters, none of them empty."""
     if k == 1:
         return [labels]
     has_vector = rows.start[labels + 1] > rows.start[labels]
     seen, unseen = labels[has_vector], labels[~has_vector]
-    parts = _cluster(rows, n_features, seen, min(k, len(seen)), balanced, seed)
+    parts = _cluster(rows, n_features, seen, min(k, len(seen)), balanced, seed, by_all)
     parts += [np.empty(0, np.int32)] * (k - len(parts))
     order = np.argsort([len(part) for part in parts], kind="stable")
     for place, share in zip(order, np.array_split(unseen, k), strict=True):
@@ -258,117 +294,18 @@ def _split(
 
 
 def _cluster(
-    rows: Rows, n_features: int, labels: NDArray[np.int32], k: int, balanced: bool, seed: int
+    rows: Rows,
+    n_features: int,
+    labels: NDArray[np.int32],
+    k: int,
+    balanced: bool,
+    seed: int,
+    by_all: bool,
 ) -> list[NDArray[np.int32]]:
     if k < 2:
         return [labels] if len(labels) else []
-    own, columns = gather_rows(rows, labels, np.full(n_features, -1, np.int32))
     first = np.random.default_rng(seed).choice(len(labels), size=k, replace=False)
-    cluster_of = _kmeans(own, len(columns), first.astype(np.int64), balanced, MAX_ROUNDS)
-    if np.bincount(cluster_of).max() > LARGEST_SHARE * len(labels):
-        # Hardly a split at all, as with labels that are all alike: the tree would never end.
-        cluster_of = _kmeans(own, len(columns), first.astype(np.int64), True, MAX_ROUNDS)
+    cluster_of = cluster_rows(rows, n_features, labels, first, balanced, by_all=by_all)
     order = np.argsort(cluster_of, kind="stable")
     parts = np.split(labels[order], np.cumsum(np.bincount(cluster_of, minlength=k))[:-1])
     return [part for part in parts if len(part)]
-
-
-@njit(nogil=True, cache=True)
-def _kmeans(
-    rows: Rows, n_columns: int, first: NDArray[np.int64], balanced: bool, max_rounds: int
-) -> NDArray[np.int64]:
-    """Spherical k-means; `first` holds the rows that serve as the first centres."""
-    n, k = len(rows.start) - 1, len(first)
-    centres = np.zeros((n_columns, k), np.float32)
-    for c in range(k):
-        for cell in range(rows.start[first[c]], rows.start[first[c] + 1]):
-            centres[rows.columns[cell], c] = rows.values[cell]
-    cluster_of = np.full(n, -1, np.int64)
-    similarity = np.empty((n, k), np.float32)
-    total = -1.0
-    for _ in range(max_rounds):
-        _compare(rows, centres, similarity)
-        new = _assign_balanced(similarity) if balanced else _assign_nearest(similarity)
-        new_total = 0.0
-        for i in range(n):
-            new_total += similarity[i, new[i]]
-        unchanged = np.all(new == cluster_of)
-        cluster_of = new
-        if unchanged or new_total - total < 1e-3 * n:
-            break
-        total = new_total
-        _centre(rows, cluster_of, centres)
-    return cluster_of
-
-
-@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
-def _compare(rows: Rows, centres: NDArray[np.float32], similarity: NDArray[np.float32]) -> None:
-    """Write the dot product of every row and every centre to `similarity`."""
-    k = centres.shape[1]
-    for i in range(len(similarity)):
-        for c in range(k):
-            similarity[i, c] = 0
-        for cell in range(rows.start[i], rows.start[i + 1]):
-            column, value = rows.columns[cell], rows.values[cell]
-            for c in range(k):
-                similarity[i, c] += value * centres[column, c]
-
-
-@njit(nogil=True, cache=True)
-def _centre(rows: Rows, cluster_of: NDArray[np.int64], centres: NDArray[np.float32]) -> None:
-    """Set each centre to the unit vector along the sum of its rows."""
-    centres[:] = 0
-    for i in range(len(cluster_of)):
-        for cell in range(rows.start[i], rows.start[i + 1]):
-            centres[rows.columns[cell], cluster_of[i]] += rows.values[cell]
-    k = centres.shape[1]
-    length = np.zeros(k, np.float32)
-    for column in range(len(centres)):
-        for c in range(k):
-            length[c] += centres[column, c] ** 2
-    for c in range(k):
-        length[c] = 1 / np.sqrt(length[c]) if length[c] > 0 else 0
-    for column in range(len(centres)):
-        for c in range(k):
-            centres[column, c] *= length[c]
-
-
-@njit(nogil=True, cache=True)
-def _assign_nearest(similarity: NDArray[np.float32]) -> NDArray[np.int64]:
-    cluster_of = np.empty(len(similarity), np.int64)
-    for i in range(len(similarity)):
-        cluster_of[i] = np.argmax(similarity[i])
-    return cluster_of
-
-
-@njit(nogil=True, cache=True)
-def _assign_balanced(similarity: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Give each cluster n/k rows, give or take one.
-
-    The rows that lose most by missing their best cluster choose first; a row whose cluster is
-    full takes the best one that is not.
-    """
-    n, k = similarity.shape
-    regret = np.empty(n, np.float32)
-    for i in range(n):
-        best = second = np.float32(-np.inf)
-        for c in range(k):
-            value = similarity[i, c]
-            if value > best:
-                best, second = value, best
-            elif value > second:
-                second = value
-        regret[i] = best - second
-    room = np.full(k, n // k)
-    extra = n % k  # so many clusters may take one row more
-    cluster_of = np.empty(n, np.int64)
-    for i in np.argsort(-regret, kind="mergesort"):
-        chosen = -1
-        for c in range(k):
-            free = room[c] > 0 or (room[c] == 0 and extra > 0)
-            if free and (chosen < 0 or similarity[i, c] > similarity[i, chosen]):
-                chosen = c
-        extra -= room[chosen] == 0
-        room[chosen] -= 1
-        cluster_of[i] = chosen
-    return cluster_of

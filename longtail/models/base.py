@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from longtail.data import Dataset, as_dataset, as_documents
 from longtail.errors import DataError, ParameterError, suggest
-from longtail.evaluation.calibration import Calibration, Method, choose_depth
+from longtail.evaluation.calibration import Calibration, choose_depth
+from longtail.evaluation.curve import Method
 from longtail.evaluation.explanation import Explanation, explain_terms
 from longtail.evaluation.metrics import TrainingCounts
 from longtail.labels.state import LabelState

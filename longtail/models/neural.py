@@ -163,9 +163,14 @@ class Neural(Model):
         )
 
 
+def has_torch() -> bool:
+    """Return whether torch is installed; it is not imported."""
+    return find_spec("torch") is not None
+
+
 def require_torch(model_name: str) -> None:
     """Raise MissingExtraError if there is no torch to train `model_name` with."""
-    if find_spec("torch") is None:
+    if not has_torch():
         raise MissingExtraError.of(f"{model_name} needs torch", "deep")
 
 

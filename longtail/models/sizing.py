@@ -138,7 +138,7 @@ def _size(model: Model, size: Size) -> Sized:
     )
     # The formulas ask an extent for nothing but what it knows.
     X, Y = cast(Any, size.rows), cast(Any, size.pairs)
-    needs = model.needs_of(X, Y, facts.device) if model.makes_rows else ()
+    needs = model.needs_of(X, Y, facts.device)
     alone = model.estimate_training(facts)
     cores = size.nodes * size.cores / USUAL_CORES
     kept = model.kept_of(X, Y) if needs else 0

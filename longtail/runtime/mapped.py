@@ -83,6 +83,15 @@ def is_mapped(array: Any) -> bool:
     return isinstance(owner, mmap.mmap)
 
 
+def as_sent(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Return a matrix as another machine gets it, not mapped; nothing is copied."""
+    if not is_mapped(matrix):
+        return matrix
+    arrays = (matrix.data, matrix.indices, matrix.indptr)
+    plain = (np.frombuffer(memoryview(each), each.dtype) for each in arrays)
+    return build_csr(*plain, matrix.shape)
+
+
 def room_for(matrix: sp.csr_matrix, dtype: Any, n: int | None = None) -> NDArray[Any]:
     """Return an array to be filled, of as many values as a matrix, and in a file as that is."""
     return room(len(matrix.indices) if n is None else n, dtype, in_file=is_mapped(matrix))
@@ -176,6 +185,13 @@ class Texts(Sequence[str]):
         file.extend(texts)
         return file.map()
 
+    @classmethod
+    def of_sizes(cls, letters: NDArray[np.uint8], sizes: NDArray[np.int64]) -> "Texts":
+        """Return texts of so many bytes each, that follow one another."""
+        start = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=start[1:])
+        return cls(letters, start)
+
     def __len__(self) -> int:
         """Return the number of texts."""
         return len(self.start) - 1 if self.rows is None else len(self.rows)
@@ -200,6 +216,10 @@ class Texts(Sequence[str]):
         return all(one == another for one, another in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]  # like a list
+
+    def __reduce__(self) -> tuple[type["Texts"], tuple[Any, ...]]:
+        """Return what another machine makes the same texts of."""
+        return Texts, (self.letters, self.start, self.rows)
 
     def __add__(self, other: Sequence[str]) -> "Texts":
         """Return these texts and others behind them."""
@@ -238,6 +258,12 @@ def in_memory(documents: list[str] | Texts | sp.csr_matrix) -> list[str] | sp.cs
     return list(documents) if isinstance(documents, Texts) else documents
 
 
+def encode_texts(texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
+    """Return texts in UTF-8, one behind the other, and the bytes of each."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return b"".join(encoded), np.fromiter(map(len, encoded), np.int64, len(encoded))
+
+
 class TextWriter:
     """Texts that are written as they come, and then mapped."""
 
@@ -261,24 +287,27 @@ class TextWriter:
             self._flush()
 
     def extend(self, texts: Iterable[str]) -> None:
-        """Add texts."""
-        for text in texts:
-            self.append(text)
+        """Add texts; those that are bytes already are copied."""
+        if not isinstance(texts, Texts) or texts.rows is not None:
+            for text in texts:
+                self.append(text)
+            return
+        self._flush()
+        self.letters.add(texts.letters)
+        self._sizes.add(texts.sizes)
+        self.n += len(texts)
 
     def _flush(self) -> None:
-        encoded = [text.encode("utf-8", "surrogatepass") for text in self._waiting]
-        self.letters.add(b"".join(encoded))
-        self._sizes.add(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        letters, sizes = encode_texts(self._waiting)
+        self.letters.add(letters)
+        self._sizes.add(sizes)
         self._waiting.clear()
         self._n_letters = 0
 
     def map(self) -> Texts:
         """Return all texts; none can be added any more."""
         self._flush()
-        sizes = self._sizes.map()
-        start = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=start[1:])
-        return Texts(self.letters.map(), start)
+        return Texts.of_sizes(self.letters.map(), self._sizes.map())
 
 
 class MatrixWriter:

@@ -8,9 +8,10 @@ gradients, optimizer state, averages and activations lie there; the rest lies in
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from longtail.errors import MemoryPlanError
 from longtail.runtime.mapped import Extent, is_mapped
@@ -74,9 +75,17 @@ def train_stage(
 
 def size_of(*matrices: sp.csr_matrix) -> int:
     """Return the bytes that sparse matrices take in memory; what lies in files takes none."""
+    return sum(array.nbytes for array in _arrays_of(matrices) if not is_mapped(array))
+
+
+def full_size_of(*matrices: sp.csr_matrix) -> int:
+    """Return the bytes of sparse matrices, wherever they lie: what another machine gets."""
+    return sum(array.nbytes for array in _arrays_of(matrices))
+
+
+def _arrays_of(matrices: Sequence[sp.csr_matrix]) -> list[NDArray[Any]]:
     real = [each for each in matrices if not isinstance(each, Extent)]
-    arrays = [array for each in real for array in (each.data, each.indices, each.indptr)]
-    return sum(array.nbytes for array in arrays if not is_mapped(array))
+    return [array for each in real for array in (each.data, each.indices, each.indptr)]
 
 
 def total_ram(needs: Needs) -> int:

@@ -1,5 +1,6 @@
 """Rows: a sparse matrix as three plain arrays that compiled code can walk, saved and loaded."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
 from longtail.runtime.mapped import BLOCK, build_csr, room_for
+from longtail.runtime.parallel import in_threads
 from longtail.runtime.quantized import MOST_CODE, find_units, round_digits
 from longtail.runtime.schema import LARGEST_WEIGHT, Schema, floats, indices
 from longtail.runtime.store import Files
@@ -42,6 +44,20 @@ def scale_to_unit(matrix: sp.csr_matrix) -> sp.csr_matrix:
     values = room_for(matrix, np.float32)
     _scale_into(view_rows(matrix), values)
     return build_csr(values, matrix.indices, matrix.indptr, matrix.shape)
+
+
+def join_rows(parts: Sequence[sp.csr_matrix], shape: tuple[int, int]) -> sp.csr_matrix:
+    """Return the rows of all parts, one part behind the other, copied by all threads."""
+    borders = np.cumsum([0, *(part.nnz for part in parts)])
+    columns, values = np.empty(borders[-1], np.int32), np.empty(borders[-1], np.float32)
+
+    def copy(part: sp.csr_matrix, first: int) -> None:
+        columns[first : first + part.nnz] = part.indices
+        values[first : first + part.nnz] = part.data
+
+    in_threads(copy, list(zip(parts, borders.tolist(), strict=False)))
+    lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.indptr) for part in parts)])
+    return build_csr(values, columns, np.cumsum(lengths, dtype=np.int64), shape)
 
 
 def scale_rows(rows: Rows) -> Rows:

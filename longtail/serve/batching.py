@@ -3,9 +3,15 @@
 Nobody waits for company: a document that comes while the model is idle is answered at once, and
 what comes meanwhile makes the next batch. Only documents that ask for the same (same version of
 the model, same k, same threshold) share a batch, so each gets what it would get alone.
+
+A thread works on the batches, so that the server goes on reading requests. Handing a short text
+over to it and back takes a tenth of what labelling it takes, so batches of short texts that take
+no longer than a few milliseconds are worked on at once.
 """
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from longtail.errors import LongtailError, ParameterError
+
+QUICK_SECONDS = 0.003  # of a batch for which the server may stand still
+REMEMBERED = 5  # batches; the quickest counts, as others had to wait for the processor
 
 Work = Callable[[list[Any]], Sequence[Any]]  # a result for each document
 
@@ -63,6 +72,7 @@ class Job:
     documents: list[Any]
     work: Work
     done: asyncio.Future[list[Any]]
+    is_short: bool
 
 
 class Batcher:
@@ -84,21 +94,24 @@ class Batcher:
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[Job] = deque()
         self._busy = False  # a batch is worked on, or about to be
+        self._paces = deque([math.inf], maxlen=REMEMBERED)  # seconds of a short document, of late
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="longtail-predict")
         self.n_waiting = 0  # documents
         on_queue(0)
 
-    def submit(self, key: Hashable, documents: list[Any], work: Work) -> asyncio.Future[list[Any]]:
+    def submit(
+        self, key: Hashable, documents: list[Any], work: Work, *, is_short: bool = False
+    ) -> asyncio.Future[list[Any]]:
         """Return what will be a result for each document; jobs of equal keys may share a call.
 
-        A future that is cancelled before its documents are worked on gives up its place.
+        Those with `is_short` do without the thread if they are quick. A future that is cancelled before its documents are worked on gives up its place.
         """
         if self.n_waiting + len(documents) > self.limits.max_queue:
             raise BusyError(
                 f"{self.n_waiting:,} documents are waiting, and {self.limits.max_queue:,} may; "
                 "try again in a second"
             )
-        job = Job(key, documents, work, self._loop.create_future())
+        job = Job(key, documents, work, self._loop.create_future(), is_short)
         self._jobs.append(job)
         self._count(len(documents))
         if not self._busy:
@@ -144,22 +157,33 @@ class Batcher:
             self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Let the thread work on the next batch, if there is one."""
+        """Work on the next batch, or let the thread do so, if there is one."""
         batch = self._take()
         self._busy = bool(batch)
-        if batch:
-            self._on_batch(sum(len(job.documents) for job in batch))
-            self._thread.submit(self._work, batch)
+        if not batch:
+            return
+        n = sum(len(job.documents) for job in batch)
+        self._on_batch(n)
+        if n * min(self._paces) < QUICK_SECONDS and all(job.is_short for job in batch):
+            self._finish(batch, self._work(batch))
+        else:
+            self._thread.submit(self._work_aside, batch)
 
-    def _work(self, batch: list[Job]) -> None:
-        """Work on all documents of a batch, in the thread."""
+    def _work_aside(self, batch: list[Job]) -> None:
+        """Work on a batch, in the thread."""
+        self._loop.call_soon_threadsafe(self._finish, batch, self._work(batch))
+
+    def _work(self, batch: list[Job]) -> Sequence[Any] | Exception:
+        """Return the results of all documents of a batch, or why there are none."""
         documents = [document for job in batch for document in job.documents]
-        results: Sequence[Any] | Exception
+        began = time.perf_counter()
         try:
             results = batch[0].work(documents)
         except Exception as error:
-            results = error
-        self._loop.call_soon_threadsafe(self._finish, batch, results)
+            return error
+        if all(job.is_short for job in batch):
+            self._paces.append((time.perf_counter() - began) / max(1, len(documents)))
+        return results
 
     def _finish(self, batch: list[Job], results: Sequence[Any] | Exception) -> None:
         """Hand out the results; if there are none, try each job alone."""

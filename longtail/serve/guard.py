@@ -69,8 +69,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
                 message["headers"] = [*message.get("headers", ()), *self._headers]
-            async with asyncio.timeout(self._limits.patience):
-                await send(message)
+            await send(message)
 
         try:
             headers = dict(scope["headers"])
@@ -78,8 +77,7 @@ class Guard:
                 await make_problem(*problem)(scope, receive, send_guarded)
             else:
                 await self._app(scope, self._limit(receive), send_guarded)
-        except Exception:
-            # The client does not take the answer, or got 500 and the error was logged.
+        except Exception:  # which was logged; the client got 500
             if not begun:
                 await make_problem(status, "a bug in longtail")(scope, receive, send_guarded)
         finally:
@@ -153,10 +151,11 @@ def say_too_large(most: int) -> tuple[int, str, dict[str, str]]:
 
 
 class ImpatientProtocol(HttpToolsProtocol):
-    """HTTP that cuts off clients which do not come to the end of their headers."""
+    """HTTP that cuts off clients which do not end their headers, or do not take the answer."""
 
     patience = Limits.patience
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _n_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -184,9 +183,23 @@ class ImpatientProtocol(HttpToolsProtocol):
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + headers + b"\r\n" + answer.body)
         self.transport.close()
 
+    def pause_writing(self) -> None:
+        """Begin to wait for a client that takes its answer slowly."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.patience, self._cut)
+
+    def resume_writing(self) -> None:
+        """Go on with the answer."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client, and what is done for it."""
         self._stop_waiting()
+        if self._unread is not None:
+            self._unread.cancel()
         left = list(self._leaving)
         self._leaving.clear()
         for each in left:

@@ -26,6 +26,7 @@ ROUTE = SimpleNamespace(path="/v1/models/{model}/predict")  # as metrics name it
 JSON_TYPES = (b"application/json", b"application/json; charset=utf-8")
 NAMED = tuple(AUTOMATIC)  # thresholds
 OPTIONS = {"text", "texts", "k", "threshold", "language"}
+SHORT = 1 << 13  # characters of texts that are labelled in no time by most models
 
 
 class Question(NamedTuple):
@@ -90,7 +91,8 @@ class Shortcut:
             def work(batch: list[Any]) -> list[str]:
                 return write_labels(version.predict(batch, asked))
 
-            done = batcher.submit((Shortcut, version, asked), texts, work)
+            is_short = sum(map(len, texts)) <= SHORT
+            done = batcher.submit((Shortcut, version, asked), texts, work, is_short=is_short)
             leaving.add(done)
             try:
                 found = await done

@@ -182,8 +182,8 @@ def learn_words(texts: Sequence[str], reader: WordReader) -> Learned:
     hashes = np.concatenate([piece.hashes for piece in pieces] or [np.empty(0, np.uint64)])
     held = np.concatenate([piece.held for piece in pieces] or [np.empty(0, np.int64)])
     new_ids, firsts, total = _unite(letters, start, hashes, held)
-    for piece, first in zip(pieces, sizes.tolist(), strict=False):
-        replace_ids(piece.ids, new_ids[first:])
+    tasks = [(piece.ids, new_ids[a:]) for piece, a in zip(pieces, sizes.tolist(), strict=False)]
+    in_threads(replace_ids, tasks)
     lexicon = Lexicon(letters, start, np.empty(0, np.int32)).take(firsts)
     starts = _join_starts([piece.counts for piece in pieces])
     return Learned(lexicon, total, starts, _join([piece.ids for piece in pieces]))

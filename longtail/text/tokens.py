@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from longtail.errors import LongtailError, NotFittedError, ParameterError
 from longtail.runtime.compiled import njit
-from longtail.runtime.schema import Schema, Texts, Value, whole
+from longtail.runtime.mapped import Texts, is_mapped, room
+from longtail.runtime.schema import Schema, Value, whole
+from longtail.runtime.schema import Texts as TextsOf
 from longtail.runtime.store import Files
-from longtail.text.lexicon import Lexicon, learn_words, replace_ids
+from longtail.text.lexicon import Lexicon, learn_words, learn_words_of_many, replace_ids
 from longtail.text.words import WordReader, check_texts, no_words_error, word_pattern
 
 PADDING, UNKNOWN = 0, 1
@@ -47,9 +49,16 @@ class TokenRows(NamedTuple):
         return np.diff(self.start)
 
     def take(self, rows: NDArray[np.int64]) -> "TokenRows":
-        """Return these documents alone, in memory."""
+        """Return these documents alone; in a file, if tokens that are larger than memory are."""
         start = np.concatenate(([0], np.cumsum(self.lengths[rows])))
-        return TokenRows(start, _gather(self.start, self.tokens, rows, start))
+        gathered = room(int(start[-1]), np.int32, in_file=self.are_large)
+        _gather(self.start, self.tokens, rows, start, gathered)
+        return TokenRows(start, gathered)
+
+    @property
+    def are_large(self) -> bool:
+        """Whether the tokens lie in a file, being larger than memory."""
+        return is_mapped(self.tokens)
 
     def pad(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the tokens (n, longest) of these documents, padding behind, and their lengths.
@@ -159,7 +168,7 @@ class Tokens:
             config={
                 "tokens": {"type": Value(Literal["words"]), **dict.fromkeys(settings, whole())}
             },
-            texts={"words": Texts("n_words", unique=True)},
+            texts={"words": TextsOf("n_words", unique=True)},
         )
 
     @classmethod
@@ -198,8 +207,11 @@ class Tokens:
     def _learn(self, texts: Iterable[str]) -> TokenRows:
         """Learn the words, numbered anew by how many documents hold them; return the rows."""
         self._check_settings()
-        texts = check_texts(texts)
-        read = learn_words(texts, self._reader)
+        if isinstance(texts, Texts):
+            read = learn_words_of_many(texts, self._reader)
+        else:
+            texts = check_texts(texts)
+            read = learn_words(texts, self._reader)
         names, held = read.lexicon.words, read.held.tolist()
         kept = [i for i, name in enumerate(names) if len(name) <= LONGEST_WORD]
         kept = [i for i in kept if held[i] >= self.min_documents]
@@ -272,13 +284,12 @@ def _gather(
     tokens: NDArray[np.int32],
     rows: NDArray[np.int64],
     new_start: NDArray[np.int64],
-) -> NDArray[np.int32]:
-    gathered = np.empty(new_start[-1], np.int32)
+    gathered: NDArray[np.int32],
+) -> None:
     for i in range(len(rows)):
         begin = start[rows[i]]
         for place in range(new_start[i], new_start[i + 1]):
             gathered[place] = tokens[begin + place - new_start[i]]
-    return gathered
 
 
 def _write(path: Path, write: Callable[[Any], object]) -> None:

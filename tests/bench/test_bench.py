@@ -6,12 +6,13 @@ import scipy.sparse as sp
 
 from bench.made_up import make_up
 from bench.methods import METHODS, choose
-from bench.rows import Rows, to_rows
+from bench.rows import Rows, find_rows, to_rows
 from bench.scaling import growth_table
 from bench.table import COLUMNS, best_peer, markdown, ratio, ratio_table, results_table
 from bench.trial import _median, run_all
 from longtail.compare.process import shorten
 from longtail.data.dataset import Dataset
+from longtail.data.debian import load_debian
 from longtail.peers import OURS, Contender
 from longtail.peers.measure import pad
 
@@ -97,6 +98,14 @@ def test_texts_become_rows_with_the_same_features() -> None:
     assert rows.test.X is not None
     assert rows.X.shape[1] == rows.test.X.shape[1]
     assert np.diff(rows.test.X.indptr)[1] == 0
+
+
+def test_the_bundled_set_keeps_its_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = load_debian(40)  # at random, packages of one source would be in both splits
+    monkeypatch.setattr("bench.rows.load_debian", lambda: few)
+    (rows,) = find_rows(None, ["bundled"])
+    assert (rows.test.Y != few.test.align(rows.train.label_names).Y).nnz == 0
+    assert rows.describe()["train"] == 40
 
 
 def test_best_peer_follows_the_direction_of_the_measure() -> None:

@@ -20,8 +20,12 @@ from longtail.cluster.tasks import WorkerError, group_tasks
 from longtail.cluster.versions import ClusterError, find_versions
 from longtail.data import documents
 from longtail.errors import DataError, MemoryPlanError, ParameterError
+from longtail.labels.tree import build_label_vectors
 from longtail.models.fusion.spread import ClusterTrainer
+from longtail.models.linear.spread import build_trees
 from longtail.progress import Silent
+from longtail.runtime.mapped import MatrixWriter
+from longtail.runtime.memory import full_size_of, size_of
 from longtail.runtime.workers import Needs, cluster_in_use
 
 
@@ -175,6 +179,59 @@ def test_linear_has_the_bits_of_one_machine(ray):
     assert here.keys() == there.keys()
     assert all(np.array_equal(here[name], there[name]) for name in here)
     assert cluster_in_use() is None
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("packed") / "pack"
+    longtail.data.pack(planted_texts(400, n_labels=30), folder)
+    return folder
+
+
+def test_packed_data_train_on_a_cluster_as_on_one_machine(ray, packed):
+    options = {
+        "model": "linear",
+        "settings": {"flat": 0, "branching": 4, "max_leaf": 5, "trees": 2},
+        "valid": 0,
+    }
+    here = longtail.train(packed, **options).model.to_files().arrays
+    there = longtail.train(packed, cluster="local", **options).model.to_files().arrays
+    assert here.keys() == there.keys()
+    assert all(np.array_equal(here[name], there[name]) for name in here)
+
+
+def test_texts_in_a_file_reach_a_node(workers, packed):
+    texts = longtail.load(packed).train.texts
+    some = texts.take(np.array([5, 3]))
+    found = workers.run(read_first, (texts, some), [0], [1.0], needs=[Needs()])
+    assert found == [(texts[0], texts[5])]
+
+
+def read_first(shared, number):
+    texts, some = shared
+    return texts[0], some[0]
+
+
+def test_tasks_of_packed_data_ask_for_the_memory_of_what_is_sent(packed):
+    class Asked(Exception):
+        pass
+
+    class Cluster:
+        def run(self, function, shared, tasks, costs, *, needs, progress):
+            raise Asked(needs)
+
+    data = longtail.load(packed).train
+    vectors = build_label_vectors(mapped_rows(data), data.Y)
+    assert size_of(vectors) < full_size_of(vectors)
+    with pytest.raises(Asked) as asked:
+        build_trees(Cluster(), vectors, {}, [0], Silent())
+    assert asked.value.args[0][0].n_bytes >= 3 * full_size_of(vectors)
+
+
+def mapped_rows(data):
+    file = MatrixWriter()
+    file.add(longtail.Tfidf().fit_transform(list(data.texts)))
+    return file.map()
 
 
 def test_small_tasks_are_put_together():

@@ -12,20 +12,15 @@ from sklearn.linear_model import LogisticRegression
 from longtail import KNN, Linear
 from longtail.errors import DataError, NotFittedError, ParameterError
 from longtail.evaluation.calibration import (
-    FIRST,
     Calibration,
-    check_method,
     choose_depth,
-    error_of_first,
     find_thresholds,
-    fit_curve,
-    fit_shifts,
-    log_odds,
     predict_unseen,
-    reliability,
-    sigmoid,
 )
+from longtail.evaluation.curve import check_method, fit_curve, log_odds, sigmoid
 from longtail.evaluation.metrics import TrainingCounts, evaluate
+from longtail.evaluation.reliability import error_of_first, reliability
+from longtail.evaluation.steps import FIRST, fit_shifts
 from longtail.evaluation.tradeoff import Tradeoff
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK

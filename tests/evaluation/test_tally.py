@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.errors import DataError
-from longtail.evaluation.calibration import error_of_first
 from longtail.evaluation.metrics import TrainingCounts, evaluate, evaluate_bands
+from longtail.evaluation.reliability import error_of_first
 from longtail.evaluation.sums import ExactSum, exact_sum
 from longtail.evaluation.tally import Tally
 from longtail.topk import NO_LABEL, TopK

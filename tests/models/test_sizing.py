@@ -79,3 +79,13 @@ def test_the_command_shows_a_table_and_refuses_nonsense() -> None:
     assert refused.exit_code == 2
     assert "Got 'lots' instead" in refused.stderr
     assert run("plan", "--documents", "9", "--labels", "9", "--set", "C=1").exit_code == 2
+
+
+def test_every_model_has_a_formula_for_its_memory() -> None:
+    found = size_models(Size(documents=500_000, labels=700_000))
+    assert {each.model for each in found} >= {"attention-xml", "lexical", "linear"}
+    assert all(each.ram for each in found)
+    twice = {
+        each.model: each.ram for each in size_models(Size(documents=1_000_000, labels=700_000))
+    }
+    assert all((twice[each.model] or 0) >= (each.ram or 0) for each in found)

@@ -8,10 +8,12 @@ import scipy.sparse as sp
 
 from longtail.errors import MemoryPlanError, ParameterError
 from longtail.runtime import memory
+from longtail.runtime.mapped import MatrixWriter, as_sent, is_mapped
 from longtail.runtime.memory import (
     Stage,
     format_bytes,
     free_ram,
+    full_size_of,
     plan_memory,
     size_of,
     total_ram,
@@ -189,3 +191,17 @@ def test_a_limit_of_the_address_space_counts(tmp_path, monkeypatch):
     limit = 20 * resource.getpagesize()
     monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
     assert free_ram(tmp_path) == 10 * resource.getpagesize()
+
+
+def test_what_lies_in_files_takes_memory_on_another_machine():
+    plain = sp.random(20, 10, 0.4, format="csr", dtype=np.float32, random_state=1)
+    file = MatrixWriter()
+    file.add(plain)
+    mapped = file.map()
+    assert is_mapped(mapped)
+    assert size_of(mapped) < full_size_of(mapped) == full_size_of(plain) == size_of(plain)
+    sent = as_sent(mapped)
+    assert not is_mapped(sent)
+    assert np.shares_memory(sent.data, mapped.data)
+    assert (sent != plain).nnz == 0
+    assert as_sent(plain) is plain

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from longtail.serve.batching import Batcher, BusyError, Limits
+from longtail.serve.batching import REMEMBERED, Batcher, BusyError, Limits
 
 
 class Counted:
@@ -84,3 +84,25 @@ def test_a_full_queue_refuses_and_a_client_that_leaves_makes_room():
         assert await asyncio.gather(held, staying, late) == [["a"], ["c"], ["e"]]
 
     asyncio.run(run())
+
+
+def test_short_documents_do_without_the_thread_while_they_are_quick(monkeypatch):
+    threads, pause, now = [], [0.0], [0.0]
+    monkeypatch.setattr("longtail.serve.batching.time.perf_counter", lambda: now[0])
+
+    def note(documents):
+        threads.append(threading.current_thread())
+        now[0] += pause[0]
+        return documents
+
+    async def run():
+        batcher = Counted().batcher
+        for is_short, seconds in [(True, 0), (True, 0), (False, 0)] + REMEMBERED * [(True, 0.01)]:
+            pause[0] = seconds
+            assert await batcher.submit("x", ["a"], note, is_short=is_short) == ["a"]
+        assert await batcher.submit("x", ["a"], note, is_short=True) == ["a"]
+
+    asyncio.run(run())
+    here = [each is threading.main_thread() for each in threads]
+    # Nothing is known of the first; of the last, that all of late were slow.
+    assert here == [False, True, False, *REMEMBERED * [True], False]

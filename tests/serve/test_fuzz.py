@@ -74,6 +74,6 @@ def _try(operation, n_cases):
         for name in ("model", "project_id"):  # an unknown name is refused before all else
             if name in (case.path_parameters or {}):
                 case.path_parameters[name] = "planted"
-        case.call_and_validate(timeout=30, checks=CHECKS)
+        case.call_and_validate(timeout=120, checks=CHECKS)  # compiling may take long
 
     attempt()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import DataError, LongtailError, NotFittedError, ParameterError
+from longtail.runtime.mapped import Texts as MappedTexts
 from longtail.runtime.store import Files
 from longtail.text.tokens import PADDING, UNKNOWN, TokenRows, Tokens
 
@@ -278,3 +279,18 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LongtailError, match="cannot keep tokens here: "):
         Tokens().fit_encode(TEXTS, tmp_path / "file" / "tokens")
+
+
+def test_texts_in_a_file_become_the_same_tokens_in_a_file(monkeypatch):
+    monkeypatch.setattr("longtail.text.lexicon.READ_TOGETHER", 200)
+    texts = [f"word{i % 7} wörd{i % 13} 日本 {'x ' * (i % 5)}" for i in range(100)]
+    in_memory, in_files = Tokens(max_length=5), Tokens(max_length=5)
+    rows, mapped = in_memory.fit_encode(texts), in_files.fit_encode(MappedTexts.of(texts))
+    assert in_files.words_ == in_memory.words_
+    assert mapped.are_large
+    assert not rows.are_large
+    some = np.arange(3, 80, 4)
+    for mine, others in ((mapped, rows), (mapped.take(some), rows.take(some))):
+        np.testing.assert_array_equal(mine.start, others.start)
+        np.testing.assert_array_equal(mine.tokens, others.tokens)
+    assert mapped.take(some).are_large

@@ -20,7 +20,7 @@ that the unknown word has a vector. Prediction needs torch, unlike that of other
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,15 +30,16 @@ from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation
 from longtail.labels.pairs import estimate_product, thin_labels
-from longtail.labels.tree import LabelTree, build_label_vectors, build_tree
+from longtail.labels.tree import LabelTree, build_label_vectors, build_tree, vector_bytes
 from longtail.models.attention_xml.explaining import as_terms, weigh_tokens, with_losses
 from longtail.models.attention_xml.kept import KeptDocuments, find_known
 from longtail.models.attention_xml.presets import PRESETS
 from longtail.models.cost import DeviceType, Facts
-from longtail.models.neural import MOST_EPOCHS, Device, Neural, require_torch
+from longtail.models.neural import MOST_EPOCHS, Device, Neural, has_torch, require_torch
 from longtail.models.new_labels import find_new_labels
-from longtail.progress import Progress
+from longtail.progress import SILENT, Progress
 from longtail.runtime.device import chosen_device
+from longtail.runtime.mapped import is_mapped
 from longtail.runtime.memory import Needs, Stage, plan_memory, size_of, train_stage
 from longtail.runtime.rows import hold_out
 from longtail.runtime.schema import ListOf, Schema, Value
@@ -73,6 +74,8 @@ HEADS = {True: 64, False: 512}  # with and without attention
 AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
 KEPT_STATES = {"cpu": 20, "cuda": 10}  # numbers for each of a token's outputs, with gradients
 BYTES_A_WORD = 250  # of the vocabulary
+WORD_TIMES = 2  # that a word stands in a text which has it, about
+FEW_FOLLOWED = 16  # nodes of a level, where the data that say how many are not there
 BATCHES = 6  # that are in memory at the same time, most of them prepared ahead
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
 HEAD_SIZES = Range(
@@ -81,6 +84,27 @@ HEAD_SIZES = Range(
         re.fullmatch(r" *[1-9][0-9]{0,5} *", size) is not None for size in str(head).split(",")
     ),
 )
+
+
+class LevelSize(NamedTuple):
+    """What a memory plan needs to know of a label tree: labels, nodes of its first level, depth."""
+
+    n_labels: int
+    first: int
+    depth: int
+
+
+def _reading(n_tokens: int, n_words: int, *, in_files: bool) -> dict[str, int]:
+    """Return what texts as tokens take, with their vocabulary."""
+    return {"texts as tokens": 12 * n_tokens * (not in_files) + BYTES_A_WORD * n_words}
+
+
+def _tree_stage(X: sp.csr_matrix, Y: sp.csr_matrix) -> Stage:
+    """Return what it takes to build label trees from rows."""
+    vectors = vector_bytes(X, estimate_product(Y, X))
+    return Stage({"label vectors": vectors, "rows of texts": size_of(X)})
+
+
 POWERS_OF_2 = Range("a power of 2, at least 2", lambda n: n >= 2 and n & (n - 1) == 0)
 LARGEST_LAYER, DEEPEST, MOST_TREES = 1 << 20, 64, 1000  # of a saved network
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
@@ -360,8 +384,7 @@ class AttentionXML(Neural):
             return [LabelTree.flat(dataset.n_labels)] * self.trees
         X = (self.tfidf or Tfidf()).copy().fit_transform(dataset.texts or [])
         Y = thin_labels(dataset.Y, self.seed, progress)
-        takes = {"label vectors": 20 * estimate_product(Y, X), "rows of texts": size_of(X)}
-        plan_memory([Stage(takes)], what="the label tree")
+        plan_memory([_tree_stage(X, Y)], what="the label tree")
         vectors = build_label_vectors(X, Y)
         trees = []
         for number in range(self.trees):
@@ -443,7 +466,8 @@ class AttentionXML(Neural):
     ) -> None:
         """Say what the largest level will take, or stop with what to change."""
         length = int(np.percentile(tokens.lengths, 99)) if tokens.n_documents else 1
-        read = {"texts as tokens": 12 * len(tokens.tokens) + BYTES_A_WORD * shape.n_words}
+        read = _reading(len(tokens.tokens), shape.n_words, in_files=tokens.are_large)
+        level = LevelSize(trees[0].n_labels, trees[0].sizes[1], trees[0].depth)
         begin: list[Stage] = []
         if self.vectors is None and self.pretrain:
             pairs = estimate_bytes(tokens, shape.n_words, shape.word_dim)
@@ -452,13 +476,31 @@ class AttentionXML(Neural):
         def needs(model: AttentionXML) -> Needs:
             size, words = model.batch_size or batch_size, min(length, model.max_length)
             size = min(size, tokens.n_documents)
-            return [*begin, model._needs(shape, trees[0], words, device_type, size).also(read)]
+            return [*begin, model._needs(shape, level, words, device_type, size).also(read)]
 
         others = ({"batch_size": max(1, batch_size // 4)}, {"max_length": 100})
         self.say_memory(needs, others, progress, device_type)
 
+    def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
+        """Return what the tree and the largest level take, by the rows of the texts.
+
+        A word is taken to stand twice in a text, and pairs of words are not counted.
+        """
+        if not has_torch():
+            return ()
+        (n, n_features), n_labels = X.shape, Y.shape[1]
+        levels = self._n_levels(n_labels)
+        length = min(self.max_length, WORD_TIMES * -(-X.nnz // max(1, n)))
+        shape = self._shape(min(self.max_words, n_features), *self._choose_sizes(n)[::-1], n_labels)
+        first = -(-n_labels // self.branching**levels)
+        level = LevelSize(n_labels, first, levels + 1)
+        read = _reading(n * length, shape.n_words, in_files=is_mapped(X))
+        size = min(self.choose_batch(n), n)
+        trained = self._needs(shape, level, length, device_type, size).also(read)
+        return [_tree_stage(X, thin_labels(Y, self.seed, SILENT)), trained] if levels else [trained]
+
     def _needs(
-        self, shape: "Shape", tree: LabelTree, length: int, device_type: str, batch_size: int
+        self, shape: "Shape", tree: "LevelSize", length: int, device_type: str, batch_size: int
     ) -> Stage:
         """Return what it takes to train the largest level."""
         from longtail.models.attention_xml.network import count_per_piece
@@ -469,12 +511,13 @@ class AttentionXML(Neural):
         vectors = 4 * shape.n_words * shape.word_dim
         parameters = vectors + 4 * (between + tree.n_labels * width)
         n_words = min(cells, shape.n_words) if self.train_vectors else 0
-        first = tree.sizes[1]
+        first = tree.first
         piece = min(first, count_per_piece(device_type, batch_size, length, shape))
         per_label = (1 + self.direct) * length + 3 * sum(shape.head)
         scored = batch_size * (2 * first + piece * per_label) + first * width
         if tree.depth > 1:
-            tried = min(self.followed_ * self.branching, tree.n_labels)
+            followed = getattr(self, "followed_", None) or self.candidates or FEW_FOLLOWED
+            tried = min(followed * self.branching, tree.n_labels)
             scored = max(scored, batch_size * tried * (4 * width + per_label))
         states = KEPT_STATES[device_type] + shape.pooling - 1
         return train_stage(

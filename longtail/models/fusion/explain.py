@@ -6,17 +6,27 @@ variant of the document is predicted like any other.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.evaluation.explanation import Span, Term, Vote
-from longtail.models.fusion.candidates import Candidates, Said, describe_candidates
+from longtail.evaluation.explanation import (
+    Explanation,
+    Neighbour,
+    Span,
+    Term,
+    Vote,
+    explain_terms,
+)
+from longtail.models.fusion.candidates import Candidates, Said, ask, describe_candidates
 from longtail.models.fusion.stacking import Stacker
 from longtail.models.leaving_out import LogOdds, find_shares, leave_out_cells
 from longtail.text.tfidf import Tfidf
+
+if TYPE_CHECKING:
+    from longtail.models.fusion.model import Fusion
 
 MOST_WORDS = 300  # of a document that are taken out in turn
 
@@ -106,3 +116,95 @@ def _find(said: Said, member: int, label: int) -> tuple[int | None, float]:
     score = float(scores[said.labels[0] == label][0])
     proposed = scores[: said.n_proposed][said.labels[0, : said.n_proposed] >= 0]
     return (int((proposed > score).sum()) + 1, score) if score > 0 else (None, 0.0)
+
+
+# -- a whole explanation ----------------------------------------------------------------------
+
+
+def explain_document(
+    fusion: "Fusion",
+    text: str | None,
+    documents: list[str] | sp.csr_matrix,
+    X: sp.csr_matrix,
+    label: str | None,
+    asked: Sequence[int],
+) -> Explanation:
+    """Say which member voted for what, and which words weigh how much.
+
+    Args:
+        fusion: trained.
+        text: the document, if it is a text.
+        documents: the document alone, as members read it.
+        X: its row.
+        label: the name of the label that is asked for, None for the best ones.
+        asked: the labels to explain.
+    """
+    said, members = _ask_about(fusion, asked, documents, X), fusion.members_
+    names = fusion.label_names_.__getitem__
+    votes = count_votes(fusion.stacker_, said, list(members), fusion.shares_, asked, names)
+    wanted = None if label is None else asked[0]
+    similar = (member.find_similar(X, wanted) for member in members.values() if X.nnz)
+    neighbours: Sequence[Neighbour] = next(filter(None, similar), ())
+    return Explanation(
+        text,
+        label,
+        _leave_out_terms(fusion, text, documents, X, asked),
+        members=_share_out(votes),
+        neighbours=neighbours,
+        votes=votes,
+        member_terms=_explain_members(fusion, text, label, wanted, X),
+    )
+
+
+def _ask_about(fusion: "Fusion", labels: Sequence[int], documents: Any, X: sp.csr_matrix) -> Said:
+    """Return what members say of these labels, and of those that are proposed."""
+    also = np.tile(np.array(labels, np.int32), (X.shape[0], 1))
+    n_labels = len(fusion.shares_)
+    return ask(fusion.members_, fusion.proposers_, documents, X, n_labels, also=also)
+
+
+def _leave_out_terms(
+    fusion: "Fusion", text: str | None, documents: Any, X: sp.csr_matrix, asked: Sequence[int]
+) -> list[Term]:
+    """Return what the labels lose without each word."""
+    if text is not None and fusion.features_ is not None:
+        variants = leave_out_words(text, fusion.features_)
+        rows = fusion.features_.transform(variants.documents)
+    else:
+        variants = leave_out_features(X)
+        rows = variants.documents
+    if not variants.names:
+        return []
+
+    def judge(some: Any, their_rows: sp.csr_matrix) -> LogOdds:
+        said = _ask_about(fusion, asked, some, their_rows)
+        return log_odds_of(fusion.stacker_, describe_candidates(said, fusion.shares_), asked)
+
+    after = judge(variants.documents, rows)
+    return weigh_terms(variants, judge(documents, X)[0], after)
+
+
+def _explain_members(
+    fusion: "Fusion", text: str | None, label: str | None, wanted: int | None, X: sp.csr_matrix
+) -> dict[str, Sequence[Term]]:
+    """Return the words that each member looks at by itself, for members that can explain."""
+    found: dict[str, Sequence[Term]] = {}
+    for name, member in fusion.members_.items():
+        if not member.can_explain:
+            continue
+        if member.trained_on == "texts" and text is not None:
+            found[name] = member.explain(text, label).terms
+        elif X.nnz:
+            weights = member.explain_row(X, wanted)
+            own = explain_terms(text, label, fusion.features_, X.indices, weights)
+            found[name] = own.terms
+    return found
+
+
+def _share_out(votes: Sequence[Vote]) -> dict[str, float]:
+    """Return which share of all weights comes from each member."""
+    given: dict[str, float] = {}
+    for vote in votes:
+        given[vote.member] = given.get(vote.member, 0.0) + vote.weight
+    total = sum(map(abs, given.values())) or 1.0
+    return {member: weight / total for member, weight in given.items()}

@@ -1,37 +1,19 @@
-"""What members weigh and take, and which are dropped where a fusion has to be small or quick.
+"""What a fusion may weigh and take, and which members are dropped where that is too much.
 
-A fusion's bytes are those of its members and of what they share: words and label names. A document
-takes the time of its members, which are asked side by side. Where that is too much, the member that
-gains least for what it weighs and takes is dropped, again and again.
+The member that gains least for what it weighs and takes is dropped, again and again, until the rest
+is within the limits.
 """
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from longtail.errors import ParameterError
 from longtail.models.cost import Cost
-from longtail.runtime.parallel import n_threads
-from longtail.runtime.schema import Config, Value, number, whole
+from longtail.models.fusion.weight import Weight, add_up, say_bytes
 
-TIMED = 15  # documents, one by one
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 Gain = Callable[[Sequence[str]], float]  # how good some members are together
-
-
-class Weight(NamedTuple):
-    """What a member, or what all of them share, costs.
-
-    Attributes:
-        n_bytes: in the model folder.
-        milliseconds: for one document, at the median.
-    """
-
-    n_bytes: int
-    milliseconds: float
 
 
 class Limits(NamedTuple):
@@ -109,29 +91,6 @@ def _parse(text: str, units: Mapping[str, float], name: str, examples: str) -> f
     return float(found[1]) * by_lower[found[2].lower()]
 
 
-def say_bytes(n_bytes: float) -> str:
-    """Return 12.3 MB, in the units of file managers."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
-        if n_bytes >= factor:
-            return f"{n_bytes / factor:.1f} {unit}"
-    return f"{n_bytes / 1e3:.1f} kB"
-
-
-def say_weight(weight: Weight) -> str:
-    """Return 12.3 MB, 0.5 ms a document."""
-    return f"{say_bytes(weight.n_bytes)}, {weight.milliseconds:.2g} ms a document"
-
-
-def add_up(shared: Weight, members: Sequence[Weight]) -> Weight:
-    """Return what a fusion costs: its members are asked side by side, as far as there are cores."""
-    times = [member.milliseconds for member in members] or [0.0]
-    together = max(max(times), sum(times) / n_threads())
-    return Weight(
-        shared.n_bytes + sum(member.n_bytes for member in members),
-        shared.milliseconds + together,
-    )
-
-
 def choose_members(
     weights: Mapping[str, Weight], shared: Weight, limits: Limits, judge: Gain
 ) -> list[str]:
@@ -166,50 +125,3 @@ def _find_least(
         return gain / max(limits.excess(weights[name]), 1e-9)
 
     return min(names, key=rate)
-
-
-def time_documents(ask: Callable[[int], Any], n_documents: int) -> float:
-    """Return the median of the milliseconds that one document takes; the first does not count."""
-    seconds = []
-    for which in range(min(TIMED, n_documents) + 1):
-        began = time.perf_counter()
-        ask(which % n_documents)
-        seconds.append(time.perf_counter() - began)
-    return 1e3 * float(np.median(seconds[1:]))
-
-
-class MemberReport(NamedTuple):
-    """What is known of a member.
-
-    Attributes:
-        gain: percent of the mean of P@1, P@3 and P@5 that held-out documents lose without it; None
-            if that was not measured.
-        n_bytes: in the model folder.
-        milliseconds: for one document, at the median.
-        seconds: of training, in all.
-    """
-
-    gain: float | None
-    n_bytes: int
-    milliseconds: float
-    seconds: float
-
-    @staticmethod
-    def describe() -> Config:
-        """Return the schema of a report in config.json."""
-        return {
-            "gain": Value(float | None),
-            "n_bytes": whole(0),
-            "milliseconds": number(0, 1e9),
-            "seconds": number(0, 1e12),
-        }
-
-    @property
-    def weight(self) -> Weight:
-        """What it costs."""
-        return Weight(self.n_bytes, self.milliseconds)
-
-    def line(self) -> str:
-        """Say it in one line."""
-        gain = "" if self.gain is None else f"gains {self.gain:.2f}, "
-        return f"{gain}{say_weight(self.weight)}, trained in {self.seconds:.0f} s"

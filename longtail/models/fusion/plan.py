@@ -175,12 +175,14 @@ class Plan(NamedTuple):
         left_out: the other models, with the reason.
         scheme: what is held out.
         budget: seconds in all; None if there is no limit.
+        named: whether the user has named the members.
     """
 
     members: Sequence[Member]
     left_out: Mapping[str, str]
     scheme: Scheme
     budget: float | None
+    named: bool = False
 
     def seconds(self, device: DeviceType) -> float:
         """Return how long the members will take in all, in the lane that takes longer."""
@@ -210,6 +212,12 @@ class Plan(NamedTuple):
             (only,) = self.members
             return [*lines, f"  the budget is too short for more than {only.name}"]
         lines.append(f"  {self.scheme.describe(facts.n_documents)}")
+        needed = self.seconds(facts.device) / find_speedup() / USABLE
+        if self.named and self.budget is not None and needed > self.budget:
+            lines.append(
+                f"  the members that are named need about {format_seconds(needed)} in all; within "
+                f"{format_seconds(self.budget)}, the last of them make fewer epochs or are left out"
+            )
         return lines if find_spec("torch") else [*lines, f"  {WITHOUT_TORCH}"]
 
 
@@ -352,7 +360,7 @@ def make_plan(
     left = None if budget is None else find_speedup() * (USABLE * budget - spent)
     if named is not None:
         members = [_best_form(name, facts, measure) for name in named]
-        plans = [Plan(members, {}, scheme, budget) for scheme in schemes]
+        plans = [Plan(members, {}, scheme, budget, named=True) for scheme in schemes]
         in_time = [plan for plan in plans if left is None or plan.seconds(facts.device) <= left]
         return (in_time or plans[-1:])[0]
     plans = [_fill(facts, usable, scheme, budget, left, measure, limits) for scheme in schemes]

@@ -9,8 +9,8 @@ measured in seconds of the processor, and all of it together tells how long such
 present. Torch's threads wait for each other, so that only the clock tells what its steps take.
 
 Measuring takes a small share of the budget (SHARE), beside what loads code, which training needs as
-well. A member that is out of reach, or for which no time is left, is estimated by a formula
-(`Model.estimate_cost`).
+well; on a busy machine it ends after a larger share by the clock (CLOCK). A member that is out of
+reach, or for which no time is left, is estimated by a formula (`Model.estimate_cost`).
 """
 
 import time
@@ -23,9 +23,10 @@ from longtail.data import Dataset
 from longtail.errors import reraise_interrupt
 from longtail.models.base import Model
 from longtail.models.cost import Cost, Facts
-from longtail.models.fusion.limits import NO_LIMITS, Limits, time_documents
+from longtail.models.fusion.limits import NO_LIMITS, Limits
 from longtail.models.fusion.plan import lane_of
 from longtail.models.fusion.training import documents_for
+from longtail.models.fusion.weight import time_documents
 from longtail.models.neural import Neural
 from longtail.models.registry import get_model_class
 from longtail.progress import TRAINING, OutOfTimeError, Silent
@@ -33,6 +34,8 @@ from longtail.runtime.mapped import in_memory
 
 SHARE = 0.03  # of the budget, for all members together
 LOADING = 0.08  # of the budget, after which no more code is loaded in order to measure
+CLOCK = 0.1  # of the budget, by the clock, to measure: the processor may be busy elsewhere
+LOADING_CLOCK = 0.2  # of the budget, by the clock, to load the code of one model
 HOPE = 0.4  # of what its formula says, a member may take in the end
 STEPS = 4  # of a member that torch trains
 POWERS = (0.7, 1.2)  # of the number of documents, by which time may grow
@@ -49,8 +52,9 @@ class Stopwatch(Silent):
         passed: documents that passed through steps.
     """
 
-    def __init__(self, limit: float, by_processor: bool) -> None:
+    def __init__(self, limit: float, by_processor: bool, end: float = np.inf) -> None:
         self.limit = limit  # seconds, by the same clock
+        self.end = end  # by time.monotonic()
         self._clock = time.process_time if by_processor else time.monotonic
         self._began = self._clock()
         self.passed = 0.0
@@ -89,7 +93,7 @@ class Stopwatch(Silent):
         self._check()
 
     def _check(self) -> None:
-        if self.seconds > self.limit:
+        if self.seconds > self.limit or time.monotonic() > self.end:
             raise OutOfTimeError("the time for measuring is over")
 
 
@@ -138,6 +142,7 @@ class Prober:
         self.dataset, self.X, self.facts, self.limits = dataset, X, facts, limits
         self.budget, self.began, self.device, self.seed = budget, began, device, seed
         self.seconds = self.loading = 0.0  # spent on measuring, and on loading code
+        self._by_clock = 0.0  # spent on measuring, if the processor is busy elsewhere as well
         labelled = np.flatnonzero(np.diff(dataset.Y.indptr))
         self._order = np.random.default_rng(seed).permutation(labelled)
         self._costs: dict[tuple[str, str | None], Cost] = {}
@@ -167,6 +172,8 @@ class Prober:
     def _has_time(self, name: str, guess: Cost) -> bool:
         """Whether there is time to measure a member, and hope to train it."""
         if self.budget is None or self.seconds >= SHARE * self.budget:
+            return False
+        if self._by_clock >= CLOCK * self.budget:
             return False
         if name not in self._loaded and self.loading >= LOADING * self.budget:
             return False
@@ -260,8 +267,15 @@ class Prober:
         rows = np.sort(self._order[:n_documents])
         documents = documents_for(model, self.dataset, self.X, rows)
         by_processor = not model.needs_torch
-        watch, copy, is_whole = Stopwatch(limit, by_processor), model.with_parameters(), True
         began = time.monotonic()
+        is_loaded = model.name in self._loaded
+        budget = self.budget or 0.0
+        end = CLOCK * budget - self._by_clock if is_loaded else LOADING_CLOCK * budget
+        watch, copy, is_whole = (
+            Stopwatch(limit, by_processor, began + end),
+            model.with_parameters(),
+            True,
+        )
         try:
             copy.fit(documents, progress=watch)
         except OutOfTimeError:
@@ -269,8 +283,10 @@ class Prober:
         except Exception as error:  # what fails on a sample may work on all, or fail there
             reraise_interrupt(error)
             return None
+        finally:
+            self._by_clock += time.monotonic() - began if is_loaded else 0.0
         took = watch.seconds
-        if model.name in self._loaded:  # what loads code may wait for another process to compile it
+        if is_loaded:  # what loads code may wait for another process to compile it
             self.seconds += took
             if by_processor:
                 self._processor += took

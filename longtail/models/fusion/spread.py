@@ -20,7 +20,8 @@ from longtail.models.fusion.plan import Member
 from longtail.models.fusion.training import ALL, MemberTrainer, documents_for
 from longtail.models.registry import build_model
 from longtail.progress import SILENT, DeadlineProgress
-from longtail.runtime.memory import size_of, total_ram
+from longtail.runtime.mapped import as_sent
+from longtail.runtime.memory import full_size_of, total_ram
 from longtail.runtime.store import Files
 from longtail.runtime.workers import Needs, Workers
 
@@ -118,8 +119,9 @@ class ClusterTrainer(MemberTrainer):
 
     def _find_needs(self, task: MemberTask, member: Member, cores: int) -> Needs:
         on_gpu = member.lane(self.facts.device) == "cuda"
-        own = total_ram(task.model.needs_of(self.X, self.dataset.Y, self.facts.device))
-        fold = size_of(self.X, self.dataset.Y)
+        X, Y = as_sent(self.X), as_sent(self.dataset.Y)  # a node maps nothing
+        own = total_ram(task.model.needs_of(X, Y, self.facts.device))
+        fold = full_size_of(X, Y)
         return Needs(WORKER_BYTES + own + fold, cores, int(on_gpu))
 
     def _is_kept(self, member: Member, fold: str) -> bool:

@@ -142,6 +142,7 @@ class MemberTrainer:
         self.stacking = STACKING  # seconds for each held-out document and member
         self._saving: dict[str, float] = {}  # seconds to write a member, which it takes once more
         self._to_refit: dict[str, Member] = {}  # members that wait for a training on all documents
+        self._forgotten: set[str] = set()  # members that were trained and are not kept
         self._ended = False  # whether the members that are trained beside others have to stop
         if self.folder is not None and not resume:
             rmtree(self.folder, ignore_errors=True)
@@ -156,7 +157,7 @@ class MemberTrainer:
     def _time_to_stack(self, n_more: int) -> float:
         """Return the seconds that are set aside for stacking, with `n_more` further members."""
         n_held = sum(len(held) for _, held in self.splits)
-        return self.stacking * n_held * (len(self.taken) + n_more)
+        return self.stacking * n_held * (len(self.taken) - len(self._forgotten) + n_more)
 
     def time_for(self, lane: DeviceType, n_more: int = 1) -> float:
         """Return the seconds that `n_more` further members of a lane may take in all."""
@@ -184,6 +185,16 @@ class MemberTrainer:
                 f"{format_seconds(self.estimates.expect(member) * self.plan.scheme.trainings)} of "
                 f"the {format_seconds(max(self.seconds_left, 0))} that are left"
             )
+
+    def _say_no_time(self, member: Member, left: float) -> None:
+        """Say what a member would take that is not begun; what would do, if it was named."""
+        takes = self.estimates.expect(member) * self.plan.scheme.trainings
+        enough = (self.plan.budget or 0.0) + takes - left
+        advice = f"; a budget of {format_seconds(enough)} would do" if self.plan.named else ""
+        self.progress.say(
+            f"{member.name} is left out: it would take about {format_seconds(takes)}, and there "
+            f"is time for {format_seconds(max(left, 0))}{advice}"
+        )
 
     # -- lanes ------------------------------------------------------------------------------------
 
@@ -234,12 +245,13 @@ class MemberTrainer:
                 left += self._time_to_stack(1) / 2  # which is set aside with caution
             fitting = self._fit_into_time(member, scheme.trainings, left)
             if fitting is None:
-                expected = format_seconds(self.estimates.expect(member) * scheme.trainings)
-                self.progress.say(
-                    f"{member.name} is left out: it would take about {expected}, and there is "
-                    f"time for {format_seconds(max(left, 0))}"
-                )
+                self._say_no_time(member, left)
                 return None
+            if fitting.epochs != member.epochs:
+                self.progress.say(
+                    f"{member.name} makes {fitting.epochs} of {member.cost.epochs} epochs, as "
+                    "there is no time for more"
+                )
             member = fitting
         self._say_time(member)
         began = time.monotonic()
@@ -290,6 +302,7 @@ class MemberTrainer:
 
     def forget(self, name: str) -> None:
         """Take a member that was trained out of the reckoning: it is not kept."""
+        self._forgotten.add(name)
         self._to_refit.pop(name, None)
         self._saving.pop(name, None)
 

@@ -50,6 +50,7 @@ from longtail.models.lexical.names import (
 )
 from longtail.progress import Progress
 from longtail.runtime import memory
+from longtail.runtime.mapped import Texts as MappedTexts
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import cut, in_threads
 from longtail.runtime.schema import (
@@ -154,6 +155,10 @@ class Lexical(Model):
         self.unseen_ = measure_unseen(words, known, dataset.Y, self.seed)
         progress.advance(1)
         progress.say(_sum_up(names, total))
+
+    def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
+        """Return what training takes, by the rows of the texts, in which a word stands twice."""
+        return _needs(2 * X.nnz, X.shape[0], Y.shape[1], ENOUGH)
 
     # -- predicting ---------------------------------------------------------------------------
 
@@ -435,12 +440,21 @@ def measure_unseen(words: Pair, known: Known, Y: sp.csr_matrix, seed: int) -> Un
 
 
 def _needs_of(texts: Sequence[str], n_labels: int, n_matches: int) -> Needs:
-    """Return what training takes: numbers for each word, and what is known of each match."""
+    """Return what training on texts takes, by the words of some of them."""
     some = [text[:SAMPLED_LENGTH] for text in texts[:: 1 + len(texts) // SAMPLED]]
     n_words = sum(len(WordReader().find(text)) for text in some)
-    share = sum(map(len, texts)) / max(1, sum(map(len, some)))
+    share = _count_letters(texts) / max(1, sum(map(len, some)))
+    return _needs(int(n_words * share), len(texts), n_labels, n_matches)
+
+
+def _count_letters(texts: Sequence[str]) -> int:
+    return int(texts.sizes.sum()) if isinstance(texts, MappedTexts) else sum(map(len, texts))
+
+
+def _needs(n_words: int, n_documents: int, n_labels: int, n_matches: int) -> Needs:
+    """Return what training takes: numbers for each word, and what is known of each match."""
     matches = BYTES_A_MATCH * min(ENOUGH, n_matches)
-    words = int(BYTES_A_WORD * n_words * share) + 16 * len(texts)
+    words = BYTES_A_WORD * n_words + 16 * n_documents
     return (Stage({"words": words, "names": BYTES_A_LABEL * n_labels, "matches": matches}),)
 
 

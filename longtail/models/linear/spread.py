@@ -15,7 +15,7 @@ from longtail.models.linear.beam import TreeWeights
 from longtail.models.linear.solver import NodeWeights, Settings
 from longtail.models.linear.training import Task, TreeWork
 from longtail.progress import Progress
-from longtail.runtime.memory import size_of
+from longtail.runtime.memory import full_size_of
 from longtail.runtime.workers import Needs, Workers
 
 WORKER_BYTES = 200 << 20  # a process with compiled code, before it does anything
@@ -30,7 +30,7 @@ def build_trees(
 ) -> list[LabelTree]:
     """Build a tree for each seed, of the given `branching`, `max_leaf` and so on."""
     progress.stage("label trees", len(seeds))
-    needs = [Needs(WORKER_BYTES + 3 * size_of(vectors))] * len(seeds)
+    needs = [Needs(WORKER_BYTES + 3 * full_size_of(vectors))] * len(seeds)
     costs = [1.0] * len(seeds)
     return cluster.run(_build, (vectors, shape), seeds, costs, needs=needs, progress=progress)
 

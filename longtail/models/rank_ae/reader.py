@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.evaluation.calibration import fit_platt
+from longtail.evaluation.curve import fit_platt
 from longtail.models.embedder import describe_places, drop_rare
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks

@@ -3,14 +3,8 @@
 import pytest
 
 from longtail.errors import ParameterError
-from longtail.models.fusion.limits import (
-    Limits,
-    MemberReport,
-    Weight,
-    add_up,
-    choose_members,
-    time_documents,
-)
+from longtail.models.fusion.limits import Limits, choose_members
+from longtail.models.fusion.weight import MemberReport, Weight, add_up, time_documents
 from longtail.runtime.parallel import keep_to_threads, n_threads
 
 MB = 1_000_000
@@ -101,6 +95,6 @@ def test_one_document_is_timed_after_a_first_that_does_not_count():
 
 
 def test_a_report_is_one_line():
-    report = MemberReport(0.417, 12_340_000, 0.52, 47.2)
-    assert report.line() == "gains 0.42, 12.3 MB, 0.52 ms a document, trained in 47 s"
+    report = MemberReport(0.417, 0.123, 12_340_000, 0.52, 47.2)
+    assert report.line() == "gains 0.42 ± 0.12, 12.3 MB, 0.52 ms a document, trained in 47 s"
     assert report._replace(gain=None).line().startswith("12.3 MB")

@@ -158,7 +158,7 @@ def test_ctrl_c_while_a_member_predicts_or_stacking_is_learned(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             Fusion(members=PARTS).fit(planted_dataset())
     monkeypatch.setattr(
-        "longtail.models.fusion.model.learn_stacking",
+        "longtail.models.fusion.learning.learn_stacking",
         lambda *args, **more: in_compiled_code(KeyboardInterrupt()),
     )
     with pytest.raises((KeyboardInterrupt, SystemError)) as stop:
@@ -220,7 +220,7 @@ def test_limits_leave_out_what_gains_least():
     limit = f"{(whole.to_files().n_bytes - min(sizes.values()) / 2) / 1000:.3f}kB"
     small = Fusion(members=PARTS, max_size=limit).fit(data, progress=heard)
     assert len(small.members_) == 1
-    assert heard.said("is left out, to be within the limits")
+    assert heard.said("too much to be within the limits, though it was named")
     assert heard.said("  together: about ")
     assert small.to_files().n_bytes < whole.to_files().n_bytes
 
@@ -243,7 +243,7 @@ def test_what_words_alone_take_is_refused_before_training(monkeypatch):
 def test_the_report_says_what_members_gain_weigh_and_take(tmp_path):
     heard = Listener()
     model = Fusion(members=PARTS).fit(planted_dataset(), progress=heard)
-    assert heard.said("Members (gain: percent of precision on held-out documents):")
+    assert heard.said("Members (gain: points of P@1, P@5 and PSP@5 on held-out documents):")
     for name in ("linear", "knn"):
         report = model.report_[name]
         assert heard.said(f"  {name}: {report.line()}")
@@ -257,6 +257,27 @@ def test_the_report_says_what_members_gain_weigh_and_take(tmp_path):
     write_folder(tmp_path / "broken", files)
     with pytest.raises(ModelFileError, match=r"report.linear.n_bytes must be"):
         load_model(tmp_path / "broken")
+
+
+def test_members_that_do_not_pay_are_dropped_unless_they_are_named(monkeypatch, tmp_path):
+    from longtail.models.fusion import plan as planning
+    from longtail.models.fusion import worth
+
+    monkeypatch.setattr(planning, "known_members", lambda: ["linear", "knn"])
+    monkeypatch.setattr(worth, "FREE_BYTES", 1.0)
+    monkeypatch.setattr(worth, "PRICE", 1000.0)
+    heard, data = Listener(), planted_dataset()
+    model = Fusion(budget="10m").fit(data, progress=heard)
+    (dropped,) = model.dropped_
+    assert {dropped, *model.members_} == {"linear", "knn"}
+    assert heard.said(f"{dropped} is dropped: it gains ")
+    assert heard.said(f"  {dropped} (dropped): {model.dropped_[dropped].line()}")
+    assert f"{dropped} (dropped): gains " in " ".join(model.make_card().notes)
+    model.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").dropped_ == model.dropped_
+    named = Fusion(members=PARTS).fit(data)
+    assert list(named.members_) == ["linear", "knn"]
+    assert not named.dropped_
 
 
 def test_the_plan_alone_trains_nothing_to_the_end():
@@ -322,6 +343,7 @@ def test_a_budget_that_runs_out_drops_what_is_left(monkeypatch):
     heard = Listener()
     model = Fusion(members=PARTS, budget="1s").fit(planted_dataset(), progress=heard)
     assert heard.said("knn is left out: it would take about ")
+    assert heard.said("; a budget of ")
     assert list(model.members_) == ["linear"]
 
 

@@ -130,6 +130,14 @@ def test_what_does_not_fit_is_left_out_and_said():
     assert lines[-1] == "  9,519 of 475,974 documents are held out for stacking"
 
 
+def test_named_members_that_need_more_than_the_budget_are_told_of():
+    plan = make_plan(LARGE, ALL, ["linear", "glas"], 45, measure)
+    assert [member.name for member in plan.members] == ["linear", "glas"]
+    assert plan.lines(LARGE)[-1].startswith("  the members that are named need about ")
+    enough = make_plan(LARGE, ALL, ["linear", "glas"], 4500, measure)
+    assert "named" not in enough.lines(LARGE)[-1]
+
+
 def test_the_text_reader_comes_before_others_where_it_fits():
     plan = plan_for(LARGE, ALL, 400)
     assert [member.name for member in plan.members][:3] == ["linear", "knn", "attention-xml"]

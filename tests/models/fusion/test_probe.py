@@ -7,7 +7,7 @@ import pytest
 from planted import planted_dataset
 
 from longtail.models.cost import Facts
-from longtail.models.fusion.probe import LEAST, SHARE, Prober, Stopwatch
+from longtail.models.fusion.probe import CLOCK, LEAST, SHARE, Prober, Stopwatch
 from longtail.models.knn.model import KNN
 from longtail.models.linear.model import Linear
 from longtail.progress import OutOfTimeError
@@ -49,6 +49,16 @@ def test_measuring_stops_in_time():
     time.sleep(0.02)
     with pytest.raises(OutOfTimeError, match="the time for measuring is over"):
         watch.advance(1)
+
+
+def test_measuring_stops_by_the_clock_where_the_processor_is_busy_elsewhere(monkeypatch):
+    watch = Stopwatch(60, by_processor=True, end=time.monotonic() - 1)
+    with pytest.raises(OutOfTimeError, match="the time for measuring is over"):
+        watch.advance(1)
+    prober = make_prober(budget=10.0)
+    prober._by_clock = CLOCK * 10.0
+    monkeypatch.setattr(Prober, "_try", lambda *args: pytest.fail("there is no time for this"))
+    assert prober("linear", None).seconds() > 0
 
 
 def test_time_that_grows_with_the_documents(monkeypatch):

@@ -1,0 +1,186 @@
+"""Which members pay: what each gains on held-out documents, for what it weighs and takes.
+
+A member's gain is what held-out documents lose without it, in points: the mean of P@1, P@5 and
+PSP@5 in percent, by logistic stacking. Its price depends on how much larger and slower the fusion
+is with it: PRICE points for each doubling of the bytes, and as much for each doubling of the
+milliseconds. What a fusion costs below FREE_BYTES and FREE_MILLISECONDS is not counted.
+
+A gain is uncertain: another set of documents would say something else. The differences between two
+fusions, document by document, have a standard error. The more of it there is, the more the gain is
+drawn towards USUAL, which is what members gain as a rule. So a member that a few documents say
+little of is kept, and one of which thousands say that it gains nothing is dropped.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.evaluation.metrics import TrainingCounts, evaluate_documents
+from longtail.models.fusion.stacking import Choice, StackerName, learn_stacking
+from longtail.models.fusion.training import HeldOutMember, MemberTrainer
+from longtail.models.fusion.weight import Scale, Weight
+from longtail.topk import TopK
+
+METRICS = ("P@1", "P@5", "PSP@5")
+WIDTH = 30  # labels of each member, to judge it by
+SHARE = 0.02  # of the budget, for judging each member once
+LEAST_JUDGED = 500  # held-out documents
+STACKERS = 6.0  # times as long as judging takes learning the stacker for as many documents
+FEW = 40  # held-out documents, to load compiled code with
+PRICE = 0.1  # points, for each doubling of bytes or of milliseconds
+LEAST_GAIN = 0.05  # points of a further member of the same model
+FREE_BYTES, FREE_MILLISECONDS = 5e6, 1.0
+USUAL, SPREAD = 0.3, 0.5  # points that members gain as a rule, and their standard deviation
+
+Held = Mapping[str, HeldOutMember]
+
+
+class Gain(NamedTuple):
+    """Points that a member gains, and their standard error."""
+
+    points: float
+    error: float
+
+    @property
+    def expected(self) -> float:
+        """The points to expect, after what is known of members as a rule."""
+        trust = SPREAD**2 / (SPREAD**2 + self.error**2)
+        return trust * self.points + (1 - trust) * USUAL
+
+
+class Judge:
+    """Says how good some of the members are together, on documents that they have not seen."""
+
+    def __init__(self, trainer: MemberTrainer) -> None:
+        self.trainer = trainer
+        self.counts = TrainingCounts.of(trainer.dataset)
+        self._known: dict[frozenset[str], NDArray[np.float64]] = {}
+        self._fixed = 0.0  # seconds that stacking takes for hardly any documents
+        self._take(1.0)
+
+    def _take(self, share: float) -> None:
+        """Judge by a share of the held-out documents of each fold."""
+        splits = self.trainer.splits
+        self._numbers = [max(1, round(share * len(held))) for _, held in splits]
+        parts = [held[:n] for (_, held), n in zip(splits, self._numbers, strict=True)]
+        self.rows = np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def prepare(self, members: Held) -> None:
+        """Load the compiled code of stacking, and learn how long it takes."""
+        few = [min(FEW, n) for n in self._numbers]
+        self._stack(members, few, "boosted")
+        began = time.monotonic()
+        self._stack(members, few, "logistic")
+        self._fixed = time.monotonic() - began
+        began = time.monotonic()
+        self.value(members)
+        self._keep_to_time(time.monotonic() - began)
+
+    def _keep_to_time(self, seconds: float) -> None:
+        """Judge by fewer documents, if what took so long for one member takes too long for all."""
+        budget = self.trainer.plan.budget
+        n_members = len(self.trainer.plan.members)
+        # Each in turn is left out of all, and stacking takes as long as there are members.
+        needed = seconds * n_members**2 * max(1, n_members - 1)
+        if budget is not None and needed > SHARE * budget:
+            least = min(1.0, LEAST_JUDGED / max(1, len(self.rows)))
+            self._known.clear()
+            self._take(max(least, SHARE * budget / needed))
+
+    def values(self, members: Held) -> NDArray[np.float64]:
+        """Return the points of each document; their mean is that of METRICS, in percent."""
+        names = frozenset(members)
+        if names not in self._known:
+            self._known[names] = self._judge(members)
+        return self._known[names]
+
+    def value(self, members: Held) -> float:
+        """Return the points of all documents, 0 if none carries a label."""
+        return float(self.values(members).mean())
+
+    def gain(self, members: Held, name: str) -> Gain:
+        """Return what is lost without a member; all, if it is the only one."""
+        others = {each: held for each, held in members.items() if each != name}
+        lost = self.values(members) - (self.values(others) if others else 0.0)
+        return Gain(float(lost.mean()), float(lost.std() / np.sqrt(len(lost))))
+
+    def _judge(self, members: Held) -> NDArray[np.float64]:
+        began = time.monotonic()
+        choice = self._stack(members, self._numbers, "logistic")
+        took = max(0.0, time.monotonic() - began - self._fixed)
+        self.trainer.stacking = STACKERS * took / (len(self.rows) * len(members))
+        if choice is None:
+            return np.zeros(max(1, len(self.rows)))
+        Y = self.trainer.dataset.Y[choice.rows]
+        found = evaluate_documents(choice.unseen, Y, train=self.counts)
+        parts = [found[name].reached / max(found[name].possible.mean(), 1e-9) for name in METRICS]
+        points: NDArray[np.float64] = 100 * np.mean(parts, axis=0)
+        return points
+
+    def _stack(self, members: Held, numbers: Sequence[int], stacker: StackerName) -> Choice | None:
+        """Learn stacking from some held-out documents of each fold."""
+        lists = {
+            name: [
+                TopK(top.labels[:n, :WIDTH], top.scores[:n, :WIDTH])
+                for top, n in zip(held.lists, numbers, strict=True)
+            ]
+            for name, held in members.items()
+        }
+        splits = [(k, h[:n]) for (k, h), n in zip(self.trainer.splits, numbers, strict=True)]
+        return learn_stacking(lists, splits, self.trainer.dataset, stacker)
+
+
+def find_price(whole: Weight, without: Weight) -> float:
+    """Return the points that a fusion must gain by what makes it so much larger and slower."""
+    bytes_ = max(whole.n_bytes, FREE_BYTES) / max(without.n_bytes, FREE_BYTES)
+    times = max(whole.milliseconds, FREE_MILLISECONDS) / max(
+        without.milliseconds, FREE_MILLISECONDS
+    )
+    return PRICE * float(np.log2(bytes_) + np.log2(times))
+
+
+class Worth(NamedTuple):
+    """What a member gains, and what it has to gain for what it weighs and takes."""
+
+    gain: Gain
+    price: float
+
+    @property
+    def surplus(self) -> float:
+        """The points that are to be expected beyond the price; below 0 it does not pay."""
+        return self.gain.expected - self.price
+
+    @property
+    def pays_again(self) -> bool:
+        """Whether a further member of the same model pays: what is usual does not speak for it."""
+        return self.gain.points >= max(self.price, LEAST_GAIN)
+
+    def line(self) -> str:
+        """Say it in a few words."""
+        return (
+            f"gains {self.gain.points:.2f} ± {self.gain.error:.2f}, and should gain "
+            f"{self.price:.2f} for what it weighs and takes"
+        )
+
+
+def find_worth(members: Held, name: str, judge: Judge, scale: Scale) -> Worth:
+    """Return what one of the members is worth among them."""
+    others = {each: held for each, held in members.items() if each != name}
+    price = find_price(scale.total(members), scale.total(others))
+    return Worth(judge.gain(members, name), price)
+
+
+def find_unpaid(members: Held, judge: Judge, scale: Scale) -> dict[str, Worth]:
+    """Return the members to drop: again and again the one that pays least, until all pay."""
+    kept, dropped = dict(members), dict[str, Worth]()
+    while len(kept) > 1:
+        found = {name: find_worth(kept, name, judge, scale) for name in kept}
+        least = min(found, key=lambda name: found[name].surplus)
+        if found[least].surplus >= 0:
+            break
+        dropped[least] = found[least]
+        del kept[least]
+    return dropped

@@ -1,0 +1,110 @@
+"""What members gain on held-out documents, and which do not pay."""
+
+import time
+
+import numpy as np
+import pytest
+from made_up_members import DATA, hold, make_member, make_trainer
+
+from longtail.models.fusion import worth
+from longtail.models.fusion.stacking import learn_stacking
+from longtail.models.fusion.weight import Weight, add_up
+from longtail.models.fusion.worth import PRICE, STACKERS, USUAL, Gain, Judge, find_price
+
+MB = 1_000_000
+
+
+class MadeUpScale:
+    """Says what members weigh."""
+
+    def __init__(self, **weights):
+        self.weights = weights
+
+    def total(self, members):
+        return add_up(Weight(MB, 0.1), [self.weights[name] for name in members])
+
+
+@pytest.fixture
+def members():
+    trainer = make_trainer()
+    return trainer, {
+        "good": hold(trainer, make_member("glas"), 0.95, seed=1),
+        "poor": hold(trainer, make_member("mnn"), 0.0, seed=2),
+    }
+
+
+def test_a_gain_is_what_is_lost_without_a_member(members):
+    trainer, held = members
+    judge = Judge(trainer)
+    assert judge.gain(held, "good").points > 20
+    assert judge.gain(held, "poor").points < 10
+    alone = {"good": held["good"]}
+    assert judge.gain(alone, "good").points == judge.value(alone)
+
+
+def test_points_are_the_mean_of_three_metrics_document_by_document(members):
+    trainer, held = members
+    judge = Judge(trainer)
+    choice = judge._stack(held, judge._numbers, "logistic")
+    wanted = [choice.report[name] for name in ("P@1", "P@5", "PSP@5")]
+    assert len(judge.values(held)) == len(trainer.splits[0][1])
+    assert judge.value(held) == pytest.approx(np.mean(wanted))
+
+
+def test_what_stacking_takes_anyway_is_no_time_for_each_document(monkeypatch, members):
+    def take_long(*asked):
+        time.sleep(0.3)
+        return learn_stacking(*asked)
+
+    monkeypatch.setattr("longtail.models.fusion.worth.learn_stacking", take_long)
+    trainer, held = members
+    judge = Judge(trainer)
+    judge.prepare({"good": held["good"]})
+    assert trainer.stacking * len(judge.rows) < 0.3 * STACKERS
+
+
+def test_fewer_documents_judge_where_there_is_little_time(monkeypatch):
+    monkeypatch.setattr(worth, "LEAST_JUDGED", 5)
+    trainer = make_trainer(*[make_member("glas")] * 7, budget=1e-3)
+    judge = Judge(trainer)
+    assert len(judge.rows) == len(trainer.splits[0][1]) == 30
+    judge.prepare({"good": hold(trainer, make_member("glas"), 0.95)})
+    assert len(judge.rows) == 5
+
+
+def test_few_documents_leave_a_gain_to_what_is_usual():
+    assert Gain(0.0, 0.01).expected == pytest.approx(0.0, abs=0.01)
+    assert Gain(0.0, 50.0).expected == pytest.approx(USUAL, abs=0.01)
+    assert Gain(2.0, 0.1).expected == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_doubling_of_bytes_or_of_time_has_a_price():
+    assert find_price(Weight(200 * MB, 8.0), Weight(100 * MB, 8.0)) == pytest.approx(PRICE)
+    assert find_price(Weight(200 * MB, 8.0), Weight(100 * MB, 4.0)) == pytest.approx(2 * PRICE)
+    assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 8.0)) == 0
+    assert find_price(Weight(4 * MB, 0.5), Weight(MB, 0.1)) == 0  # small and quick is free
+
+
+def test_a_member_that_gains_nothing_for_its_weight_is_dropped(monkeypatch, members):
+    trainer, held = members
+    held["twin"] = held["good"]
+    judge = Judge(trainer)
+    monkeypatch.setattr(worth, "SPREAD", 1e6)  # what these few documents say is taken as it is
+    light = dict.fromkeys(held, Weight(MB // 10, 0.1))
+    heavy = {**light, "poor": Weight(900 * MB, 0.1), "twin": Weight(900 * MB, 0.1)}
+    dropped = worth.find_unpaid(held, judge, MadeUpScale(**heavy))
+    assert "twin" in dropped
+    assert "good" not in dropped
+    twin = dropped["twin"]
+    assert twin.surplus < 0
+    assert not twin.pays_again
+    assert twin.line().startswith(f"gains {twin.gain.points:.2f} ± {twin.gain.error:.2f}, and ")
+    one = {"good": held["good"]}
+    assert worth.find_unpaid(one, judge, MadeUpScale(good=Weight(900 * MB, 9.0))) == {}
+
+
+def test_documents_without_labels_say_nothing(monkeypatch, members):
+    trainer, held = members
+    monkeypatch.setattr("longtail.models.fusion.worth.learn_stacking", lambda *asked: None)
+    assert Judge(trainer).value(held) == 0
+    assert DATA.Y.nnz
