@@ -20,7 +20,6 @@ that the unknown word has a vector. Prediction needs torch, unlike that of other
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import numpy as np
@@ -29,10 +28,12 @@ from numpy.typing import NDArray
 
 from longtail.data import Dataset
 from longtail.errors import ParameterError
-from longtail.evaluation.explanation import Explanation, Term
+from longtail.evaluation.explanation import Explanation
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree, vector_bytes
+from longtail.models.attention_xml.explaining import as_terms, weigh_tokens, with_losses
 from longtail.models.attention_xml.kept import KeptDocuments, find_known
+from longtail.models.attention_xml.presets import PRESETS
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.neural import (
     MOST_EPOCHS,
@@ -47,9 +48,8 @@ from longtail.progress import SILENT, Progress
 from longtail.runtime.device import chosen_device
 from longtail.runtime.mapped import is_mapped
 from longtail.runtime.memory import Needs, Stage, plan_memory, size_of, train_stage
-from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.rows import hold_out
-from longtail.runtime.schema import Extent, ListOf, Schema, Value, floats, permutation, starts
+from longtail.runtime.schema import ListOf, Schema, Value
 from longtail.runtime.settings import (
     Range,
     above,
@@ -116,33 +116,6 @@ def _tree_stage(X: sp.csr_matrix, Y: sp.csr_matrix) -> Stage:
 POWERS_OF_2 = Range("a power of 2, at least 2", lambda n: n >= 2 and n & (n - 1) == 0)
 LARGEST_LAYER, DEEPEST, MOST_TREES = 1 << 20, 64, 1000  # of a saved network
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
-MOST_LEFT_OUT = 300  # words of a text that are left out in turn
-
-# What the paper says of all its sets, and in table 2 of each; it begins with GloVe (`vectors`).
-PAPER: Mapping[str, Any] = {
-    "word_dim": 300,
-    "hidden": 256,
-    "head": 256,
-    "epochs": 30,
-    "inner_epochs": 30,
-    "batch_size": 40,
-    "learning_rate": 0.001,
-    "schedule": "constant",
-    "min_documents": 1,
-    "pretrain": False,
-    "direct": False,
-    "path_weight": 1.0,
-}
-FROZEN: Mapping[str, Any] = {**PAPER, "train_vectors": False, "pretrain": True, "levels": 0}
-LARGE: Mapping[str, Any] = {
-    **PAPER,
-    "hidden": 512,
-    "head": "512,256",
-    "epochs": 10,
-    "inner_epochs": 10,
-    "batch_size": 200,
-}
-LARGEST: Mapping[str, Any] = {**LARGE, "epochs": 5, "inner_epochs": 5}
 
 
 @configurable
@@ -160,22 +133,7 @@ class AttentionXML(Neural):
     milliseconds: ClassVar[float] = 4.0
     reads = ("texts",)
     makes_rows: ClassVar[bool] = False
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "small": {
-            "word_dim": 100,
-            "hidden": 64,
-            "head": 64,
-            "max_length": 100,
-            "dropout": 0.3,
-        },
-        "paper": PAPER,
-        "eurlex-4k": FROZEN,
-        "wiki10-31k": FROZEN,
-        "amazoncat-13k": {**LARGE, "levels": 0},
-        "amazon-670k": {**LARGE, "levels": 3, "branching": 8, "candidates": 160},
-        "wiki-500k": {**LARGEST, "levels": 1, "branching": 64, "candidates": 15},
-        "amazon-3m": {**LARGEST, "levels": 3, "branching": 8, "candidates": 160},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     encoder: Literal["bilstm", "cnn"] = setting(
         "bilstm", "what reads the words: a bidirectional LSTM, or convolutions"
@@ -678,37 +636,17 @@ class AttentionXML(Neural):
         if wanted is None:
             top = self.predict_documents([text], min(EXPLAINED, len(self.label_names_)))
             shares = top.scores[0] / max(top.scores[0].sum(), 1e-9)
-            weights = self._attend(tokens, top.labels[0], shares)
-            return Explanation(text, None, _as_terms(text, spans, weights), is_attention=True)
-        weights = self._attend(tokens, np.array([wanted], np.int32), np.ones(1, np.float32))
-        terms = _as_terms(text, spans, weights)
-        terms[:MOST_LEFT_OUT] = self._leave_out(tokens, spans, terms[:MOST_LEFT_OUT], wanted)
+            weights = weigh_tokens(self.trees_, tokens, top.labels[0], shares, self._device())
+            return Explanation(text, None, as_terms(text, spans, weights), is_attention=True)
+        asked = np.array([wanted], np.int32)
+        weights = weigh_tokens(self.trees_, tokens, asked, np.ones(1, np.float32), self._device())
+
+        def score(variants: TokenRows) -> NDArray[np.float64]:
+            labels = np.tile(asked, (variants.n_documents, 1))
+            return self._score(variants, labels)[:, 0].astype(np.float64)
+
+        terms = with_losses(as_terms(text, spans, weights), tokens, spans, score)
         return Explanation(text, label, terms, is_attention=True)
-
-    def _attend(
-        self, tokens: TokenRows, labels: NDArray[np.int32], shares: NDArray[np.float32]
-    ) -> NDArray[np.float64]:
-        """Return how much each token weighs for labels that count by their shares."""
-        found = [tree.attention(tokens, labels, self._device()) for tree in self.trees_]
-        weights: NDArray[np.float64] = np.mean(found, axis=0) @ shares.astype(np.float64)
-        return weights
-
-    def _leave_out(
-        self,
-        tokens: TokenRows,
-        spans: Sequence[tuple[int, int, int]],
-        terms: Sequence[Term],
-        label: int,
-    ) -> list[Term]:
-        """Return the words with what the label's score loses if the text is read without them."""
-        begins = np.full(len(tokens.tokens), -1)
-        begins[: len(spans)] = [begin for begin, _, _ in spans]
-        places = [np.isin(begins, [begin for begin, _ in term.spans]) for term in terms]
-        variants = leave_out(tokens, places)
-        asked = np.full((variants.n_documents, 1), label, np.int32)
-        scores = self._score(variants, asked)[:, 0].astype(np.float64)
-        losses = (scores[0] - scores[1:]).tolist()
-        return [replace(term, loss=loss) for term, loss in zip(terms, losses, strict=True)]
 
     # -- updating -------------------------------------------------------------------------------
 
@@ -749,24 +687,14 @@ class AttentionXML(Neural):
 
     def add_to_files(self, files: Files) -> None:
         """Add the words, and of each tree its nodes and the levels' weights."""
-        from longtail.models.attention_xml.network import find_coarse, to_arrays
+        from longtail.models.attention_xml.saving import add_trees
 
         self.tokens_.to_files(files)
         self.kept_.add_to_files(files)
         shape = self.trees_[0].levels[0].shape
         files.config["word_dim"], files.config["hidden"] = shape.word_dim, shape.hidden
         files.config["followed"] = self.followed_
-        files.config["depths"] = [plt.tree.depth for plt in self.trees_]
-        for number, plt in enumerate(self.trees_):
-            files.arrays[f"tree{number}.leaves"] = plt.tree.leaves
-            for level, net in enumerate(plt.levels):
-                prefix = f"tree{number}.level{level}"
-                files.arrays[f"{prefix}.children"] = plt.tree.children[level]
-                for name, array in to_arrays(net).items():
-                    if name in find_coarse(net.shape):
-                        QuantizedRows.of(array).add_to_files(files, f"{prefix}.net.{name}")
-                    else:
-                        files.arrays[f"{prefix}.net.{name}"] = array
+        add_trees(files, self.trees_)
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of the words, the trees, and the weights of their levels."""
@@ -781,43 +709,23 @@ class AttentionXML(Neural):
             }
         )
         sizes.check(files, {})
-        from longtail.models.attention_xml.network import find_coarse, find_shapes
+        from longtail.models.attention_xml.saving import describe_trees
 
         word_dim, hidden = files.config["word_dim"], files.config["hidden"]
         shape = self._shape(len(files.texts.get("words", ())), word_dim, hidden, 1)
-        trees = [
-            _describe_tree(f"tree{number}", depth, find_shapes(shape), find_coarse(shape))
-            for number, depth in enumerate(files.config["depths"])
-        ]
-        return Schema.join([sizes, Tokens.describe(), KeptDocuments.describe(), *trees])
+        trees = describe_trees(files.config["depths"], shape)
+        return Schema.join([sizes, Tokens.describe(), KeptDocuments.describe(), trees])
 
     def restore(self, files: Files) -> None:
         """Take back what was saved."""
-        from longtail.models.attention_xml.network import find_coarse, find_shapes, from_arrays
-        from longtail.models.attention_xml.search import ProbabilisticLabelTree
+        from longtail.models.attention_xml.saving import open_trees
 
         self.tokens_ = Tokens.from_files(files)
         self.kept_ = KeptDocuments.from_files(files, len(self.label_names_))
         self.followed_ = files.config["followed"]
         word_dim, hidden = files.config["word_dim"], files.config["hidden"]
-        trees = []
-        for number, depth in enumerate(files.config["depths"]):
-            children = [files.arrays[f"tree{number}.level{i}.children"] for i in range(depth)]
-            tree = LabelTree(children, files.arrays[f"tree{number}.leaves"])
-            levels = []
-            for level in range(depth):
-                prefix = f"tree{number}.level{level}.net."
-                n_nodes = tree.sizes[level + 1]
-                shape = self._shape(self.tokens_.n_words_, word_dim, hidden, n_nodes)
-                arrays = {
-                    name: QuantizedRows.from_files(files, prefix + name).take(slice(None), width)
-                    if name in find_coarse(shape)
-                    else files.arrays[prefix + name]
-                    for name, (*_, width) in find_shapes(shape).items()
-                }
-                levels.append(from_arrays(shape, arrays))
-            trees.append(ProbabilisticLabelTree(tree, levels, self.path_weight))
-        self.trees_ = trees
+        shape = self._shape(self.tokens_.n_words_, word_dim, hidden, 1)
+        self.trees_ = open_trees(files, shape, self.path_weight)
 
 
 def _choose_inner_epochs(epochs: int, n_words: int) -> int:
@@ -827,55 +735,3 @@ def _choose_inner_epochs(epochs: int, n_words: int) -> int:
     too closely before the labels are learned. Long texts need fewer than titles.
     """
     return min(epochs, max(LEAST_INNER_EPOCHS, INNER_WORDS // max(n_words, 1)))
-
-
-def leave_out(tokens: TokenRows, places: Sequence[NDArray[np.bool_]]) -> TokenRows:
-    """Return a document as it is, then without its tokens at each of these places.
-
-    Where nothing is left, an unknown word stands.
-    """
-    whole = tokens.tokens
-    kept = [whole, *(whole[~place] for place in places)]
-    kept = [row if len(row) else np.array([UNKNOWN], whole.dtype) for row in kept]
-    start = np.concatenate(([0], np.cumsum([len(row) for row in kept]))).astype(tokens.start.dtype)
-    return TokenRows(start, np.concatenate(kept))
-
-
-def _as_terms(
-    text: str, spans: Sequence[tuple[int, int, int]], weights: NDArray[np.float64]
-) -> list[Term]:
-    """Return the words, heaviest first, each with all its places in the text."""
-    total = float(weights.sum()) or 1.0
-    places: dict[str, list[tuple[int, int]]] = {}
-    sums: dict[str, float] = {}
-    for (begin, end, _), weight in zip(spans, weights.tolist(), strict=False):
-        word = text[begin:end].lower()
-        places.setdefault(word, []).append((begin, end))
-        sums[word] = sums.get(word, 0.0) + weight / total
-    terms = [Term(word, sums[word], tuple(places[word])) for word in places]
-    return sorted(terms, key=lambda term: (-term.weight, term.name))
-
-
-def _describe_tree(
-    name: str, depth: int, shapes: Mapping[str, tuple[int, ...]], coarse: Sequence[str]
-) -> Schema:
-    """Return the schema of a tree's nodes, and of the weights of its levels.
-
-    `shapes` are those of a network with one node, `coarse` the names of tables kept as int8.
-    """
-    arrays, tables = {f"{name}.leaves": permutation("n_labels")}, []
-    above: Extent = 1
-    for level in range(depth):
-        prefix = f"{name}.level{level}"
-        below = "n_labels" if level == depth - 1 else f"{prefix}.n_nodes"
-        arrays[f"{prefix}.children"] = starts(
-            above, of=below, dtypes=(np.int32,), empty_parts=False
-        )
-        for weight, extents in shapes.items():
-            first: Extent = below if weight == "labels" else extents[0]
-            if weight in coarse:
-                tables.append(QuantizedRows.describe(f"{prefix}.net.{weight}", first, extents[1]))
-            else:
-                arrays[f"{prefix}.net.{weight}"] = floats(first, *extents[1:])
-        above = below
-    return Schema.join([Schema(arrays=arrays), *tables])

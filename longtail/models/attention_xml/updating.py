@@ -18,6 +18,7 @@ from torch import Tensor
 from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.loss import bce
 from longtail.models.attention_xml.network import (
+    LABEL_SPREAD,
     AttentionXMLNetwork,
     Encoded,
     from_arrays,
@@ -40,8 +41,9 @@ Floats = NDArray[np.float32]
 
 ENOUGH = 50  # documents of a new label that it learns from, unless all are asked for
 BATCH = 32  # documents of a step
-LEAST_STEPS, PASSES = 60, 4
-NEW_RATE, KNOWN_RATE = 0.02, 0.001
+LEAST_STEPS, PASSES = 200, 4
+NEW_RATE, KNOWN_RATE = 0.06, 0.001  # learning rates, as shares of how far rows are apart
+CAUTION = 1.0  # by how much scores are lower than the few documents of a label would have them
 KEPT_NUMBERS = 1 << 28  # that documents, once read, may take in memory
 LED = 5  # nodes that a document is led to, each a vote for where its new labels belong
 
@@ -98,7 +100,9 @@ def update_tree(
     begin = table.mean(axis=0, keepdims=True).repeat(len(update.new), axis=0)
     begin = np.concatenate([begin, table[nodes[update.refined]]])
     reader = _Reader(net, update.tokens, device)
-    wanted = _Wanted(update.Y[:, asked], update.find_surplus(asked))
+    surplus = update.find_surplus(asked)
+    surplus[: len(update.new)] += CAUTION
+    wanted = _Wanted(update.Y[:, asked], surplus)
     rows = learn_rows(reader, begin, wanted, len(update.new), seed, progress)
     is_known = asked < n_known
     table[nodes[asked[is_known]]] = rows[is_known]
@@ -183,7 +187,8 @@ def learn_rows(
         torch.from_numpy(part.copy()).to(reader.device).requires_grad_()
         for part in (begin[:n_new], begin[n_new:])
     )
-    rates = {NEW_RATE: fresh, KNOWN_RATE: known}
+    spread = max(float(reader.net.labels.std(0, correction=0).mean()), LABEL_SPREAD)
+    rates = {NEW_RATE * spread: fresh, KNOWN_RATE * spread: known}
     optimizer = torch.optim.Adam([{"params": [p], "lr": rate} for rate, p in rates.items()])
     n_batches, rng = len(reader.batches), np.random.default_rng(seed)
     n_passes = max(PASSES, -(-LEAST_STEPS // n_batches))
