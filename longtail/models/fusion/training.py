@@ -41,6 +41,7 @@ ALL = "all"  # the name of a training on all documents, where others have the nu
 CLOSING, CLOSING_SHARE = 2.0, 0.03  # seconds, and share of the budget, for all that is not counted
 STACKING = 2e-4  # seconds for each held-out document and member, until it has been measured
 QUICK = 0.1  # of the budget; a member that takes less may take some of what stacking spares
+HOPE = 1.5  # times what is left a member without epochs may be estimated to take
 SLOWER = 1.5  # times its estimate a member of epochs may take, if there is time
 FIRST_SHARE = 0.6  # of the time that is left, for a member that has no epochs
 FACTORS = (0.5, 4.0)  # how far what members took may correct the estimates of others
@@ -178,6 +179,16 @@ class MemberTrainer:
         epochs = cost.epochs_in(time_left / n_trainings)
         return member._replace(epochs=epochs) if epochs >= LEAST_EPOCHS * cost.epochs > 0 else None
 
+    def _may_hope(self, member: Member, time_left: float) -> bool:
+        """Whether to begin a member that is estimated to take longer than there is time.
+
+        The estimate of one that has no epochs is rough. If it is trained once, it is given up in
+        time, and otherwise the time might pass unused.
+        """
+        takes = self.estimates.expect(member) * self.plan.scheme.trainings
+        is_rough = not member.cost.epochs and self.plan.scheme.trainings <= 1
+        return is_rough and takes <= HOPE * time_left
+
     def _say_time(self, member: Member) -> None:
         if self.plan.budget is not None:
             self.progress.say(
@@ -244,6 +255,8 @@ class MemberTrainer:
             if self.estimates.expect(member) * scheme.trainings <= QUICK * (self.plan.budget or 0):
                 left += self._time_to_stack(1) / 2  # which is set aside with caution
             fitting = self._fit_into_time(member, scheme.trainings, left)
+            if fitting is None and self._may_hope(member, left):
+                fitting = member
             if fitting is None:
                 self._say_no_time(member, left)
                 return None
@@ -357,8 +370,9 @@ class MemberTrainer:
             model.stop_at = now + max(min(time_left - share * cost.rest, most), least)
         else:
             model.stop_at = now + FIRST_SHARE * time_left
-        # The first member is trained whatever it takes, or there is no model.
-        return self.deadline if self.taken else np.inf
+        if not self.taken:  # the first member is trained whatever it takes, or there is no model
+            return np.inf
+        return self.deadline if cost.epochs else min(self.deadline, now + time_left)
 
     def _is_shown(self, member: Member) -> bool:
         """Whether the member's stages are shown; those of members beside others are not."""

@@ -1,0 +1,32 @@
+"""Members in training, within the time that there is."""
+
+import pytest
+from made_up_members import make_member, make_trainer
+
+
+@pytest.mark.parametrize(("seconds", "is_begun"), [(300.0, True), (1.3, True), (2.0, False)])
+def test_a_rough_estimate_somewhat_too_long_is_begun_with_hope(seconds, is_begun):
+    """Of 600 s some are set aside; the numbers are seconds, or times what is left."""
+    member = make_member("knn", epochs=0)
+    trainer = make_trainer(member)
+    trainer.taken["linear"] = 1.0  # the first member is trained whatever it takes
+    takes = seconds if seconds > 10 else seconds * trainer.time_for("cpu")
+    found = trainer.hold_out(make_member("knn", seconds=takes, epochs=0), 5)
+    assert (found is not None) == is_begun
+    assert any("is left out: it would take" in line for line in trainer.progress.lines) != is_begun
+
+
+def test_an_estimate_of_epochs_is_not_hoped_for_but_shortened():
+    trainer = make_trainer(make_member("mnn"))
+    trainer.taken["linear"] = 1.0
+    member = make_member("mnn", seconds=1.3 * trainer.time_for("cpu"), epochs=10)
+    assert trainer._may_hope(member, trainer.time_for("cpu")) is False
+    assert trainer._fit_into_time(member, 1.0, trainer.time_for("cpu")).epochs < 10
+
+
+def test_what_was_begun_with_hope_is_given_up_in_time():
+    member = make_member("knn", seconds=100.0, epochs=0)
+    trainer = make_trainer(member, budget=0.0)  # nothing is left
+    trainer.taken["linear"] = 1.0
+    limit = trainer._limit(trainer._new_model(member), member, None, 1.0)
+    assert limit < trainer.deadline
