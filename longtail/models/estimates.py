@@ -59,11 +59,6 @@ class Estimated(Parameterized):
         needs = self.needs_of(X, Y, "cpu")
         return memory.total_ram(needs) // 3 if needs else 0
 
-    @classmethod
-    def choose_preset(cls, facts: Facts) -> str | None:
-        """Return the preset that suits such data best; None for the defaults."""
-        return None
-
     def say_memory(
         self,
         needs: Callable[[Self], memory.Needs],

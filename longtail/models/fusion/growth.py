@@ -63,7 +63,7 @@ def _find_next(
         if model in given_up or model in whole:
             continue
         seconds = trainer.time_for(lane_of(model, facts.device)) / scheme.trainings
-        member, _ = find_form(model, facts, seconds, measure, limits)
+        member, _ = find_form(model, seconds, measure, limits)
         if member is None or (model in known and member.reduced):
             continue
         number = 1 + known.count(model)

@@ -359,7 +359,7 @@ def make_plan(
     schemes = choose_schemes(facts.n_documents)
     left = None if budget is None else find_speedup() * (USABLE * budget - spent)
     if named is not None:
-        members = [_best_form(name, facts, measure) for name in named]
+        members = [_whole_form(name, measure) for name in named]
         plans = [Plan(members, {}, scheme, budget, named=True) for scheme in schemes]
         in_time = [plan for plan in plans if left is None or plan.seconds(facts.device) <= left]
         return (in_time or plans[-1:])[0]
@@ -376,19 +376,17 @@ def _weigh_core(plan: Plan) -> float:
     return worth
 
 
-def _best_form(name: str, facts: Facts, measure: Measure) -> Member:
-    """Return the member as it suits best."""
-    model = get_model_class(name)
-    preset = model.choose_preset(facts)
-    return Member(name, name, model.member_reason, measure(name, preset), preset)
+def _whole_form(name: str, measure: Measure) -> Member:
+    """Return the member with its defaults."""
+    return Member(name, name, get_model_class(name).member_reason, measure(name, None))
 
 
 def find_form(
-    name: str, facts: Facts, seconds: float, measure: Measure, limits: Limits = NO_LIMITS
+    name: str, seconds: float, measure: Measure, limits: Limits = NO_LIMITS
 ) -> tuple[Member | None, Member]:
     """Return the best form of a model whose training takes so long at most, and the quickest."""
     forms = []
-    for form in _all_forms(name, facts, measure):
+    for form in _all_forms(name, measure):
         if form.seconds <= seconds and limits.allow(form.cost):
             return form, form
         forms.append(form)
@@ -399,12 +397,12 @@ def find_form(
     return None, min(forms, key=lambda form: form.seconds)
 
 
-def _all_forms(name: str, facts: Facts, measure: Measure) -> Iterator[Member]:
-    """Yield the member as it suits best, then its cheaper forms, each measured when asked for."""
-    best = _best_form(name, facts, measure)
-    yield best
-    for preset in best.model_class.cheaper_presets:
-        yield best._replace(preset=preset, cost=measure(name, preset), cheaper=True)
+def _all_forms(name: str, measure: Measure) -> Iterator[Member]:
+    """Yield the member with its defaults, then its cheaper forms, each measured when asked for."""
+    whole = _whole_form(name, measure)
+    yield whole
+    for preset in whole.model_class.cheaper_presets:
+        yield whole._replace(preset=preset, cost=measure(name, preset), cheaper=True)
 
 
 def _fill(
@@ -422,7 +420,7 @@ def _fill(
     lanes = dict.fromkeys(("cpu", "cuda"), float("inf") if left is None else left)
     for name in usable:
         lane = lane_of(name, facts.device)
-        member, quickest = find_form(name, facts, lanes[lane] / scheme.trainings, measure, limits)
+        member, quickest = find_form(name, lanes[lane] / scheme.trainings, measure, limits)
         if member is None:
             takes = f"it would take about {format_seconds(scheme.trainings * quickest.seconds)}"
             if not limits.allow(quickest.cost):
@@ -436,7 +434,7 @@ def _fill(
     for name in usable:
         if name in planned:
             return Plan(members, left_out, scheme, budget)
-        slow.append(find_form(name, facts, 0.0, measure)[1])
+        slow.append(find_form(name, 0.0, measure)[1])
         if limits.allow(slow[-1].cost):
             break
     # There is no time for the first that may be: that one alone, as others are worth little.

@@ -14,6 +14,7 @@ reach, or for which no time is left, is estimated by a formula (`Model.estimate_
 """
 
 import time
+from statistics import median_low
 from typing import NamedTuple
 
 import numpy as np
@@ -147,7 +148,7 @@ class Prober:
         self._order = np.random.default_rng(seed).permutation(labelled)
         self._costs: dict[tuple[str, str | None], Cost] = {}
         self._loaded: set[str] = set()  # models whose code has been loaded
-        self._processor = self._wall = 0.0  # seconds, of trials on the CPU
+        self._slow: list[float] = []  # times as long by the clock as of the processor, by trial
 
     def __call__(self, name: str, preset: str | None) -> Cost:
         """Return how long a training of the model takes on all documents."""
@@ -181,8 +182,11 @@ class Prober:
 
     @property
     def _slowness(self) -> float:
-        """How long a second of the processor takes by the clock."""
-        return min(SLOWEST, self._wall / self._processor) if self._processor else 1.0
+        """How long a second of the processor takes by the clock.
+
+        The usual one of all trials: some may wait for another process that compiles the same code.
+        """
+        return min(SLOWEST, median_low(self._slow)) if self._slow else 1.0
 
     def _make(self, name: str, preset: str | None) -> Model:
         settings = {"seed": self.seed, **({} if preset is None else {"preset": preset})}
@@ -288,9 +292,8 @@ class Prober:
         took = watch.seconds
         if is_loaded:  # what loads code may wait for another process to compile it
             self.seconds += took
-            if by_processor:
-                self._processor += took
-                self._wall += time.monotonic() - began
+            if by_processor and took > 0:
+                self._slow.append((time.monotonic() - began) / took)
         passes = watch.passed / len(rows) if is_whole else 1.0
         trial = Trial(len(rows), took, passes, watch.each, is_whole)
         if not is_whole or not self.limits.any:

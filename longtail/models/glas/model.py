@@ -71,7 +71,6 @@ Regularizer = Literal["glas", "spread-out", "gravity", "none"]
 Similarity = Literal["arithmetic", "geometric", "pmi", "jaccard"]
 
 ALL_LABELS = {"cpu": 50_000, "cuda": 2_000_000}  # up to so many, every batch scores all labels
-MANY_LABELS = 5_000  # from which large vectors pay, on a GPU
 UNCACHED = 10_000  # features whose vectors no cache holds
 FEW_FEATURES = 10_000  # a linear map has too little to choose from
 N_EXAMPLES = 2000  # documents by which the recall of the search is measured
@@ -206,11 +205,6 @@ class GLaS(NeuralRows):
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all labels, along all dimensions."""
         return self.choose_epochs(facts.n_documents) * self.dim
-
-    @classmethod
-    def choose_preset(cls, facts: Facts) -> str | None:
-        """Take large vectors where there are many labels and a GPU."""
-        return "large" if facts.device == "cuda" and facts.n_labels > MANY_LABELS else None
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Train the network, then prepare it for single documents and the labels for search."""
