@@ -38,6 +38,7 @@ from longtail.models.glas.model import GLaS
 
 if TYPE_CHECKING:
     from longtail.models.glas.network import GLaSTask
+    from longtail.training.processes import Processes
 
 # By what each parameter of the base setting is multiplied, or what takes its place.
 FACTORS: dict[str, list[float]] = {
@@ -135,7 +136,12 @@ class Watched(GLaS):
     """GLaS that also measures, after every epoch, documents that it trains on."""
 
     def prepare(
-        self, X: sp.csr_matrix, Y: sp.csr_matrix, pairs: sp.csr_matrix, device_type: str
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        pairs: sp.csr_matrix,
+        device_type: str,
+        sharing: "Processes | None" = None,
     ) -> "GLaSTask":
         """Return the task, with a validation that looks at seen documents too."""
         from longtail.models.glas.network import GLaSTask
@@ -146,7 +152,7 @@ class Watched(GLaS):
                 seen = self.measure(self.X[chosen], self.Y[chosen])["P@1"]
                 return {**(super().validate() or {}), "seen": seen}
 
-        task = super().prepare(X, Y, pairs, device_type)
+        task = super().prepare(X, Y, pairs, device_type, sharing)
         return WatchedTask(*(getattr(task, field.name) for field in dataclasses.fields(task)))
 
 
