@@ -110,11 +110,13 @@ def _serve_alone(
     port: int, options: dict[str, Any], threads: int | None, on_ready: Callable[[int], None]
 ) -> None:
     """Serve in this process."""
+    from longtail.runtime.garbage import no_garbage
     from longtail.serve.workers import METRICS_FOLDER
 
     os.environ.pop(METRICS_FOLDER, None)  # of somebody else's workers
     try:
-        from longtail.serve.server import serve as run
+        with no_garbage():
+            from longtail.serve.server import serve as run
     except ModuleNotFoundError as error:
         raise MissingExtraError.of(f"serving needs the package {error.name}", "serve") from error
     from longtail.runtime.parallel import set_threads

@@ -25,6 +25,7 @@ from types import FrameType
 from typing import Any
 
 from longtail.errors import LongtailError, MissingExtraError, ParameterError
+from longtail.runtime.garbage import no_garbage
 from longtail.runtime.parallel import count_cores, set_threads
 from longtail.serve.listening import open_socket, open_sockets
 from longtail.visible import visible
@@ -232,8 +233,8 @@ def work(
         _log.setLevel(logging.ERROR)
     set_threads(threads)
     try:
-        from longtail.serve.server import make_server
-
+        with no_garbage():
+            from longtail.serve.server import make_server
         server = make_server(**options)
     except ModuleNotFoundError as error:
         tell.send(str(MissingExtraError.of(f"serving needs the package {error.name}", "serve")))
