@@ -18,7 +18,7 @@ from longtail.compare.run import Comparison, run_all
 from longtail.compare.split import checksum_files, read_split
 from longtail.compare.table import write_table
 from longtail.errors import ParameterError, suggest
-from longtail.evaluation.metrics import PROPENSITIES
+from longtail.evaluation.propensity import PROPENSITIES
 from longtail.progress import SILENT, Progress
 from longtail.reading import ANYTHING, ReadOptions
 from longtail.runtime.parallel import n_threads, set_threads
