@@ -5,7 +5,8 @@ READY := .venv/ready
 LIGHT := .venv/light
 # axe-core and TypeScript, which check the page; tests that need them skip where npm is not there.
 TOOLS := tests/serve/node_modules/.package-lock.json
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+    --constraint constraints.txt
 # A file's tests stay together, as they share what it trains.
 TWO_WORKERS := --numprocesses 2 --dist loadfile
 
@@ -48,11 +49,12 @@ attack: $(READY)          ## try to break every promise of docs/safety.md (MINUT
 
 $(LIGHT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --no-compile --editable .  # Python compiles what is imported: half the time
+	$(INSTALL) --editable .  # Python compiles what is imported: half the time
 	touch $@
 
 $(READY): $(LIGHT)
 	$(INSTALL) --editable '.[deep,serve,ray,cloud,dev,docs]'
+	-$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib  # as pip would, but on all cores
 	touch $@
 
 $(TOOLS): tests/serve/package-lock.json
