@@ -128,7 +128,7 @@ def _find_stamp(function: Any) -> tuple[object, ...]:
     _collect_sources(function.__module__, function.__globals__, found)
     stats = [Path(file).stat() for file in sorted(found)]
     sources = [(int(each.st_mtime), each.st_size) for each in stats]
-    return (*sources, "checked") if numba.config.BOUNDSCHECK else tuple(sources)
+    return (*sources, "checked") if getattr(numba.config, "BOUNDSCHECK", None) else tuple(sources)
 
 
 def _collect_sources(module: str, names: Mapping[str, Any], found: set[str]) -> None:
