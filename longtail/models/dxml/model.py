@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from longtail.data import as_dataset
 from longtail.errors import TrainingError
-from longtail.evaluation.metrics import evaluate
+from longtail.evaluation.metrics import evaluate_documents
 from longtail.labels.graph import LARGEST_CORPUS
 from longtail.labels.hierarchy import check_hierarchy
 from longtail.labels.pairs import estimate_product, thin_labels
@@ -390,11 +390,12 @@ class DXML(NeuralRows):
         numbers = [n for n in NUMBERS if n <= ids.shape[1]]
         if not numbers:
             return USUAL_NUMBER
+        wanted = Y[held]
         return choose_voting(
             ids,
             cosines,
             Y[kept],
-            lambda top: evaluate(top, Y[held])["nDCG@5"],
+            lambda top: evaluate_documents(top, wanted, k=5)["nDCG@5"].percent(),
             numbers=numbers,
             temperatures=[self.temperature],
         ).n_neighbours

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Neighbour
-from longtail.evaluation.metrics import evaluate
+from longtail.evaluation.metrics import evaluate_documents
 from longtail.models.base import Model
 from longtail.models.contract import Documents
 from longtail.models.cost import Facts
@@ -211,7 +211,7 @@ class KNN(Model):
             ids,
             cosines,
             Y,
-            lambda top: evaluate(top, wanted)["nDCG@5"],
+            lambda top: evaluate_documents(top, wanted, k=5)["nDCG@5"].percent(),
             numbers=[self.n_neighbours] if self.n_neighbours else numbers,
             temperatures=[self.temperature] if self.temperature else TEMPERATURES,
             alternate_from=given,  # as trying all pairs takes five times as long
