@@ -8,7 +8,7 @@ TOOLS := tests/serve/node_modules/.package-lock.json
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
     --constraint constraints.txt
 # A file's tests stay together, as they share what it trains.
-TWO_WORKERS := --numprocesses 2 --dist loadfile
+TWO_WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-all test-bounds check format docs bench attack clean
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 
 from hypothesis import settings
 
@@ -9,8 +10,19 @@ from hypothesis import settings
 # tests/test_model_contract.py 2.4 times as quick on two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# No test pulls the plug, so none waits for the disk; commands run as processes of their own do.
+os.fsync = lambda file: None
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a background job
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Chosen by --hypothesis-profile thorough, where a test does not say how many cases it tries.
 settings.register_profile("thorough", max_examples=10_000)
+
+# Few tests that take long. Two workers end at the same time if these begin early.
+LONG_FILES = ("test_tutorials.py", "test_cluster.py", "test_processes.py")
+
+
+def pytest_collection_modifyitems(items):
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name not in LONG_FILES, -sizes[item.path]))

@@ -1,6 +1,7 @@
 """Small planted data whose right answer is known."""
 
 import json
+from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,6 +11,12 @@ from longtail.data import Dataset
 
 def planted_rows(n=300, n_labels=12, words_per_label=3, noise=2, seed=0):
     """Return X, Y: every label shows itself by words of its own, among a few at random."""
+    X, Y = _plant(n, n_labels, words_per_label, noise, seed)
+    return X.copy(), Y.copy()
+
+
+@cache
+def _plant(n, n_labels, words_per_label, noise, seed):
     rng = np.random.default_rng(seed)
     Y = np.zeros((n, n_labels), np.float32)
     X = np.zeros((n, n_labels * words_per_label + 20), np.float32)
@@ -24,9 +31,15 @@ def planted_rows(n=300, n_labels=12, words_per_label=3, noise=2, seed=0):
 
 def planted_texts(n=300, n_labels=12, seed=0):
     """Return a Dataset of texts whose words name their labels."""
-    X, Y = planted_rows(n, n_labels, seed=seed)
-    texts = [" ".join(f"word{f}" for f in X[i].indices) for i in range(n)]
-    return Dataset(Y=Y, label_names=[f"label {i}" for i in range(n_labels)], texts=texts)
+    _, Y = planted_rows(n, n_labels, seed=seed)
+    names = [f"label {i}" for i in range(n_labels)]
+    return Dataset(Y=Y, label_names=names, texts=list(_write(n, n_labels, seed)))
+
+
+@cache
+def _write(n, n_labels, seed):
+    X, _ = planted_rows(n, n_labels, seed=seed)
+    return [" ".join(f"word{f}" for f in X[i].indices) for i in range(n)]
 
 
 def planted_dataset(n=300, n_labels=12, seed=0):
