@@ -127,6 +127,10 @@ class RemotePath(_Base):
         with suppress(FileNotFoundError):
             yield from [each for each in self.iterdir() if fnmatch(each.name, pattern)]
 
+    def list_files(self) -> dict[str, tuple[int, str]]:
+        """Return size and stamp of all files under this name, by their names there."""
+        return remote.list_files(str(self))
+
     def match_files(self) -> list["RemotePath"]:
         """Return the files that this name describes as a pattern, sorted; none if it is none."""
         if not _MAGIC.search(str(self)):

@@ -77,6 +77,26 @@ def list_names(url: str) -> list[str]:
     return _patiently(look, url)
 
 
+def list_files(url: str) -> dict[str, tuple[int, str]]:
+    """Return size, and what changes with the contents, of all files under a name, however deep."""
+
+    def look() -> dict[str, tuple[int, str]]:
+        file_system, path = connect(url)
+        file_system.invalidate_cache()
+        found = file_system.find(path, detail=True)
+        begin = len(path.rstrip("/")) + 1
+        return {
+            name[begin:]: (
+                int(facts.get("size") or 0),
+                repr([str(facts.get(each)) for each in _STAMPS]),
+            )
+            for name, facts in found.items()
+            if len(name) > begin
+        }
+
+    return _patiently(look, url)
+
+
 def match(url: str) -> list[str]:
     """Return the URLs of the files that a pattern describes."""
     scheme = url.partition(":")[0]
