@@ -46,6 +46,11 @@ def connect(url: str) -> tuple[Any, str]:
             f"{scheme}:// needs a package that is not installed ({error}); install it with pip"
         ) from None
     except Exception as error:
+        if "libhdfs" in str(error) or "libjvm" in str(error):
+            raise MissingExtraError(
+                f"{scheme}:// needs Hadoop's client, which is not found here; install Java and "
+                "Hadoop, and set JAVA_HOME, HADOOP_HOME and CLASSPATH (hadoop classpath --glob)"
+            ) from None
         raise _translate(error, url) from None
     return file_system, path
 

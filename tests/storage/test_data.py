@@ -34,6 +34,7 @@ def test_a_url_is_a_place_even_after_it_was_a_path(tmp_path, monkeypatch):
         assert str(place.parent / "c") == "s3://store/a/c"
     assert as_place("file:///data/my%20file.csv") == Path("/data/my file.csv")
     assert as_place(Path("file:///data/a")) == Path("/data/a")
+    assert as_place(Path("local:///data/a")) == as_place("local:///data/a") == Path("/data/a")
     Path("s3:").mkdir()
     for here in ("data.csv", "C:/data.csv", "./s3:/x", Path("s3:/x")):
         assert not isinstance(as_place(here), RemotePath)
@@ -159,6 +160,33 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(MissingExtraError, match=r"s3:// needs fsspec, .*pip install '\.\[cloud\]'"):
         longtail.load("s3://store/x")
+
+
+def test_a_missing_driver_is_named(monkeypatch):
+    import fsspec
+
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(
+        MissingExtraError, match=r"^gs:// needs a package that is .*gcsfs.*with pip"
+    ):
+        longtail.load("gs://store/x")
+
+    def fail(url):
+        raise OSError("Unable to load libjvm: cannot open shared object file")
+
+    monkeypatch.setattr(fsspec, "url_to_fs", fail)
+    with pytest.raises(MissingExtraError, match=r"^hdfs:// needs Hadoop's client, .* JAVA_HOME"):
+        longtail.load("hdfs://host:8020/x")
+
+
+def test_a_storage_that_renames_holds_packed_data(tmp_path, lines, monkeypatch):
+    """As hdfs:// does: a file is written under another name and appears when it is whole."""
+    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
+    local = longtail.load(tmp_path / "lines.jsonl").train
+    pack(tmp_path / "lines.jsonl", "memory://packs/questions")
+    rmtree(tmp_path / "cache")
+    assert pairs(longtail.load("memory://packs/questions").train) == pairs(local)
+    assert not [name for name in RemotePath("memory://packs").list_files() if ".tmp-" in name]
 
 
 def test_wrong_credentials_are_refused_and_never_shown(strict, lines, monkeypatch):
