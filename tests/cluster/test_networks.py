@@ -26,7 +26,6 @@ from longtail.progress import Silent
 
 GIGA = 1e9
 SMALL, LARGE = Node(4, 0, 8 * GIGA), Node(16, 4, 64 * GIGA)
-NETWORKS = ("glas", "mnn", "dxml", "rank-ae", "attention-xml")
 
 
 class Said(Silent):
@@ -68,11 +67,22 @@ def assert_same(found, name, folder=None):
 
 def test_two_processes_have_the_losses_of_one(trainer, tmp_path):
     said = Said()
-    for name in NETWORKS:
-        found, problem = trainer.fit(make(name, tmp_path / name), planted_texts(N_DOCUMENTS), said)
-        assert problem is None
-        assert_same(found, name, tmp_path)
+    compare_with_one(trainer, tmp_path, "glas", said)
     assert said.lines.count("glas is trained by 2 processes with 1 core each") == 1
+    with pytest.raises(ParameterError, match="2 processes are too many for 1 documents; start"):
+        trainer.fit(make("glas", None), planted_texts(1), said)
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_losses_of_one_with_every_network(trainer, tmp_path):
+    for name in ("mnn", "dxml", "rank-ae", "attention-xml"):
+        compare_with_one(trainer, tmp_path, name, Said())
+
+
+def compare_with_one(trainer, folder, name, said):
+    found, problem = trainer.fit(make(name, folder / name), planted_texts(N_DOCUMENTS), said)
+    assert problem is None
+    assert_same(found, name, folder)
 
 
 @pytest.mark.slow
@@ -96,11 +106,6 @@ def test_after_a_death_all_begin_from_the_last_checkpoint(trainer, tmp_path, mon
     assert any(re.match(r"Note: process \d of 2 has died, or", line) for line in said.lines)
     assert any(line.startswith("Going on from step") for line in said.lines)
     assert_same(found, "glas")
-
-
-def test_what_a_process_raises_arrives_as_it_was(trainer):
-    with pytest.raises(ParameterError, match="2 processes are too many for 1 documents; start"):
-        trainer.fit(make("glas", None), planted_texts(1), Said())
 
 
 def test_each_process_has_the_most_that_all_can_have():
@@ -149,12 +154,21 @@ def test_a_folder_is_given_the_files_of_another(tmp_path):
     assert not (tmp_path / "step-1").exists()
 
 
-def test_the_command_line_trains_a_network_on_a_cluster(ray, tmp_path):
+def test_the_command_line_lets_a_cluster_train_a_network(ray, tmp_path, monkeypatch):
+    asked = []
+
+    def fit_here(trainer, model, dataset, progress):
+        asked.append((trainer.processes, model.run_dir))
+        return model.fit(dataset), None
+
+    monkeypatch.setattr(NetworkTrainer, "fit", fit_here)
     write_texts(tmp_path / "train.jsonl", 60, seed=1)
     shown = succeed(
         "train", tmp_path / "train.jsonl", "--out", tmp_path / "model", "--model", "glas",
-        "--set", "epochs=1", "--set", "dim=8", "--cluster", "local", "--valid", 0,
+        "--set", "epochs=1", "--set", "dim=8", "--cluster", "local", "--processes", 2,
+        "--valid", 0,
     )  # fmt: skip
-    assert "glas is trained by 1 process with 2 cores each" in shown.stderr
+    assert "Cluster: 1 node, 2 cores" in shown.stderr
+    assert asked == [(2, tmp_path / "model.run" / "training")]
     assert not (tmp_path / "model.run").exists()
     assert longtail.load_model(tmp_path / "model").name == "glas"
