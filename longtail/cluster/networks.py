@@ -152,7 +152,7 @@ class NetworkTrainer:
         for number in range(group.n_processes):
             there = PlacementGroupSchedulingStrategy(self._placement, number)
             options = {"num_cpus": group.cores, "num_gpus": group.gpus, "memory": group.n_bytes}
-            options |= {"max_concurrency": 2, "scheduling_strategy": there}  # to look while it fits
+            options |= {"max_concurrency": 3, "scheduling_strategy": there}  # fit, look and tidy
             self._actors.append(remote.options(**options).remote())
         progress.say(f"{model.name} is trained by {group.describe()}")
 
