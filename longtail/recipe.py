@@ -289,6 +289,7 @@ def plan(
     reading: ReadOptions = ANYTHING,
     model: str | type[Model] = DEFAULT_MODEL,
     settings: Mapping[str, Any] | None = None,
+    cluster: str | None = None,
 ) -> list[str]:
     """Return the lines of the plan by which `train` would train, without training.
 
@@ -299,13 +300,15 @@ def plan(
         reading: what else is known about the file at the path.
         model: the name of a model that plans, or its class.
         settings: its parameters, as `train` takes them.
+        cluster: plan for a Ray cluster: "local", "auto" or "ray://HOST:10001".
     """
     began = time.monotonic()
     made = ModelMaker.check(model, dict(settings or {})).make()
     if not made.plans:
         raise ParameterError(f"{made.name} has no plan to show; leave out --plan, or train fusion")
     made.began = began
-    return made.plan_lines(_read(data, labels, text, reading).train)
+    with _on_cluster(cluster, type(made), None, SILENT):
+        return made.plan_lines(_read(data, labels, text, reading).train)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def train(
     given: dict[str, Any] = {key: value for key, value in optional.items() if value is not None}
     set_threads(share_threads(threads, None if cluster else processes))
     if out is None or plan:
-        _show_plan(data, reading, name, chosen)
+        _show_plan(data, reading, name, chosen, cluster)
         return
     kept = RunFolder(out).say_what_is_kept
     if processes is not None:
@@ -190,12 +190,14 @@ def train(
             _conclude(trained, out, "TEST_DATA" if trained.test is None else str(data))
 
 
-def _show_plan(data: Path, reading: ReadOptions, model: str, settings: dict[str, Any]) -> None:
+def _show_plan(
+    data: Path, reading: ReadOptions, model: str, settings: dict[str, Any], cluster: str | None
+) -> None:
     """Print what training would do."""
     from longtail.cli.show import show
     from longtail.recipe import plan
 
-    show(*plan(data, reading=reading, model=model, settings=settings))
+    show(*plan(data, reading=reading, model=model, settings=settings, cluster=cluster))
 
 
 def _check_processes(model: str, count: int) -> None:

@@ -337,6 +337,12 @@ def fail_knn(make_task):
     return make
 
 
+def test_a_plan_for_a_cluster_says_what_it_has(ray, tmp_path):
+    data = write_texts(tmp_path / "train.jsonl", 120, seed=1)
+    asked = ("train", data, "--plan", "--set", "members=linear,knn", "--cluster", "local")
+    assert "on a cluster of 1 node, 2 cores" in succeed(*asked).stdout
+
+
 def test_methods_are_compared_on_a_cluster(ray, tmp_path):
     for name, n in (("train", 120), ("test", 40)):
         write_texts(tmp_path / f"{name}.jsonl", n, seed=n)
