@@ -66,7 +66,7 @@ class Contract(Estimated, ABC):
     can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
     can_resume: ClassVar[bool] = False  # goes on with training from what is in `run_dir`
     has_embeddings: ClassVar[bool] = False  # places documents by an `embedder_`
-    uses_cluster: ClassVar[bool] = False  # trains on `runtime.workers.cluster_in_use`
+    uses_cluster: ClassVar[bool] = False  # can be trained on one
     plans: ClassVar[bool] = False  # says what it will do before it does: `plan_lines`
     holds_out: ClassVar[bool] = False  # leaves predictions for held-out documents: `held_out_`
 
