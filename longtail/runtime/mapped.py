@@ -165,6 +165,22 @@ class ArrayWriter:
             self._file.close()
 
 
+class WordsOfTexts(NamedTuple):
+    """The words of texts, found before: those of text i are ids[start[i]:start[i + 1]].
+
+    Attributes:
+        names: the words, each once.
+        start: (n + 1,) where the words of each text begin.
+        ids: the words of all texts in a row, as places in `names`.
+        rule: stands for what a word was at that time.
+    """
+
+    names: Sequence[str]
+    start: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    rule: str
+
+
 class Texts(Sequence[str]):
     """Texts in UTF-8, one behind the other; each becomes a string when it is asked for."""
 
@@ -173,9 +189,13 @@ class Texts(Sequence[str]):
         letters: NDArray[np.uint8],
         start: NDArray[np.int64],
         rows: NDArray[np.int64] | None = None,
+        words: WordsOfTexts | None = None,
     ) -> None:
-        """Text i is letters[start[i]:start[i + 1]], or that of rows[i] where `rows` are given."""
-        self.letters, self.start, self.rows = letters, start, rows
+        """Text i is letters[start[i]:start[i + 1]], or that of rows[i] where `rows` are given.
+
+        `words` are those of all texts, where they were found before.
+        """
+        self.letters, self.start, self.rows, self.words = letters, start, rows, words
         self._view = letters.data
 
     @classmethod
@@ -234,7 +254,7 @@ class Texts(Sequence[str]):
     def take(self, rows: NDArray[np.integer]) -> "Texts":
         """Return the texts `rows`, in that order, without reading them."""
         chosen = rows.astype(np.int64) if self.rows is None else self.rows[rows]
-        return Texts(self.letters, self.start, chosen)
+        return Texts(self.letters, self.start, chosen, self.words)
 
     def blocks(self, size: int) -> Iterator[list[str]]:
         """Yield the texts in lists of about `size` bytes."""
