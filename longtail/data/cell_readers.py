@@ -21,8 +21,8 @@ from longtail.errors import DataError
 from longtail.reading import NEVER
 from longtail.runtime.mapped import Texts, encode_texts
 
-BLOCK = 1 << 16  # cells
-SPLIT_HERE = 3  # blocks, if there are no more
+BLOCK = 1 << 14  # cells
+SPLIT_HERE = 1 << 16  # cells, if there are no more
 
 Labels = Sequence[str | list[Any]]
 
@@ -42,35 +42,34 @@ def split_cells(
     """Split each cell into labels; a cell that is a list already stays as it is."""
     separator = space.choose(cells, in_doubt)
     rows = space.new_rows(space.numbering)
-    for part in _split_blocks(cells, separator):
-        rows.add_numbered(part.names, part.numbers, part.counts)
-        if part.fault:
-            raise DataError(f"document {len(rows) + 1}: {part.fault}", path=path)
+    n = count_processes() if len(cells) > SPLIT_HERE else 1
+    faults = [_add(rows, cells, separator)] if n == 1 else _add_blocks(rows, cells, separator, n)
+    for fault in faults:
+        if fault:
+            raise DataError(f"document {len(rows) + 1}: {fault}", path=path)
     return rows
 
 
-def _split_blocks(cells: Labels, separator: str) -> Iterator[_Split]:
-    starts = range(0, len(cells), BLOCK)
-    n = count_processes() if len(starts) > SPLIT_HERE else 1
-    if n == 1:
-        for first in starts:
-            yield _split(cells[first : first + BLOCK], separator)
-        return
-    with ReadingProcesses("cell_readers", json.dumps(separator).encode(), n) as processes:
-        for first, found in processes.each(partial(_ask, processes, cells), starts):
-            yield _split(cells[first : first + BLOCK], separator) if found is None else found
-
-
-def _split(cells: Labels, separator: str) -> _Split:
-    rows, fault = LabelRows(Numbering()), ""
+def _add(rows: LabelRows, cells: Labels, separator: str) -> str:
+    """Add the labels of cells; return what is wrong with the first wrong one, or nothing."""
     for cell in cells:
         try:
             rows.add(split_cell(cell, separator) if isinstance(cell, str) else cell)
         except TypeError as error:
-            fault = str(error)
-            break
-    numbers, counts = rows.arrays()
-    return _Split(rows.numbering.names, numbers[: counts.sum()], counts, fault)
+            return str(error)
+    return ""
+
+
+def _add_blocks(rows: LabelRows, cells: Labels, separator: str, n: int) -> Iterator[str]:
+    """Do as `_add` does, block by block, with the help of n processes."""
+    starts = range(0, len(cells), BLOCK)
+    with ReadingProcesses("cell_readers", json.dumps(separator).encode(), n) as processes:
+        for first, found in processes.each(partial(_ask, processes, cells), starts):
+            if found is None:
+                yield _add(rows, cells[first : first + BLOCK], separator)
+                continue
+            rows.add_numbered(found.names, found.numbers, found.counts)
+            yield found.fault
 
 
 # -- questions and answers ------------------------------------------------------------------------
@@ -108,10 +107,12 @@ def _build_answer(description: bytes) -> Callable[[Parts], Parts]:
 
 def _answer(separator: str, asked: Parts) -> Parts:
     letters, sizes = np.frombuffer(asked[0], np.uint8), np.frombuffer(asked[1], np.int64)
-    found = _split(Cells(Texts.of_sizes(letters, sizes)), separator)
+    rows = LabelRows(Numbering())
+    fault = _add(rows, Cells(Texts.of_sizes(letters, sizes)), separator)
+    numbers, counts = rows.arrays()
     return [
-        json.dumps(found.names).encode(),
-        found.numbers.tobytes(),
-        found.counts.tobytes(),
-        json.dumps(found.fault).encode(),
+        json.dumps(rows.numbering.names).encode(),
+        numbers[: counts.sum()].tobytes(),  # without those of the wrong one
+        counts.tobytes(),
+        json.dumps(fault).encode(),
     ]

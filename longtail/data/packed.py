@@ -13,6 +13,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,11 @@ class _Packed:
         for name, n in self.arrays.items():
             if type(n) is not int or n < 0 or not name.endswith(kinds):
                 raise self.refuse(f"its array {name!r:.40} has the length {n!r:.40}")
-        self.label_names = self._read_names("label_names", self.n_labels)
+
+    @cached_property
+    def label_names(self) -> Sequence[str]:
+        """The names of labels, read when they are asked for."""
+        return self._read_names("label_names", self.n_labels)
 
     def refuse(self, reason: str) -> DataError:
         """Return the error for a folder that cannot be read."""

