@@ -31,7 +31,7 @@ from longtail.runtime.mapped import (
     Texts,
     WordsOfTexts,
     build_csr,
-    cut_sizes,
+    cut_ends,
     encode_texts,
     map_file,
 )
@@ -262,7 +262,7 @@ class _Packed:
         if part == "label_names" and not self.has(part):
             return NumberedNames(n)
         try:
-            names = list(self._texts(part, n))
+            names = self._texts(part, n).as_list()
         except DataError as error:
             raise self.refuse(f"{part}: {error}") from None
         if part == "label_names" and len(set(names)) != n:
@@ -277,7 +277,7 @@ class _Packed:
         if len(values) != len(columns):
             raise self.refuse(f"{part} has {len(values)} values in {len(columns)} columns")
         if check:
-            pieces = cut_sizes(np.diff(start), BLOCK)
+            pieces = cut_ends(start[1:], BLOCK)
             tasks = [(start[a : b + 1], columns, width) for a, b in pieces]
             if not all(in_threads(_are_rows, tasks)):
                 raise self.refuse(f"{part}.columns must rise in each row and be below {width}")

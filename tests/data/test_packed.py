@@ -281,3 +281,15 @@ def test_packed_words_of_a_stranger_are_checked(tmp_path: Path, number: int) -> 
     file.write_bytes(ids.tobytes())
     with pytest.raises(DataError, match="the words of packed texts are damaged"):
         Tokens().fit(load(tmp_path / "packed").train.texts)
+
+
+@pytest.mark.parametrize("names", [["a", "", "bcd"], ["a", "Käse", "日本"], []])
+def test_short_texts_are_read_together(names) -> None:
+    assert Texts.of(names).as_list() == names
+
+
+def test_a_description_needs_no_names(folder: Path) -> None:
+    (folder / "label_names.text.bin").unlink()
+    assert read_description(folder, ANYTHING) is not None
+    with pytest.raises(DataError, match="label_names"):
+        load(folder)

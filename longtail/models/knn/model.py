@@ -48,6 +48,7 @@ from longtail.runtime.memory import Needs, Stage, size_of
 from longtail.runtime.schema import Schema, Texts, indices
 from longtail.runtime.settings import at_least, between, configurable, learned, seeds, setting
 from longtail.runtime.store import Files
+from longtail.search.sparse import AT_ONCE
 from longtail.search.voters import (
     Nearest,
     Neighbours,
@@ -187,8 +188,10 @@ class KNN(Model):
         n, n_features = X.shape
         index = self.kept_of(X, Y)
         n_indexes = 1 if self.rarity is not None else 2
-        held = 8 * X.nnz * (not is_mapped(X))
-        rows = held + 24 * n + 16 * n_features + 2 * size_of(Y)
+        held, labels = 8 * X.nnz, size_of(Y)
+        if is_mapped(X):  # then they lie in files, but for what is worked on, and for labels
+            held, labels = 32 * min(X.nnz, AT_ONCE), 8 * (Y.nnz + n)
+        rows = held + 24 * n + 16 * n_features + 2 * labels
         return (Stage({"indexes": n_indexes * index, "rows": rows}),)
 
     def kept_of(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> int:
