@@ -42,7 +42,7 @@ from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import FASTTEXT_MARK, Format, recognize
 from longtail.data.folder import read_splits
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames, find_fault
-from longtail.data.packed import MANIFEST, read_packed, write_packed
+from longtail.data.packed import MANIFEST, FindWords, read_packed, write_packed
 from longtail.data.parquet import VALUE_BYTES
 from longtail.data.source import Source, is_bomb
 from longtail.data.splits import FEATURE_NAMES
@@ -66,7 +66,13 @@ def convert(data: str | Path, out: str | Path, options: ReadOptions = ANYTHING) 
     return splits
 
 
-def pack(data: Any, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
+def pack(
+    data: Any,
+    out: str | Path,
+    options: ReadOptions = ANYTHING,
+    *,
+    find_words: FindWords | None = None,
+) -> Splits:
     """Write a data set to the new folder `out` so that it is read at once, however large it is.
 
     Args:
@@ -74,6 +80,8 @@ def pack(data: Any, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
             piece by piece, so that it may be larger than memory.
         out: a new folder, or its URL.
         options: how a path is to be read.
+        find_words: `longtail.text.tokens.find_words`, to write the words of training texts as
+            well, so that models which read texts need not find them again.
 
     Returns:
         The data set as it lies in `out`.
@@ -84,13 +92,14 @@ def pack(data: Any, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
     if isinstance(out, RemotePath):
         out.check_writable()
         with scratch_folder() as folder:
-            pack(data, folder / out.name, options)
+            pack(data, folder / out.name, options, find_words)
             return read_packed(move_to(folder / out.name, out, MANIFEST))
     if isinstance(data, Splits | Dataset):
-        write_packed(_share_labels(data if isinstance(data, Splits) else Splits(data, None)), out)
+        splits = _share_labels(data if isinstance(data, Splits) else Splits(data, None))
+        write_packed(splits, out, find_words)
     else:
         with scratch_in(out.absolute().parent if out.absolute().parent.is_dir() else None):
-            write_packed(read_splits(data, replace(options, in_files=True)), out)
+            write_packed(read_splits(data, replace(options, in_files=True)), out, find_words)
     return read_packed(out)
 
 
