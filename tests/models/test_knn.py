@@ -256,9 +256,11 @@ def test_new_documents_and_labels_are_known_at_once(tmp_path):
 
 
 def test_there_is_nothing_to_train_further():
+    notes = Notes()
     model = KNN().fit(planted_dataset())
-    with pytest.raises(ParameterError, match="knn has nothing to train further"):
-        model.partial_fit(planted_dataset(), train=True)
+    model.partial_fit(planted_dataset(), train=True, progress=notes)
+    assert any("knn has nothing to train further" in line for line in notes.said)
+    assert model.n_kept == 2 * len(planted_dataset())
 
 
 # ------------------------------------------------------------------------------------ embeddings

@@ -25,7 +25,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.errors import ParameterError
 from longtail.models.cost import DeviceType, Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.neural import (
@@ -37,8 +36,10 @@ from longtail.models.neural import (
     require_torch,
     weighed_bytes,
 )
+from longtail.models.new_labels import find_directions, find_new_labels
 from longtail.progress import Progress
 from longtail.runtime.memory import Needs, Stage, size_of, train_stage
+from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
 from longtail.runtime.schema import Schema, Value, indices, look_up
 from longtail.runtime.settings import (
@@ -348,23 +349,29 @@ class MNN(NeuralRows):
 
     # -- updating -------------------------------------------------------------------------------
 
-    def check_updatable(self) -> None:
-        """Raise ParameterError if no documents vote, so that further ones would change nothing."""
-        super().check_updatable()
-        if self.is_fitted and self.voters_ is None:
-            raise ParameterError(
-                "this mnn model ranks by vectors of labels, to which documents add nothing; train "
-                "one with rank=neighbours to update it"
-            )
-
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
-        """Let new documents vote, each where its features place it."""
-        voters = cast(Voters, self.voters_)
+        """Let new documents vote, each where its features place it, or place new labels by them."""
         places = embed_rows(self.embedder_, view_rows(X), self.normalize)
-        self.index_ = cast(Index, voters.index).extend(places)
-        self.voters_ = replace(voters, index=self.index_, Y=voters.join_labels(Y))
+        if self.voters_ is None:
+            self._add_labels(places, Y)
+            return
+        self.index_ = cast(Index, self.voters_.index).extend(places)
+        self.voters_ = replace(self.voters_, index=self.index_, Y=self.voters_.join_labels(Y))
+
+    def _add_labels(self, documents: NDArray[np.float32], Y: sp.csr_matrix) -> None:
+        """Give new labels the directions of their documents; other labels stay."""
+        new = find_new_labels(self.training_counts_, Y).astype(np.int32)
+        placed = find_directions(documents, Y, new)
+        ids = np.concatenate([self.ids_, new])
+        order = np.argsort(ids)
+        if not len(new) or new[0] > self.ids_[-1]:  # all of them are behind the others
+            self.index_ = self.index_.extend(placed)
+        else:
+            vectors = np.concatenate([self.index_.vectors, placed])[order]
+            self.index_ = Index(QuantizedRows.of(vectors), self.index_.dim, self.index_.metric)
+        self.ids_ = ids[order]
 
     # -- saving ---------------------------------------------------------------------------------
 
