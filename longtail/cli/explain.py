@@ -82,7 +82,7 @@ def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
     if found.member_terms:
         show(*found.member_lines())
     if found.neighbours:
-        show("", neighbour_table(found.neighbours))
+        show("", neighbour_table(found.neighbours, found.label))
 
 
 def _mark(found: "Explanation") -> "Text":
