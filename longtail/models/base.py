@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -34,7 +35,17 @@ from longtail.models.columns import remember_columns
 from longtail.models.contract import DEFAULT_K, NO_STATE, Documents, DocumentType
 from longtail.models.new_labels import find_new_labels
 from longtail.models.registry import names_of_models
-from longtail.models.restraint import DEPTH, JUDGED, Restraint, choose_factors, widen
+from longtail.models.restraint import (
+    DEPTH,
+    JUDGED,
+    LEAST_JUDGED,
+    PARTS,
+    TRIALS,
+    Restraint,
+    choose_factor,
+    find_margins,
+    widen,
+)
 from longtail.models.saved import Saved
 from longtail.progress import SILENT, Progress, shown
 from longtail.runtime.mapped import Texts, in_memory, is_mapped
@@ -140,38 +151,44 @@ class Model(Saved):
         """
         dataset = self._read_more(data, labels, progress)
         with shown(progress) as shows:
-            counts, judged = self.training_counts_, self._choose_judged(dataset)
-            before = None if judged is None else self._rank(self._documents_of(judged), 1)
+            factor, before = self._judge_update(dataset, train, shows), self.training_counts_
             self.take_in(dataset, train, shows)
-            if judged is not None and before is not None:
-                self._restrain(judged, before, counts)
+        if factor < 1:
+            factors = widen(self.restraint_, len(self.label_names_))
+            factors[(before.padded(len(factors)) == 0) & (factors == 1)] = factor
+            self.restraint_ = Restraint(factors)
         return self
 
-    def _choose_judged(self, dataset: Dataset) -> Dataset | None:
-        """Return some documents of an update that brings new labels; None if it brings none."""
+    def _judge_update(self, dataset: Dataset, train: bool, progress: Progress) -> float:
+        """Return what the scores of new labels must be multiplied by; see `restraint`.
+
+        A copy is updated with most of the documents and labels the others; then once more.
+        """
         aligned = only_carried(dataset, self.label_names_).align(self.label_names_)
-        if not len(find_new_labels(self.training_counts_, aligned.Y)):
-            return None
-        drawn = np.random.default_rng(0).permutation(len(dataset))[:JUDGED]
-        return dataset.take(np.sort(drawn))
+        has_new = len(find_new_labels(self.training_counts_, aligned.Y)) > 0
+        if not has_new or len(dataset) < LEAST_JUDGED:
+            return 1.0
+        progress.stage("judging the update", TRIALS)
+        order = np.random.default_rng(0).permutation(len(dataset))
+        found = []
+        for judged in np.array_split(order, PARTS)[:TRIALS]:
+            trial, others = copy(self), np.setdiff1d(order, judged)
+            with suppress(DataError):  # nothing in the others is of use
+                trial.take_in(dataset.take(others), train, SILENT)
+                found.append(trial.find_margins(self, dataset.take(np.sort(judged[:JUDGED]))))
+            progress.advance(1)
+        return choose_factor(np.concatenate([*found, np.ones(0, np.float32)]))
 
-    def _documents_of(self, dataset: Dataset) -> list[str] | sp.csr_matrix:
-        return in_memory(self.check_documents(dataset))
-
-    def _restrain(self, judged: Dataset, before: TopK, counts: TrainingCounts) -> None:
-        """Let new labels score so low that known ones keep their places; see `restraint`."""
+    def find_margins(self, before: "Model", judged: Dataset) -> Floats:
+        """Return (n,) how far new labels are ahead where they should not be; see `restraint`."""
+        documents = in_memory(self.check_documents(judged))
         n_labels = len(self.label_names_)
-        Y = judged.align(self.label_names_).Y[:, :n_labels]
-        new = find_new_labels(counts, Y)
-        documents = self._documents_of(judged)
+        first = before._rank(documents, 1)
         after = self._rank(documents, min(DEPTH, n_labels))
-        # What a label scored before is honest, and what it scores now may be less.
-        now = self._score_own(documents, before.labels, None)
-        before = TopK(before.labels, np.minimum(before.scores, now))
-        factors = widen(self.restraint_, n_labels)
-        for label, factor in choose_factors(before, after, Y, new).items():
-            factors[label] = factor
-        self.restraint_ = Restraint(factors) if (factors < 1).any() else None
+        now = self._score_own(documents, first.labels, None)
+        Y = judged.align(self.label_names_).Y[:, :n_labels]
+        is_new = before.training_counts_.padded(n_labels) == 0
+        return find_margins(TopK(first.labels, np.minimum(first.scores, now)), after, Y, is_new)
 
     def _read_more(self, data: Documents, labels: Any, progress: Progress | bool) -> Dataset:
         """Return the documents of an update, after checking that the model can take them in."""

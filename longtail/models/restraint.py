@@ -1,10 +1,10 @@
 """Restraint: how much lower new labels score, so that known ones keep their places.
 
 Updates teach a new label what it is, and little of what it is not. So an update judges itself by
-its own documents, which the model of before had not seen: what it gave them is what it gives to any
-others. A label that comes before the first one of such a document, which was right, and that the
-document does not carry, takes a place that is not its own. The scores of each new label are
-multiplied by what it takes to make that rare.
+its own documents: a copy of the model takes in most of them and labels the others. Neither the
+copy nor the model of before has seen those, so they are treated like any document. Some had a first
+label that was right, and now a new label comes before it that they do not carry. The scores of new
+labels are multiplied by what it takes to make that rare.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,11 @@ from longtail.runtime.store import Files
 from longtail.topk import TopK
 
 ALLOWED = 0.0025  # share of all documents whose first label new ones may take by mistake
-COMMON, POWER = True, 1.0
-JUDGED = 1000  # documents by which an update is judged
+PARTS, TRIALS = 4, 2  # of the documents, and how many of them are labelled by a copy
+JUDGED = 500  # documents of a part that are labelled
+LEAST_JUDGED = 20  # fewer say nothing
 DEPTH = 20  # labels of each that are looked at
+LEAST = np.float32(1e-30)
 SPARE = 16  # labels more to rank at first
 FACTORS = "restraint"  # among the arrays of a model folder, if any label is held back
 
@@ -81,45 +83,32 @@ def widen(restraint: Restraint | None, n_labels: int) -> Floats:
     return factors
 
 
-def choose_factors(
-    before: TopK, after: TopK, Y: sp.csr_matrix, new: NDArray[np.int64]
-) -> dict[int, float]:
-    """Return what the scores of new labels are multiplied by, for those that must be held back.
+def find_margins(before: TopK, after: TopK, Y: sp.csr_matrix, is_new: NDArray[np.bool_]) -> Floats:
+    """Return what the scores of new labels must be multiplied by to leave a right label first.
+
+    (n,) for each document; 1 if no new label comes before its first label, which was right.
 
     Args:
         before: the first label of each document before the update, with what is left of its score.
         after: the first labels of each after it.
-        Y: what the documents carry.
-        new: the labels that are new; rising.
+        Y: (n, n_labels) what the documents carry.
+        is_new: (n_labels,) which labels are new.
     """
-    labels, margins = _find_mistakes(before, after, Y, new)
-    order, most = np.argsort(margins, kind="stable"), int(ALLOWED * Y.shape[0])
-    if COMMON:
-        f = float(margins[order[most]]) if len(order) > most else 1.0
-        return dict.fromkeys(new.tolist(), f**POWER)
-    factors: dict[int, float] = {}
-    for mistake in order[most:].tolist():  # those before them would cost the most
-        factors.setdefault(int(labels[mistake]), float(margins[mistake]) ** POWER)
-    return factors
-
-
-def _find_mistakes(
-    before: TopK, after: TopK, Y: sp.csr_matrix, new: NDArray[np.int64]
-) -> tuple[Ids, Floats]:
-    """Return the new labels that take the first place of documents which do not carry them.
-
-    The second are what the label's score has to be multiplied by to leave that place.
-    """
-    rows = np.arange(len(before))
-    first = before.labels[:, 0]
+    rows, first = np.arange(len(before)), before.labels[:, 0]
     is_right = (first >= 0) & (np.asarray(Y[rows, np.maximum(first, 0)]).ravel() > 0)
-    is_new = np.zeros(Y.shape[1], bool)
-    is_new[new] = True
-    known = np.maximum(after.labels, 0)
-    carried = np.asarray(Y[rows[:, None], known].todense()) > 0
-    ahead = after.scores >= before.scores[:, :1]
-    wrong = (after.labels >= 0) & is_new[known] & ~carried & ahead & is_right[:, None]
-    documents, places = np.nonzero(wrong)
-    scores = after.scores[documents, places]
-    margins = before.scores[documents, 0] / np.maximum(scores, np.float32(1e-30))
-    return after.labels[documents, places], np.nextafter(margins, np.float32(0))
+    given = np.maximum(after.labels, 0)
+    carried = np.asarray(Y[rows[:, None], given].todense()) > 0
+    is_wrong = (after.labels >= 0) & is_new[given] & ~carried & is_right[:, None]
+    highest = np.where(is_wrong, after.scores, 0).max(axis=1)
+    is_ahead = (highest > 0) & (highest >= before.scores[:, 0])
+    margins = np.where(is_ahead, before.scores[:, 0] / np.maximum(highest, LEAST), 1)
+    return margins.astype(np.float32)
+
+
+def choose_factor(margins: Floats) -> float:
+    """Return the factor with which as many documents as are allowed lose their first label."""
+    n_allowed = int(ALLOWED * len(margins))
+    if n_allowed >= len(margins):
+        return 1.0
+    factor = np.sort(margins)[n_allowed]
+    return float(np.nextafter(factor, np.float32(0))) if factor < 1 else 1.0

@@ -43,7 +43,7 @@ ENOUGH = 50  # documents of a new label that it learns from, unless all are aske
 BATCH = 32  # documents of a step
 LEAST_STEPS, PASSES = 200, 4
 NEW_RATE, KNOWN_RATE = 0.06, 0.001  # learning rates, as shares of how far rows are apart
-CAUTION = 1.0  # by how much scores are lower than the few documents of a label would have them
+CAUTION = 0.0  # by how much scores are lower than the few documents of a label would have them
 KEPT_NUMBERS = 1 << 28  # that documents, once read, may take in memory
 LED = 5  # nodes that a document is led to, each a vote for where its new labels belong
 

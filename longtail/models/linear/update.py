@@ -31,7 +31,7 @@ from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import Rows, scale_to_unit, view_rows
 
 LEAST_SHARE = 1e-3  # of new documents, by which C is scaled
-REFINED = 1.0  # of that C, with which what was known before is refined
+REFINED = 0.1  # of that C, with which what was known before is refined
 CAUTION = 0.1  # of a new label, for each e-fold of old documents that it could not see
 ASKED = 10  # labels of a document by which its new labels find their parent
 

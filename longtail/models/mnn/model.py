@@ -357,8 +357,19 @@ class MNN(NeuralRows):
         if self.voters_ is None:
             self._add_labels(places, Y)
             return
-        self.index_ = cast(Index, self.voters_.index).extend(places)
+        self.index_ = cast(Index, self.voters_.index).extend(self._blend_more(places, Y))
         self.voters_ = replace(self.voters_, index=self.index_, Y=self.voters_.join_labels(Y))
+
+    def _blend_more(self, documents: NDArray[np.float32], Y: sp.csr_matrix) -> NDArray[np.float32]:
+        """Move new documents towards those that carry their labels, as the others were moved.
+
+        Otherwise they would be nearer to any document than the others, and outvote them.
+        """
+        voters = cast(Voters, self.voters_)
+        known = sp.csr_matrix(Y[:, : voters.Y.shape[1]])
+        sets = np.asarray(known @ _scale(voters.Y.T @ voters.index.vectors))
+        blended = _blend(documents, _scale(sets), self.blend)
+        return np.where(sets.any(axis=1, keepdims=True), blended, documents)
 
     def _add_labels(self, documents: NDArray[np.float32], Y: sp.csr_matrix) -> None:
         """Give new labels the directions of their documents; other labels stay."""
@@ -410,7 +421,11 @@ def _blend(
     documents: NDArray[np.float32], sets: NDArray[np.float32], share: float
 ) -> NDArray[np.float32]:
     """Return unit vectors between the documents and their label sets; `share` is the sets'."""
-    vectors = (1 - share) * documents + share * sets
+    return _scale((1 - share) * documents + share * sets)
+
+
+def _scale(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return vectors of length 1; those of length 0 stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
 
