@@ -107,7 +107,7 @@ def find_margins(before: TopK, after: TopK, Y: sp.csr_matrix, is_new: NDArray[np
 
 def choose_factor(margins: Floats) -> float:
     """Return the factor with which as many documents as are allowed lose their first label."""
-    n_allowed = int(ALLOWED * len(margins))
+    n_allowed = round(ALLOWED * len(margins))
     if n_allowed >= len(margins):
         return 1.0
     factor = np.sort(margins)[n_allowed]
