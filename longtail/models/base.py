@@ -153,10 +153,14 @@ class Model(Saved):
         with shown(progress) as shows:
             factor, before = self._judge_update(dataset, train, shows), self.training_counts_
             self.take_in(dataset, train, shows)
-        if factor < 1:
-            factors = widen(self.restraint_, len(self.label_names_))
-            factors[(before.padded(len(factors)) == 0) & (factors == 1)] = factor
-            self.restraint_ = Restraint(factors)
+            if factor < 1:
+                shows.say(
+                    f"New labels get {factor:.2f} of their scores, so that known ones keep their "
+                    "places"
+                )
+        factors = widen(self.restraint_, len(self.label_names_))
+        factors[(before.padded(len(factors)) == 0) & (factors == 1)] = factor
+        self.restraint_ = Restraint(factors) if (factors < 1).any() else None
         return self
 
     def _judge_update(self, dataset: Dataset, train: bool, progress: Progress) -> float:

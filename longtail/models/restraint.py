@@ -52,8 +52,8 @@ class Restraint:
     def _order(self, top: TopK) -> TopK:
         scores = self.weigh(top.labels, top.scores)
         order = np.argsort(-scores, axis=1, kind="stable")
-        labels, scores = (np.take_along_axis(each, order, axis=1) for each in (top.labels, scores))
-        return TopK(labels, scores)
+        labels = np.take_along_axis(top.labels, order, axis=1)
+        return TopK(labels, np.take_along_axis(scores, order, axis=1))
 
     def weigh(self, labels: Ids, scores: Floats) -> Floats:
         """Return what is left of the scores of labels (n, c); those of -1 stay."""
@@ -97,7 +97,8 @@ def find_margins(before: TopK, after: TopK, Y: sp.csr_matrix, is_new: NDArray[np
     rows, first = np.arange(len(before)), before.labels[:, 0]
     is_right = (first >= 0) & (np.asarray(Y[rows, np.maximum(first, 0)]).ravel() > 0)
     given = np.maximum(after.labels, 0)
-    carried = np.asarray(Y[rows[:, None], given].todense()) > 0
+    cells = np.asarray(Y[np.repeat(rows, given.shape[1]), given.ravel()])
+    carried = cells.reshape(given.shape) > 0
     is_wrong = (after.labels >= 0) & is_new[given] & ~carried & is_right[:, None]
     highest = np.where(is_wrong, after.scores, 0).max(axis=1)
     is_ahead = (highest > 0) & (highest >= before.scores[:, 0])

@@ -69,7 +69,6 @@ USUAL = Voting(50, 0.05)  # where there is nothing to choose by
 HELD_OUT, MOST_ASKED = 0.1, 3000  # documents that choose
 SHOWN = 5  # neighbours in an explanation
 AGAINST = 2  # of them, in that of a label, which do not carry it
-MOST_COMPARED = 20_000  # documents of a label, of which the nearest are shown
 
 
 @configurable
@@ -359,18 +358,12 @@ class KNN(Model):
         near = [(i, cosine) for i, cosine in found if i >= 0]
         if label is not None:
             others = [(i, cosine) for i, cosine in near if label not in self.voters_.Y[i].indices]
-            near = self._find_nearest(X, self.voters_.find_carriers(label)) + others[:AGAINST]
+            near = self._find_nearest(X, label) + others[:AGAINST]
         return [self._show(i, cosine) for i, cosine in near[:SHOWN]]
 
-    def _find_nearest(self, X: sp.csr_matrix, voters: NDArray[np.int64]) -> list[tuple[int, float]]:
-        """Return the nearest of some voters, with their cosines, where they have any."""
-        if not len(voters):
-            return []
-        some = voters[:MOST_COMPARED]
-        products = self.voters_.index.take(some) @ self.space_.place(X).T
-        cosines = np.asarray(products.todense() if sp.issparse(products) else products).ravel()
-        best = np.argsort(-cosines, kind="stable")[: SHOWN - AGAINST]
-        return [(int(some[i]), float(cosines[i])) for i in best if cosines[i] > 0]
+    def _find_nearest(self, X: sp.csr_matrix, label: int) -> list[tuple[int, float]]:
+        """Return the nearest documents that carry a label, with their cosines."""
+        return self.voters_.find_nearest(self.space_.place(X), label, SHOWN - AGAINST)
 
     def _show(self, i: int, similarity: float) -> Neighbour:
         """Return one of the voters as it is shown."""
@@ -404,7 +397,7 @@ class KNN(Model):
             carries = np.asarray(self.voters_.Y[near][:, label].todense()).ravel() > 0
             votes = np.where(carries, votes, -votes)
             if not carries.any():
-                found = [i for i, _ in self._find_nearest(X, self.voters_.find_carriers(label))]
+                found = [i for i, _ in self._find_nearest(X, label)]
                 near = np.concatenate([near, np.array(found, near.dtype)])
                 votes = np.concatenate([votes, np.full(len(found), 1 / max(len(found), 1))])
         own = self.space_.place(X)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from longtail.models.cost import DeviceType, Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
+from longtail.models.leaving_out import weigh_sides
 from longtail.models.neural import (
     AHEAD,
     NeuralRows,
@@ -346,6 +347,17 @@ class MNN(NeuralRows):
         places = place_of[candidates]
         cosines = self.index_.score(cast("NDArray[np.float32]", X), places)
         return np.where(places >= 0, _as_scores(cosines), np.float32(0))
+
+    def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
+        """Say of a label without votes what brings the row nearer to its documents than others."""
+        asked = np.array([[-1 if label is None else label]], np.int32)
+        if self.voters_ is None or label is None or self.score_documents(X, asked).any():
+            return super().explain_row(X, label)
+
+        def embed(rows: sp.csr_matrix) -> NDArray[np.float32]:
+            return embed_rows(self.embedder_, view_rows(rows), self.normalize)
+
+        return weigh_sides(X, embed, *self.voters_.find_sides(embed(X), label))
 
     # -- updating -------------------------------------------------------------------------------
 
