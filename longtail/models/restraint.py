@@ -18,7 +18,7 @@ from longtail.runtime.schema import Schema, floats
 from longtail.runtime.store import Files
 from longtail.topk import TopK
 
-ALLOWED = 0.0025  # share of all documents whose first label new ones may take by mistake
+ALLOWED = 0.001  # share of all documents whose first label new ones may take by mistake
 PARTS, TRIALS = 4, 2  # of the documents, and how many of them are labelled by a copy
 JUDGED = 500  # documents of a part that are labelled
 LEAST_JUDGED = 20  # fewer say nothing

@@ -385,9 +385,9 @@ class MNN(NeuralRows):
 
     def _add_labels(self, documents: NDArray[np.float32], Y: sp.csr_matrix) -> None:
         """Give new labels the directions of their documents; other labels stay."""
-        new = find_new_labels(self.training_counts_, Y).astype(np.int32)
+        new = find_new_labels(self.training_counts_, Y)
         placed = find_directions(documents, Y, new)
-        ids = np.concatenate([self.ids_, new])
+        ids = np.concatenate([self.ids_, new.astype(np.int32)])
         order = np.argsort(ids)
         if not len(new) or new[0] > self.ids_[-1]:  # all of them are behind the others
             self.index_ = self.index_.extend(placed)
