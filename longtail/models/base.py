@@ -159,7 +159,7 @@ class Model(Saved):
                     "places"
                 )
         factors = widen(self.restraint_, len(self.label_names_))
-        factors[(before.padded(len(factors)) == 0) & (factors == 1)] = factor
+        factors[self._are_new(before) & (factors == 1)] = factor
         self.restraint_ = Restraint(factors) if (factors < 1).any() else None
         return self
 
@@ -179,11 +179,11 @@ class Model(Saved):
             trial, others = copy(self), np.setdiff1d(order, judged)
             with suppress(DataError):  # nothing in the others is of use
                 trial.take_in(dataset.take(others), train, SILENT)
-                found.append(trial.find_margins(self, dataset.take(np.sort(judged[:JUDGED]))))
+                found.append(trial._find_margins(self, dataset.take(np.sort(judged[:JUDGED]))))
             progress.advance(1)
         return choose_factor(np.concatenate([*found, np.ones(0, np.float32)]))
 
-    def find_margins(self, before: "Model", judged: Dataset) -> Floats:
+    def _find_margins(self, before: "Model", judged: Dataset) -> Floats:
         """Return (n,) how far new labels are ahead where they should not be; see `restraint`."""
         documents = in_memory(self.check_documents(judged))
         n_labels = len(self.label_names_)
@@ -191,14 +191,20 @@ class Model(Saved):
         after = self._rank(documents, min(DEPTH, n_labels))
         now = self._score_own(documents, first.labels, None)
         Y = judged.align(self.label_names_).Y[:, :n_labels]
-        is_new = before.training_counts_.padded(n_labels) == 0
+        is_new = self._are_new(before.training_counts_)
         return find_margins(TopK(first.labels, np.minimum(first.scores, now)), after, Y, is_new)
+
+    def _are_new(self, before: TrainingCounts) -> NDArray[np.bool_]:
+        """Return (n_labels,) which labels documents carry now, and none did before."""
+        counts = self.training_counts_.label_counts
+        return (counts > 0) & (before.padded(len(counts)) == 0)
 
     def _read_more(self, data: Documents, labels: Any, progress: Progress | bool) -> Dataset:
         """Return the documents of an update, after checking that the model can take them in."""
         self.check_updatable()
         self._check_fitted()
         dataset = self.read_labels(as_dataset(data, labels, like=self.columns_), progress)
+        self.check_documents(dataset)
         if dataset.Y.nnz == 0:
             raise DataError(
                 f"none of the {dataset.n_documents} documents carries a label; "

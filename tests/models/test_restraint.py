@@ -96,3 +96,14 @@ def test_a_new_training_forgets_the_restraint(updated):
     model = KNN().fit(texts_of(4, "a"), [["x"]] * 4)
     model.restraint_ = updated.restraint_
     assert model.fit(texts_of(4, "a"), [["x"]] * 4).restraint_ is None
+
+
+def test_labels_that_no_document_carries_are_not_held_back():
+    Y = sp.csr_matrix(([1.0] * 12, ([*range(12)], [0] * 12)), shape=(12, 2))
+    X = sp.csr_matrix(np.ones((12, 1), np.float32))
+    model = KNN(n_neighbours=30, temperature=10).fit(X, Y)
+    more = sp.csr_matrix(np.repeat([[0, 0, 1], [1, 0, 0]], [30, 10], axis=0).astype(np.float32))
+    model.partial_fit(sp.csr_matrix(np.ones((40, 1), np.float32)), more)
+    assert model.restraint_ is not None
+    assert model.restraint_.factors[:2].tolist() == [1, 1]
+    assert model.restraint_.factors[2] < 1
