@@ -197,7 +197,8 @@ class Model(Saved):
     def _are_new(self, before: TrainingCounts) -> NDArray[np.bool_]:
         """Return (n_labels,) which labels documents carry now, and none did before."""
         counts = self.training_counts_.label_counts
-        return (counts > 0) & (before.padded(len(counts)) == 0)
+        are_new: NDArray[np.bool_] = (counts > 0) & (before.padded(len(counts)) == 0)
+        return are_new
 
     def _read_more(self, data: Documents, labels: Any, progress: Progress | bool) -> Dataset:
         """Return the documents of an update, after checking that the model can take them in."""

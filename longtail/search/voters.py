@@ -127,8 +127,8 @@ class Voters:
         carriers = self.find_carriers(label)[:MOST_COMPARED]
         if not len(carriers):
             return []
-        products: Any = self.index.take(carriers) @ query.T
-        cosines = (products.toarray() if sp.issparse(products) else products).ravel()
+        found = self.index.take(carriers) @ query.T
+        cosines = np.asarray(found.todense() if isinstance(found, sp.csr_matrix) else found).ravel()
         best = np.argsort(-cosines, kind="stable")[:n]
         return [(int(carriers[i]), float(cosines[i])) for i in best if cosines[i] > 0]
 
