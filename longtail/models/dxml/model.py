@@ -41,6 +41,7 @@ from longtail.models.contract import Documents
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.dxml.label_vectors import count_walks, make_label_vectors, place_new_labels
 from longtail.models.embedder import Embedder, embed_rows
+from longtail.models.leaving_out import weigh_sides
 from longtail.models.neural import (
     NeuralRows,
     batch_bytes,
@@ -437,6 +438,17 @@ class DXML(NeuralRows):
         return embed_rows(embedder, view_rows(some), self.normalize)
 
     # -- incremental learning -------------------------------------------------------------------
+
+    def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
+        """Say of a label without votes what brings the row nearer to its documents than others."""
+        asked = np.array([[-1 if label is None else label]], np.int32)
+        if label is None or self.score_documents(X, asked).any():
+            return super().explain_row(X, label)
+
+        def embed(rows: sp.csr_matrix) -> NDArray[np.float32]:
+            return embed_rows(self.embedder_, view_rows(rows), self.normalize)
+
+        return weigh_sides(X, embed, *self.voters_.find_sides(embed(X), label))
 
     @property
     def n_kept(self) -> int:
