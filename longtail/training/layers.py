@@ -89,7 +89,6 @@ def _gather_cells(
     size = start[len(chosen)]
     feature = np.empty(size, np.int32)
     value = np.empty(size, np.float32)
-    touched = np.empty(size, np.int64)
     n_touched = 0
     for i in range(len(chosen)):
         first = rows.start[chosen[i]]
@@ -97,13 +96,14 @@ def _gather_cells(
             column = rows.columns[first + offset]
             feature[start[i] + offset] = column
             value[start[i] + offset] = rows.values[first + offset]
-            if place[column] < 0:
-                place[column] = 0
-                touched[n_touched] = column
-                n_touched += 1
-    touched = np.sort(touched[:n_touched])  # a gradient with sorted rows needs no coalescing
-    for at in range(n_touched):
-        place[touched[at]] = at
+            n_touched += place[column] < 0
+            place[column] = 0
+    touched = np.empty(n_touched, np.int64)  # rising: such a gradient needs no coalescing
+    at = 0
+    for column in range(len(place)):
+        if place[column] == 0:
+            touched[at], place[column] = column, at
+            at += 1
     touched_start = np.zeros(n_touched + 1, np.int32)
     for cell in range(size):
         touched_start[place[feature[cell]] + 1] += 1
@@ -329,14 +329,14 @@ class RowAdam(torch.optim.Optimizer):
         state = self._state_of(weight)
         if weight.device.type == "cpu":
             change = _move_on_cpu(weight, state, rows, values, settings)
-        elif self.layer is None and has_triton(weight.device):
+        elif has_triton(weight.device):
             from longtail.training.row_kernels import move_rows
 
-            move_rows(weight, state, rows, values, settings, self.found_inf)
-            return
+            given = weight, state, rows, values, settings, self.found_inf
+            change = move_rows(*given, measured=self.layer is not None)
         else:
             change = _move_on_gpu(weight, state, rows, values, settings, self.found_inf)
-        if self.layer is not None:
+        if self.layer is not None and change is not None:
             self.layer.squares += change
 
 

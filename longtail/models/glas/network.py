@@ -11,7 +11,9 @@
 This module needs torch, a trained model does not.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +43,7 @@ from longtail.training.layers import (
     read_once,
     take_rows,
 )
+from longtail.training.places import find_place, find_places, number_labels
 from longtail.training.processes import Processes
 from longtail.training.split import assemble_rows, draw_rows, gather_documents, gather_rows
 
@@ -223,30 +226,41 @@ class GLaSTask:
         own = _draw_labels(self.pairs, rows, rng.random(len(rows)))  # y_1, …, y_B of line 12
         distinct = rng.permutation(np.unique(own[own >= 0]))
         block = distinct[:BLOCK] if model.regularized is None else self._draw_block(own, rng)
-        place = np.full(self.Y.shape[1], -1, np.int64)
         if self.together is not None and not self.has_table:
-            batch["A"] = torch.from_numpy(_take_block(self.together, block, place))
-        candidates = None
-        if self.sampled is not None:
-            more = rng.integers(len(place), size=self.sampled)
-            candidates = np.unique(np.concatenate([distinct, block, more]))
-        if self.sharing is not None:
-            candidates = _keep_own(candidates, len(place), self.sharing)
-        if candidates is not None:  # then a label is known by its place among the candidates
-            place[candidates] = np.arange(len(candidates))
+            batch["A"] = torch.from_numpy(_take_block(self.together, block))
+        scores_some = self.sampled is not None or self.sharing is not None
+        if scores_some:  # then a label is known by its place among those that are scored
             batch["regularized"] = torch.from_numpy(block)
-            own, block, labels = np.where(own >= 0, place[own], -1), place[block], place[labels]
-            documents, labels = documents[labels >= 0], labels[labels >= 0]
+            find = self._choose_scored(distinct, block, rng, batch)
+            own, block, labels = find(own), find(block), find(labels)
+            known = np.flatnonzero(labels >= 0)
+            documents, labels = documents[known], labels[known]
         if self.sharing is not None:
             batch["block_place"] = torch.from_numpy(np.flatnonzero(block >= 0))
             block = block[block >= 0]
-        if candidates is not None and self.sampled is not None:
-            held = candidates if self.sharing is None else candidates // self.sharing.count
-            batch["candidates"] = torch.from_numpy(held)
         for name, array in (("own", own[mine]), ("block", block), ("documents", documents)):
             batch[name] = torch.from_numpy(array)
         batch["labels"] = torch.from_numpy(labels)
         return batch
+
+    def _choose_scored(
+        self,
+        distinct: NDArray[np.int64],
+        block: NDArray[np.int64],
+        rng: np.random.Generator,
+        batch: dict[str, Any],
+    ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+        """Choose which labels to score; return what finds labels among them, −1 for others."""
+        sharing = self.sharing
+        if self.sampled is None:
+            return partial(_find_own, sharing=sharing)
+        more = rng.integers(self.Y.shape[1], size=self.sampled)
+        candidates = np.unique(np.concatenate([distinct, block, more]))
+        if sharing is not None:
+            candidates = candidates[candidates % sharing.count == sharing.rank]
+        held = candidates if sharing is None else candidates // sharing.count
+        batch["candidates"] = torch.from_numpy(held)
+        return partial(find_places, number_labels(candidates))
 
     def _draw_block(self, own: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the distinct labels of the batch, and of as many other documents as it takes."""
@@ -279,8 +293,10 @@ class GLaSTask:
     def _loss_of_candidates(self, phi: Tensor, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
         model, net, own = self.model, self.net, batch["own"]
         scores = phi @ V.T  # (B, C)
-        relevant = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        relevant[batch["documents"], batch["labels"]] = True
+        relevant = torch.zeros(scores.numel(), dtype=torch.bool, device=scores.device)
+        pairs = batch["documents"] * scores.shape[1] + batch["labels"]
+        relevant.index_fill_(0, pairs, True)  # `relevant[…] = True` waits for a GPU
+        relevant = relevant.view(scores.shape)
         if model.loss == "margin":
             return margin_loss(scores, own, relevant, model.margin)
         if model.loss == "mining":
@@ -297,7 +313,7 @@ class GLaSTask:
 
     def _take_block(self, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
         """Return the labels whose inner products count, whoever holds them."""
-        rows = V[batch["block"]]
+        rows = V.index_select(0, batch["block"])
         if self.sharing is None:
             return rows
         return assemble_rows(rows, batch["block_place"], len(batch["regularized"]), self.sharing)
@@ -378,14 +394,10 @@ class GLaSTask:
         return evaluate(TopK(labels, np.zeros(labels.shape, np.float32)), Y)
 
 
-def _keep_own(
-    labels: NDArray[np.int64] | None, n_labels: int, sharing: Processes
-) -> NDArray[np.int64]:
-    """Return those of the labels, or of all, whose rows this process holds."""
-    if labels is None:
-        return np.arange(sharing.rank, n_labels, sharing.count)
-    own: NDArray[np.int64] = labels[labels % sharing.count == sharing.rank]
-    return own
+def _find_own(labels: NDArray[np.int64], sharing: Processes) -> NDArray[np.int64]:
+    """Return where this process holds the labels, −1 for those that it does not."""
+    is_own = (labels >= 0) & (labels % sharing.count == sharing.rank)
+    return np.where(is_own, labels // sharing.count, -1)
 
 
 def count_together(Y: sp.csr_matrix, thinned: sp.csr_matrix | None = None) -> sp.csr_matrix:
@@ -421,18 +433,13 @@ def _draw_labels(
 
 
 @njit(nogil=True, cache=True)
-def _take_block(
-    A: Rows, chosen: NDArray[np.int64], place: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Return A[chosen][:, chosen]; `place` is scratch space of −1, and is left that way."""
+def _take_block(A: Rows, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return A[chosen][:, chosen]."""
+    places = number_labels(chosen)
     block = np.zeros((len(chosen), len(chosen)), np.float32)
     for i in range(len(chosen)):
-        place[chosen[i]] = i
-    for i in range(len(chosen)):
         for cell in range(A.start[chosen[i]], A.start[chosen[i] + 1]):
-            j = place[A.columns[cell]]
+            j = find_place(places, A.columns[cell])
             if j >= 0:
                 block[i, j] = A.values[cell]
-    for i in range(len(chosen)):
-        place[chosen[i]] = -1
     return block
