@@ -25,6 +25,7 @@ from longtail.training.averaging import WeightMean
 from longtail.training.batches import LOSS, Batches, Share
 from longtail.training.checkpoint import (
     as_fingerprint,
+    keeps_on_host,
     make_run_dir,
     optimizer_state,
     pack_state,
@@ -398,7 +399,8 @@ class _Run:
             return
         files = pack_state(state, self.fingerprint)
         job = partial(write_checkpoint, self.run_dir, self.step, files)
-        if self.processes.device.type == "cuda" and not last:
+        changes_meanwhile = any(map(keeps_on_host, self.optimizers))
+        if self.processes.device.type == "cuda" and not (last or changes_meanwhile):
             self.writing = self.writer.submit(job)
         else:
             self._attempt(job)

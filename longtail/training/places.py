@@ -44,7 +44,7 @@ def find_place(places: Places, label: int) -> int:
     slot = _first_slot(label, size)
     while places.labels[slot] >= 0:
         if places.labels[slot] == label:
-            return places.places[slot]
+            return int(places.places[slot])
         slot = (slot + 1) & (size - 1)
     return -1
 
@@ -60,4 +60,4 @@ def find_places(places: Places, labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @njit(nogil=True, cache=True)
 def _first_slot(label: int, size: int) -> int:
-    return ((np.int64(label) * FACTOR) >> 15) & (size - 1)
+    return int((np.int64(label) * FACTOR) >> 15) & (size - 1)

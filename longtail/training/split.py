@@ -97,11 +97,11 @@ def gather_rows(rows: Tensor, processes: Processes, *, wanted: bool = True) -> T
 
     Some rows are sent at a time: no device has to hold all of them.
     """
-    n_own = processes.gather(torch.tensor([len(rows)], device=rows.device))
+    n_own = processes.gather(torch.tensor([len(rows)], device=processes.device))
     n_rows, most = int(sum(n_own)), int(max(n_own))
     whole = torch.empty(n_rows if wanted else 0, *rows.shape[1:], dtype=rows.dtype)
     for first in range(0, most, SENT):
-        part = rows.detach()[first : min(first + SENT, most)]
+        part = rows.detach()[first : min(first + SENT, most)].to(processes.device)
         size = min(SENT, most - first)
         part = torch.cat([part, part.new_zeros(size - len(part), *part.shape[1:])])
         for rank, sent in enumerate(processes.gather(part)):

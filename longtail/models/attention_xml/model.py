@@ -548,7 +548,7 @@ class AttentionXML(Neural):
             device_type,
             parameters=parameters,
             gradients=4 * (n_words * shape.word_dim + between + first * width),
-            optimizer=2 * parameters,
+            **self.remembered(parameters - 4 * between, 4 * between, device_type),
             activations=4 * (cells * (3 * shape.word_dim + states * width) + scored)
             + BATCHES * 12 * cells,
             averages=parameters if self.averaging else 0,

@@ -213,7 +213,12 @@ class GLaS(NeuralRows):
 
         device_type = choose_device(self.device).type
         batch_size = self.choose_batch(X.shape[0])
-        others = ({"dim": 128}, {"sampled": SAMPLED}, {"dim": 128, "sampled": SAMPLED})
+        others = (
+            {"optimizer_state": "int8"},
+            {"dim": 128},
+            {"sampled": SAMPLED},
+            {"dim": 128, "sampled": SAMPLED},
+        )
 
         def needs(model: GLaS, shards: int = 1) -> Needs:
             return model.needs_of(X, Y, device_type, shards)
@@ -321,7 +326,9 @@ class GLaS(NeuralRows):
             device_type,
             parameters=layers + held,
             gradients=self._gradient_bytes(n_cells, n_features, n_scored, n_held) + 4 * second,
-            optimizer=2 * (layers + held) + 4 * n_features,
+            **self.remembered(
+                4 * n_features * self.dim + held, 4 * second + 2 * n_features, device_type
+            ),
             activations=4 * (6 * batch_size * self.dim + 5 * n_scored * self.dim + 3 * n_scores)
             + batch_bytes(n_cells, n_features)
             + 16 * block**2

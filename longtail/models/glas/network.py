@@ -27,7 +27,8 @@ from longtail.evaluation.metrics import evaluate
 from longtail.labels.tree import multiply_in_blocks
 from longtail.models.embedder import Embedder
 from longtail.runtime.compiled import njit
-from longtail.runtime.mapped import is_mapped
+from longtail.runtime.mapped import cut_sizes, is_mapped
+from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.topk import TopK
 from longtail.training import losses
@@ -56,6 +57,7 @@ BLOCK = 1024  # labels whose inner products a batch regularizes
 LABEL_SPREAD = 0.03
 # Of labels that lie in files: pairs of all of them, and of one; and pairs counted at a time.
 MOST_PAIRS, LEAST_PAIRS, BLOCK_OF_PAIRS = 1 << 28, 64, 1 << 25
+FEWEST_PAIRS = 1 << 20  # that are worth a thread
 
 
 # -- the paper's equations ----------------------------------------------------------------------
@@ -252,7 +254,7 @@ class GLaSTask:
     ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
         """Choose which labels to score; return what finds labels among them, −1 for others."""
         sharing = self.sharing
-        if self.sampled is None:
+        if self.sampled is None and sharing is not None:
             return partial(_find_own, sharing=sharing)
         more = rng.integers(self.Y.shape[1], size=self.sampled)
         candidates = np.unique(np.concatenate([distinct, block, more]))
@@ -353,16 +355,15 @@ class GLaSTask:
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
-        net = self.net
-        if not net.lazy:
-            return [torch.optim.Adam(net.parameters(), learning_rate, fused=True)]
-        if self.sampled is not None:
+        net, form = self.net, self.model.optimizer_state
+        lazy: list[torch.optim.Optimizer] = []
+        if net.lazy or form != "float32":
+            layer = net.first if net.lazy else None
+            lazy.append(RowAdam(net.first.weight, learning_rate, layer=layer, form=form))
+        if net.lazy and self.sampled is not None:
             read_once(net.labels)
-        lazy: list[torch.optim.Optimizer] = [
-            RowAdam(net.first.weight, learning_rate, layer=net.first)
-        ]
-        if self.sampled is not None:
-            lazy.append(RowAdam(net.labels, learning_rate))
+        if form != "float32" or (net.lazy and self.sampled is not None):
+            lazy.append(RowAdam(net.labels, learning_rate, form=form))
         taken = {id(p) for optimizer in lazy for p in optimizer.param_groups[0]["params"]}
         rest = [p for p in net.parameters() if id(p) not in taken]
         return [*lazy, torch.optim.Adam(rest, learning_rate, fused=True)]
@@ -409,11 +410,22 @@ def count_together(Y: sp.csr_matrix, thinned: sp.csr_matrix | None = None) -> sp
     ones = sp.csr_matrix(
         (np.ones(pairs.nnz, np.float32), pairs.indices, pairs.indptr), shape=Y.shape
     )
-    A = _multiply_in_blocks(ones) if is_mapped(Y) else sp.csr_matrix(ones.T @ ones)
+    A = _multiply_in_blocks(ones) if is_mapped(Y) else _multiply_on_all_cores(ones)
     if pairs.nnz == Y.nnz:
         return A
     Z = np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.float32)
     return sp.csr_matrix(A + sp.diags(Z - A.diagonal()))
+
+
+def _multiply_on_all_cores(Y: sp.csr_matrix) -> sp.csr_matrix:
+    """Return YᵀY, some labels at a time on each core."""
+    by_label = Y.T.tocsr()
+    n_cells = by_label @ np.diff(Y.indptr).astype(np.float64)
+    at_once = max(FEWEST_PAIRS, int(n_cells.sum()) // (8 * n_threads()))
+    cuts = cut_sizes(n_cells.astype(np.int64), at_once)
+    costs = [float(at_once)] * len(cuts)
+    parts = run_tasks(lambda first, last: by_label[first:last] @ Y, cuts, costs)
+    return sp.csr_matrix(sp.vstack(parts, "csr")) if len(parts) > 1 else by_label @ Y
 
 
 def _multiply_in_blocks(Y: sp.csr_matrix) -> sp.csr_matrix:
