@@ -60,7 +60,7 @@ def measure(
     found = evaluate(model.predict(test, k=5), test.Y)
     late = noted.losses[-max(1, len(noted.losses) // 10) :]
     return {
-        **{metric: round(100 * found[metric], 2) for metric in ("P@1", "nDCG@5")},
+        **{metric: round(found[metric], 2) for metric in ("P@1", "nDCG@5")},
         "late loss": round(float(np.mean(late)), 5),
         "bytes": noted.n_bytes,
         "CPU seconds": round(took, 1),
