@@ -40,7 +40,7 @@ MOST_EPOCHS = 1_000_000
 AHEAD = 4  # batches that the training loop prepares before they are needed
 INT8_SHARE = 12  # of what training takes is kept: parameters without gradients, at a byte each
 CELL = 28  # bytes of a cell of a `SparseBatch`
-MOVED = {"cpu": 40 << 20, "cuda": 40 << 25}  # ten numbers for each of `PART` in training/layers.py
+MOVED = {"cpu": 40 << 20, "cuda": 40 << 24}  # ten numbers for each of `PART` in training/layers.py
 
 SPLIT_HELP = (
     "split the labels' weights among the processes that train together; none does so where one "
@@ -170,7 +170,7 @@ class Neural(Model):
         n_labels: int,
         device_type: str,
         *,
-        can: bool = True,
+        hindrance: str | None = None,
     ) -> "Processes | None":
         """Return the processes that the labels' rows are split among, None if each holds all.
 
@@ -178,16 +178,15 @@ class Neural(Model):
             needs: what a model takes with so many processes to split labels among.
             n_labels: how many there are.
             device_type: "cpu" or "cuda".
-            can: whether the other parameters let labels be split.
+            hindrance: with which other parameter labels cannot be split; None if they can.
         """
         from longtail.training.processes import join_processes
 
         wish: bool | None = getattr(self, "split_labels", None)
-        can = can and not self.valid
-        if wish and not can:
+        if wish and hindrance is not None:
             raise ParameterError(
                 f"The 'split_labels' parameter of {type(self).__name__} must be none or false "
-                "with held-out documents (valid) or a loss other than bce. Got true instead."
+                f"with {hindrance}. Got true instead."
             )
         processes = join_processes(self.device)
         if wish and n_labels < processes.count:
@@ -195,7 +194,7 @@ class Neural(Model):
                 f"{n_labels} labels cannot be split among {processes.count} processes; leave out "
                 "split_labels"
             )
-        if wish is None and can and 1 < processes.count <= n_labels:
+        if wish is None and hindrance is None and 1 < processes.count <= n_labels:
             wish = processes.share(not fits_memory(needs(self, 1), device_type))
         return processes if wish else None
 

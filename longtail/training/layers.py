@@ -30,7 +30,7 @@ from longtail.training.moments import Moments, OptimizerState
 
 ROWS_PER_TASK = 1024  # fixed, so that sums do not depend on the number of threads
 EVERY = slice(None)
-PART = {"cpu": 1 << 20, "cuda": 1 << 25}  # numbers whose memory is float32 at a time
+PART = {"cpu": 1 << 20, "cuda": 1 << 24}  # numbers whose memory is float32 at a time
 
 
 class SparseBatch(NamedTuple):

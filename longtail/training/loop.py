@@ -336,10 +336,14 @@ class _Run:
     # -- validation -------------------------------------------------------------------------
 
     def _validate(self) -> None:
-        """Validate in the main process; every process learns the result and keeps the best."""
+        """Validate in the main process; every process learns the result and keeps the best.
+
+        Where rows are split, all of them help.
+        """
         self.module.eval()
+        helps = self.processes.is_main or bool(self.split.names)
         with torch.no_grad(), self.mean.in_place():
-            scores = self.processes.share(self.task.validate() if self.processes.is_main else None)
+            scores = self.processes.share(self.task.validate() if helps else None)
             if scores is not None:
                 self._compare(scores)
         self.module.train()

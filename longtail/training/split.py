@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from longtail.training.layers import EVERY
 from longtail.training.processes import Processes
@@ -90,6 +91,19 @@ class _Assemble(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         total = ctx.processes.sum(gradients[0].clone().contiguous())
         return total.index_select(0, ctx.saved_tensors[0]), None, None, None
+
+
+def find_best(scores: Tensor, k: int, processes: Processes | None) -> Tensor:
+    """Return the labels (B, k) with the highest scores, of which each process gives its own."""
+    own = scores.topk(min(k, scores.shape[1]), dim=1)
+    if processes is None or processes.count == 1:
+        return own.indices
+    missing = (0, k - own.indices.shape[1])
+    values = processes.gather(F.pad(own.values, missing, value=-torch.inf))
+    rows = processes.gather(F.pad(own.indices, missing))
+    labels = [each * processes.count + rank for rank, each in enumerate(rows)]
+    best = torch.cat(values, 1).topk(k, dim=1).indices
+    return torch.cat(labels, 1).gather(1, best)
 
 
 def gather_rows(rows: Tensor, processes: Processes, *, wanted: bool = True) -> Tensor:

@@ -493,7 +493,8 @@ class AttentionXML(Neural):
             trained = model._needs(shape, level, words, device_type, size, shards)
             return [*begin, trained.also(read)]
 
-        sharing = self.share_labels(needs, trees[0].n_labels, device_type)
+        hindrance = "held-out documents (valid)" if self.valid else None
+        sharing = self.share_labels(needs, trees[0].n_labels, device_type, hindrance=hindrance)
         shards = 1 if sharing is None else sharing.count
         others = ({"batch_size": max(1, batch_size // 4)}, {"max_length": 100})
         self.say_memory(lambda model: needs(model, shards), others, progress, device_type)

@@ -223,7 +223,8 @@ class GLaS(NeuralRows):
         def needs(model: GLaS, shards: int = 1) -> Needs:
             return model.needs_of(X, Y, device_type, shards)
 
-        sharing = self.share_labels(needs, Y.shape[1], device_type, can=self.loss == "bce")
+        hindrance = None if self.loss == "bce" else f"loss={self.loss}, which compares all labels"
+        sharing = self.share_labels(needs, Y.shape[1], device_type, hindrance=hindrance)
         shards = 1 if sharing is None else sharing.count
         self.say_memory(lambda model: needs(model, shards), others, progress, device_type)
         weights = self.weigh(X)
@@ -334,7 +335,7 @@ class GLaS(NeuralRows):
             + 16 * block**2
             + table,
             averages=layers + held if self.averaging else 0,
-            best=layers + labels if self.valid else 0,
+            best=layers + held if self.valid else 0,
             held=rows + 8 * n_pairs,
         )
         counting = {"parameters": layers + held, "pairs of labels": 16 * n_pairs, "rows": rows}

@@ -46,7 +46,13 @@ from longtail.training.layers import (
 )
 from longtail.training.places import find_place, find_places, number_labels
 from longtail.training.processes import Processes
-from longtail.training.split import assemble_rows, draw_rows, gather_documents, gather_rows
+from longtail.training.split import (
+    assemble_rows,
+    draw_rows,
+    find_best,
+    gather_documents,
+    gather_rows,
+)
 
 if TYPE_CHECKING:
     from longtail.models.glas.model import Embedding, GLaS, Similarity
@@ -389,7 +395,8 @@ class GLaSTask:
             chosen = np.arange(first, min(first + 1024, X.shape[0]))
             cells = SparseBatch.of(view_rows(X), chosen, X.shape[1])
             phi = self.net.embed(SparseBatch(*(part.to(device) for part in cells)))
-            found.append((phi @ V.T).topk(min(5, len(V)), dim=1).indices.cpu().numpy())
+            best = find_best(phi @ V.T, min(5, self.Y.shape[1]), self.sharing)
+            found.append(best.cpu().numpy())
         self.net.first.squares.copy_(lengths)
         labels = np.concatenate(found).astype(np.int32)
         return evaluate(TopK(labels, np.zeros(labels.shape, np.float32)), Y)
