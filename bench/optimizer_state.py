@@ -28,6 +28,7 @@ class Noted:
     """Losses of all steps and the bytes that optimizers remember, noted while inside."""
 
     def __enter__(self) -> "Noted":
+        """Begin to note."""
         self.losses: list[float] = []
         self.n_bytes = 0
         self.count, self.finish = Clock.count, loop._Run.finish
@@ -46,6 +47,7 @@ class Noted:
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Note no more."""
         Clock.count, loop._Run.finish = self.count, self.finish  # type: ignore[method-assign]
 
 

@@ -84,9 +84,9 @@ class Neural(Model):
     device: Device = setting("auto", "where to train")
     optimizer_state: OptimizerState = setting(
         "float32",
-        "how Adam keeps what it remembers of the tables of features, words and labels: with 8, 4 or "
-        "2 bytes a weight, the latter two rounded at random, or 8 in RAM while a GPU trains, which "
-        "is slower",
+        "how Adam keeps what it remembers of the tables of features, words and labels: with 8, 4 "
+        "or 2 bytes a weight, the latter two rounded at random, or with 8 in RAM while a GPU "
+        "trains, which is slower",
     )
 
     history_: "History" = learned()  # what happened in training

@@ -115,7 +115,7 @@ def test_labels_are_not_split_where_that_is_impossible(monkeypatch):
 def test_the_plan_knows_how_the_optimizer_remembers(name, monkeypatch):
     monkeypatch.setattr(network, "count_numbers", lambda device: 1 << 26)  # there may be no GPU
     n, n_labels = 1_000_000, 2_000_000
-    X, Y = Extent((n, 500_000), 50 * n, 200), Extent((n, n_labels), 5 * n, 20)
+    X, Y = Extent((n, 2_000_000), 50 * n, 200), Extent((n, n_labels), 5 * n, 20)
     on_gpu, in_ram = {}, {}
     for form in ("float32", "bfloat16", "int8", "host"):
         stages = get_model_class(name)(optimizer_state=form).needs_of(X, Y, "cuda")
