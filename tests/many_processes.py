@@ -21,6 +21,7 @@ ROWS = {"epochs": 2, "batch_size": 16, "device": "cpu"}
 CASES = {
     "glas": {**ROWS, "dim": 16, "valid": 0.1},
     "glas, sampled": {**ROWS, "dim": 16, "sampled": 3, "embedding": "linear", "averaging": True},
+    "glas, int8": {**ROWS, "dim": 16, "sampled": 3, "optimizer_state": "int8"},
     "mnn": {**ROWS, "dim": 16, "dropout": 0.2},
     "mnn, hardest": {**ROWS, "dim": 16, "loss": "hardest", "negatives": 4},
     "dxml": {**ROWS, "dim": 8, "hidden": 16},

@@ -345,7 +345,8 @@ class RowAdam(torch.optim.Optimizer):
     ) -> None:
         """Take one step for `rows`, some at a time, whose memory is float32 for as long."""
         size = max(1, PART[weight.device.type] // weight.shape[1])
-        for some, gradients in zip(rows.split(size), values.split(size), strict=True):
+        parts = zip(torch.split(rows, size), torch.split(values, size), strict=True)
+        for some, gradients in parts:
             own, memory = weight.index_select(0, some), self.moments.fetch(state, some)
             places = torch.arange(len(some), device=weight.device)
             self._move(own, memory, places, gradients, settings)
