@@ -464,7 +464,8 @@ class AttentionXML(Neural):
             trained = model._needs(shape, level, words, device_type, size, shards)
             return [*begin, trained.also(read)]
 
-        sharing = self.share_labels(needs, trees[0].n_labels, device_type)
+        hindrance = "held-out documents (valid)" if self.valid else None
+        sharing = self.share_labels(needs, trees[0].n_labels, device_type, hindrance=hindrance)
         shards = 1 if sharing is None else sharing.count
         others = ({"batch_size": max(1, batch_size // 4)}, {"max_length": 100})
         self.say_memory(lambda model: needs(model, shards), others, progress, device_type)
@@ -519,7 +520,7 @@ class AttentionXML(Neural):
             device_type,
             parameters=parameters,
             gradients=4 * (n_words * shape.word_dim + between + first * width),
-            optimizer=2 * parameters,
+            **self.remembered(parameters - 4 * between, 4 * between, device_type),
             activations=4 * (cells * (3 * shape.word_dim + states * width) + scored)
             + BATCHES * 12 * cells,
             averages=parameters if self.averaging else 0,

@@ -342,12 +342,15 @@ class DXML(NeuralRows):
         second = self._width * self.dim
         parameters = 4 * (n_features * self._width + second)
         touched = n_features if self.optimizer == "sgd" else min(n_cells, n_features)
-        remembered = parameters if self.optimizer == "sgd" else 2 * parameters + 4 * n_features
+        remembered = {"optimizer": parameters}
+        if self.optimizer == "adam":
+            first, others = parameters - 4 * second, 4 * second + 2 * n_features
+            remembered = self.remembered(first, others, device_type)
         return train_stage(
             device_type,
             parameters=parameters,
             gradients=4 * (touched * self._width + second),
-            optimizer=remembered,
+            **remembered,
             activations=4 * batch_size * (3 * self._width + 6 * self.dim)
             + batch_bytes(n_cells, n_features),
             best=parameters if self.valid else 0,

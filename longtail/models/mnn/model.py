@@ -304,7 +304,9 @@ class MNN(NeuralRows):
             device_type,
             parameters=parameters,
             gradients=4 * (touched * self.dim + second),
-            optimizer=2 * parameters + 4 * (n_features + n_labels),
+            **self.remembered(
+                parameters - 4 * second, 4 * second + 2 * (n_features + n_labels), device_type
+            ),
             activations=4 * (8 * batch_size * self.dim + compared)
             + batch_bytes(n_cells, n_features)
             + batch_bytes(n_pairs, n_labels),
