@@ -225,7 +225,7 @@ def _build(
     """Return the index that reads the least: by PCA, by inverted lists, or of all vectors."""
     n, dim = vectors.shape
     best: Index | None = None
-    if n * dim > SMALLEST and dim >= 2 * max(SHARES) and len(queries) >= 2:
+    if worth_searching(n, dim) and len(queries) >= 2:
         progress.stage("PCA of the labels", 1)
         best = _build_pca(vectors, queries, options["recall"], options["recall_at"], device)
         progress.advance(1)
@@ -236,9 +236,14 @@ def _build(
     return best or build_index(vectors, method="exact", device=device)
 
 
+def worth_searching(n: int, dim: int) -> bool:
+    """Whether so many labels are worth a search that does not look at all of them in full."""
+    return n * dim > SMALLEST and dim >= 2 * max(SHARES)
+
+
 def label_index_bytes(n: int, dim: int, n_queries: int) -> int:
     """Return about what `build_label_index` takes beside the vectors themselves."""
-    if n * dim <= SMALLEST or dim < 2 * max(SHARES):
+    if not worth_searching(n, dim):
         return index_bytes(n, dim)
     with_lists = index_bytes(n, dim) + n * padded(dim // MOST_KEPT)  # beside what PCA has made
     at_once = max(1, min(-(-n_queries // 2 // n_threads()), LARGEST_SCORES // n))

@@ -466,12 +466,15 @@ class DXML(NeuralRows):
         self, embedder: Embedder, X: sp.csr_matrix, neighbours: int, progress: Progress
     ) -> Index:
         """Line 5 of algorithm 1: embed the documents and divide them."""
+        from longtail.training.processes import choose_device
+
         return cluster(
             embed_rows(embedder, view_rows(X), self.normalize),
             self._embed_parts(embedder, X),
             neighbours,
             clusters=self.clusters,
             searched=self.searched,
+            device=choose_device(self.device).type,
             seed=self.seed,
             progress=progress,
         )
@@ -583,6 +586,7 @@ def cluster(
     *,
     clusters: int | None = None,
     searched: int | None = None,
+    device: str = "cpu",
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Index:
@@ -595,6 +599,7 @@ def cluster(
         clusters: how many to make; 1 for none.
         searched: how many to search; by default those that hold 95 % of the neighbours, but no
             more than hold 20,000 documents.
+        device: where to divide them: "cpu" or "cuda".
         seed: fixes the clusters.
         progress: shows the rounds of k-means.
     """
@@ -608,10 +613,11 @@ def cluster(
         recall_at=n,
         n_lists=clusters,
         sampled=clusters is None,
+        device=device,
         seed=seed,
         progress=progress,
     )
     most = searched or max(1, MOST_SEARCHED * index.n_lists // len(index))
     if searched is not None or index.n_probes > most:
         index.set_probes(min(most, index.n_lists), queries, n)
-    return index
+    return index.to("cpu")  # which frees the GPU's memory

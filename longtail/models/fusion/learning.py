@@ -130,11 +130,13 @@ class Learning:
         held = self._hold_out(trainer, judge, scale) if trainer.splits else {}
         choice = self._learn_stacking(trainer, held) if held else None
         members = self._finish(trainer, held)
+        proposers = dict.fromkeys(members, USUAL_PROPOSED) if choice is None else choice.proposers
+        for name in proposers:
+            members[name].prepare_search(self.X, self.progress)
         gains = {name: judge.gain(held, name) for name in held} if choice else {}
         report = self._report(trainer, members, gains, scale)
         took = ", ".join(f"{name} {format_seconds(s)}" for name, s in trainer.taken.items())
         self.progress.say(f"Trained in {format_seconds(time.monotonic() - self.began)}: {took}")
-        proposers = dict.fromkeys(members, USUAL_PROPOSED) if choice is None else choice.proposers
         stacker = Stacker.plain_mean(len(members)) if choice is None else choice.stacker
         held_out = None if choice is None else HeldOut(choice.rows, choice.unseen)
         return Learned(members, proposers, stacker, report, self.dropped, held_out)
@@ -175,7 +177,7 @@ class Learning:
         held = trainer.in_lanes(hold_out, self.plan.members)
         if held and self.fusion.members is None and self.dataset.Y[judge.rows].nnz:
             self._drop_unpaid(trainer, held, judge, scale)
-            given_up = set(self.dropped)
+            given_up = {each.model for each in self.plan.members if each.name in self.dropped}
             grow(trainer, held, judge, scale, self.prober, width, self.limits, given_up)
             self._drop_unpaid(trainer, held, judge, scale)
         if held and self.limits.any:

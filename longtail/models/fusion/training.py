@@ -87,20 +87,20 @@ class TimeEstimates:
 
     def __init__(self, device: DeviceType) -> None:
         self.device = device  # where torch trains
-        self._took: dict[str, float] = {}  # seconds of one training, by member
+        self._took: dict[Any, float] = {}  # seconds of one training, by form
         self._sums: dict[str, tuple[float, float]] = {}  # seconds taken and planned, by lane
 
     def record(self, member: Member, seconds: float, trainings: float) -> None:
         """Remember what so many trainings have taken."""
-        self._took[member.name] = seconds / trainings
+        self._took[member.form] = seconds / trainings
         lane = member.lane(self.device)
         took, planned = self._sums.get(lane, (0.0, 0.0))
         self._sums[lane] = took + seconds, planned + trainings * member.seconds
 
     def cost(self, member: Member) -> Cost:
         """Return how long one training will take."""
-        if member.name in self._took:
-            factor = self._took[member.name] / max(member.seconds, 1e-9)
+        if member.form in self._took:
+            factor = self._took[member.form] / max(member.seconds, 1e-9)
         else:
             took, planned = self._sums.get(member.lane(self.device), (0.0, 0.0))
             factor = float(np.clip((took + 1) / (planned + 1), *FACTORS))
@@ -383,7 +383,9 @@ class MemberTrainer:
         settings: dict[str, Any] = {"seed": self.seed + member.seed}
         if member.model_class.has_parameter("device"):
             settings["device"] = self.device
-        return member.make(**settings)
+        model = member.make(**settings)
+        model.only_scores = True  # until it is known whether it proposes labels
+        return model
 
     def predict(self, model: Model, rows: NDArray[np.int64], width: int) -> TopK:
         """Return a member's lists for some of the documents."""

@@ -165,7 +165,7 @@ class MNN(NeuralRows):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
-        return estimate_by_document(facts, cpu=(3, 2.0), cuda=(8, 0.02))
+        return estimate_by_document(facts, cpu=(3, 2.0), cuda=(8, 0.06))
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all documents, along all dimensions."""
@@ -250,6 +250,7 @@ class MNN(NeuralRows):
     ) -> None:
         """Keep what prediction needs: f_x, and the vectors that are searched."""
         from longtail.models.mnn.network import choose_ranking, embed_sets, unit_labels
+        from longtail.training.processes import choose_device
 
         if task.held_out is not None:
             choice = choose_ranking(task)
@@ -273,9 +274,10 @@ class MNN(NeuralRows):
             queries=documents,
             recall=RECALL[self.rank_],
             recall_at=10 if self.rank_ == "labels" else n_neighbours,
+            device=choose_device(self.device).type,
             seed=self.seed,
             progress=progress,
-        )
+        ).to("cpu")  # which frees the GPU's memory
         self.voters_ = None
         if self.rank_ == "neighbours":
             self.voters_ = Voters(self.index_, Y, n_neighbours, temperature)

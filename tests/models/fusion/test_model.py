@@ -16,6 +16,7 @@ from longtail.errors import (
     TrainingError,
     reraise_interrupt,
 )
+from longtail.models.base import Model
 from longtail.models.cost import Cost, Facts
 from longtail.models.fusion.plan import Member, Plan, Scheme
 from longtail.models.fusion.training import MemberTrainer, TimeEstimates
@@ -74,6 +75,17 @@ def test_the_plan_comes_first_then_what_each_part_took():
     assert heard.lines[-1].startswith("Trained in ")
     assert heard.stages[:2] == ["linear 1/3: classifiers", "linear 2/3: classifiers"]
     assert "linear: classifiers" in heard.stages
+
+
+def test_only_members_that_propose_prepare_a_search(monkeypatch):
+    prepared = []
+    monkeypatch.setattr(
+        Model, "prepare_search", lambda self, X, progress: prepared.append((self, X.shape[0]))
+    )
+    model = Fusion(members=PARTS).fit(planted_dataset())
+    proposing = [model.members_[name] for name in model.proposers_]
+    assert prepared == [(member, 300) for member in proposing]
+    assert all(member.only_scores for member in model.members_.values())
 
 
 def test_every_document_is_judged_by_parts_that_had_not_seen_it():
