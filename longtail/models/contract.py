@@ -152,6 +152,18 @@ class Contract(Estimated, ABC):
         """
         return self._rank_all(self.predict_rows, X, candidates)
 
+    def read_texts(self, texts: list[str]) -> Any:
+        """Return what ranking and scoring of texts begin with: the texts, unless overridden."""
+        return texts
+
+    def predict_texts(self, read: Any, k: int) -> TopK:
+        """Rank labels for what `read_texts` made of texts, where these do not become rows."""
+        return self.predict_documents(read, k)
+
+    def score_texts(self, read: Any, candidates: Ids) -> Floats:
+        """Score candidates (n, c) for what `read_texts` made of n texts; 0 for -1, for none."""
+        return self.score_documents(read, candidates)
+
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Learn from documents, of which at least one has a label: as rows, unless overridden."""
         features, X = self.learn_features(dataset, progress)

@@ -223,7 +223,7 @@ class DXML(NeuralRows):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
-        return estimate_by_document(facts, cpu=(17, 2.2), cuda=(10, 0.12))
+        return estimate_by_document(facts, cpu=(9, 1.0), cuda=(10, 0.12))
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all documents, along all dimensions."""

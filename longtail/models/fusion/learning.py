@@ -181,6 +181,7 @@ class Learning:
             grow(trainer, held, judge, scale, self.prober, width, self.limits, given_up)
             self._drop_unpaid(trainer, held, judge, scale)
         if held and self.limits.any:
+            self._add_cheaper(trainer, held, scale, width)
             self._keep_limits(trainer, held, judge, scale)
         return held
 
@@ -188,6 +189,20 @@ class Learning:
         """Take out the members that gain too little for what they weigh and take."""
         for name, worth in find_unpaid(held, judge, scale).items():
             self._drop(trainer, held, name, worth.gain, scale, worth.line())
+
+    def _add_cheaper(self, trainer: MemberTrainer, held: Held, scale: Scale, width: int) -> None:
+        """Train a cheaper form of members that are more than is allowed even alone."""
+        for name, weight in scale.weigh(held).items():
+            member = held[name].member
+            if self.limits.allow(add_up(scale.shared, [weight])) or member.cheaper:
+                continue
+            for preset in member.model_class.cheaper_presets:
+                self.progress.say(f"{name} has {say_weight(weight)}, so preset={preset} is tried")
+                cheaper = member.in_form(preset, self.prober(member.model, preset))
+                found = trainer.hold_out(cheaper._replace(name=f"{member.model}-{preset}"), width)
+                if found is not None:
+                    held[found.member.name] = found
+                    break
 
     def _keep_limits(self, trainer: MemberTrainer, held: Held, judge: Judge, scale: Scale) -> None:
         """Take out the members that make the fusion too large or too slow."""

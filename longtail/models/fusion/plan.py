@@ -56,7 +56,7 @@ class Member(NamedTuple):
     """A model that is planned to be trained.
 
     Attributes:
-        name: in the fusion: the model's, or with a number if the model is a member already.
+        name: in the fusion: the model's, or with a number or a preset if the model was a member.
         model: the name of the registered model.
         why: it is there, in a few words.
         cost: how long one training on all documents will take, about.
@@ -94,6 +94,10 @@ class Member(NamedTuple):
     def form(self) -> tuple[str, str | None, int | None]:
         """What it has in common with members of other seeds, which take as long."""
         return self.model, self.preset, self.epochs
+
+    def in_form(self, preset: str, cost: Cost) -> "Member":
+        """Return the member in the cheaper form of a preset."""
+        return self._replace(preset=preset, cost=cost, epochs=None, cheaper=True)
 
     def with_seed(self, number: int, why: str) -> "Member":
         """Return the member of that number, from 1, which differs by the seed."""
@@ -414,7 +418,7 @@ def _all_forms(name: str, measure: Measure) -> Iterator[Member]:
     whole = _whole_form(name, measure)
     yield whole
     for preset in whole.model_class.cheaper_presets:
-        yield whole._replace(preset=preset, cost=measure(name, preset), cheaper=True)
+        yield whole.in_form(preset, measure(name, preset))
 
 
 def _list_models(usable: Sequence[str]) -> Iterator[tuple[str, int]]:

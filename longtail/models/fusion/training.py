@@ -82,29 +82,34 @@ class TimeEstimates:
     """How long members will take, corrected by what members before them took.
 
     A member that was trained already takes as long again. For others, estimates are multiplied by
-    what all members of their lane took against their estimates: others may be busy here.
+    what all members that were measured alike took against their estimates: others may be busy here.
+    What torch trains is measured otherwise than the rest, even where both are trained on a CPU.
     """
 
     def __init__(self, device: DeviceType) -> None:
         self.device = device  # where torch trains
         self._took: dict[Any, float] = {}  # seconds of one training, by form
-        self._sums: dict[str, tuple[float, float]] = {}  # seconds taken and planned, by lane
+        self._sums: dict[Any, tuple[float, float]] = {}  # seconds taken and planned, by kind
 
     def record(self, member: Member, seconds: float, trainings: float) -> None:
         """Remember what so many trainings have taken."""
         self._took[member.form] = seconds / trainings
-        lane = member.lane(self.device)
-        took, planned = self._sums.get(lane, (0.0, 0.0))
-        self._sums[lane] = took + seconds, planned + trainings * member.seconds
+        kind = self._kind(member)
+        took, planned = self._sums.get(kind, (0.0, 0.0))
+        self._sums[kind] = took + seconds, planned + trainings * member.seconds
 
     def cost(self, member: Member) -> Cost:
         """Return how long one training will take."""
         if member.form in self._took:
             factor = self._took[member.form] / max(member.seconds, 1e-9)
         else:
-            took, planned = self._sums.get(member.lane(self.device), (0.0, 0.0))
+            took, planned = self._sums.get(self._kind(member), (0.0, 0.0))
             factor = float(np.clip((took + 1) / (planned + 1), *FACTORS))
         return member.cost.times(factor)
+
+    def _kind(self, member: Member) -> tuple[DeviceType, bool]:
+        """Return what decides how it is measured: where it is trained, and whether by torch."""
+        return member.lane(self.device), member.model_class.needs_torch
 
     def expect(self, member: Member) -> float:
         """Return the seconds that one training will take."""

@@ -240,7 +240,7 @@ class GLaS(NeuralRows):
         )
         self.train_task(task, plan, X, Y, progress)
         net = task.join().requires_grad_(False)
-        self.embedder_ = net.export(weights).without_rare(X)
+        self.embedder_ = net.export(weights).without_rare(X, beside_others=self.only_scores)
         labels = net.all_labels().cpu().numpy()
         self.scale_, self.bias_ = float(net.scale), float(net.bias)
         if self.only_scores and labels.size <= LARGEST_UNPREPARED:

@@ -165,7 +165,7 @@ class MNN(NeuralRows):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
-        return estimate_by_document(facts, cpu=(3, 2.0), cuda=(8, 0.06))
+        return estimate_by_document(facts, cpu=(3, 1.2), cuda=(8, 0.06))
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all documents, along all dimensions."""
