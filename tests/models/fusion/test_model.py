@@ -245,7 +245,7 @@ def test_a_member_that_is_too_large_is_trained_in_a_cheaper_form(monkeypatch):
         "weigh_member",
         lambda model, *more: weight.Weight(10**8 if model.trees == whole else 10**5, 1.0),
     )
-    model = Fusion(members="linear", max_size="1MB").fit(planted_dataset())
+    model = Fusion(members="linear", max_size="1MB").fit(planted_dataset(n=120))
     assert list(model.members_) == ["linear-fast"]
     assert model.members_["linear-fast"].trees < whole
     assert list(model.dropped_) == ["linear"]
