@@ -22,13 +22,14 @@ from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.quantized import QuantizedRows, multiply_row, padded
 from longtail.runtime.schema import Schema, Value, floats, look_up, whole
 from longtail.runtime.store import Files
-from longtail.search.gpu import VectorsOnDevice, is_out_of_memory, multiply_transposed
+from longtail.search.gpu import VectorsOnDevice, multiply_transposed
 from longtail.search.index import (
     LARGEST_EXACT,
     LARGEST_VALUE,
     Found,
     Index,
     build_index,
+    build_on,
     index_bytes,
 )
 from longtail.search.inverted import count_enough
@@ -210,13 +211,9 @@ def build_label_index(
         progress: shows what takes long with many labels.
     """
     options: dict[str, Any] = {"recall": recall, "recall_at": recall_at, "seed": seed}
-    try:
-        return _build(vectors, queries, device, progress, options)
-    except RuntimeError as error:
-        if device == "cpu" or not is_out_of_memory(error):
-            raise
-        progress.say("Note: the GPU has too little memory for the label index; a CPU builds it")
-        return _build(vectors, queries, "cpu", progress, options)
+    return build_on(
+        device, lambda where: _build(vectors, queries, where, progress, options), progress
+    )
 
 
 def _build(

@@ -25,6 +25,7 @@ at once, and go on training with old and new ones when it should (`partial_fit`)
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -71,7 +72,7 @@ from longtail.runtime.rows import (
 from longtail.runtime.schema import Schema
 from longtail.runtime.settings import at_least, between, configurable, learned, setting, share
 from longtail.runtime.store import Files
-from longtail.search.index import LARGEST_EXACT, Index, build_index
+from longtail.search.index import LARGEST_EXACT, Index, build_index, build_on
 from longtail.search.kernels import to_unit
 from longtail.search.voters import Neighbours, Voters, choose_voting
 from longtail.topk import TopK
@@ -468,16 +469,18 @@ class DXML(NeuralRows):
         """Line 5 of algorithm 1: embed the documents and divide them."""
         from longtail.training.processes import choose_device
 
-        return cluster(
+        build = partial(
+            cluster,
             embed_rows(embedder, view_rows(X), self.normalize),
             self._embed_parts(embedder, X),
             neighbours,
             clusters=self.clusters,
             searched=self.searched,
-            device=choose_device(self.device).type,
             seed=self.seed,
             progress=progress,
         )
+        device = choose_device(self.device).type
+        return build_on(device, lambda where: build(device=where), progress)
 
     def _embed_parts(self, embedder: Embedder, X: sp.csr_matrix) -> Floats:
         """Embed documents that lack some of their features: they lie as new ones may lie."""

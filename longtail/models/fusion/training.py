@@ -370,14 +370,27 @@ class MemberTrainer:
         time_left = share * self.time_for(member.lane(self.facts.device)) / n_left
         if cost.epochs:
             # Most of the rest comes before the steps, such as label vectors, and may be slow too.
-            most = SLOWER * share * cost.seconds(member.epochs)
+            own = share * cost.seconds(member.epochs)
             least = share * LEAST_EPOCHS * cost.epoch
-            model.stop_at = now + max(min(time_left - share * cost.rest, most), least)
+            # Beyond its estimate, it may have what members after it do not need.
+            spare = time_left - share * self._planned_after(member) / n_left
+            until = min(max(spare, own), time_left, SLOWER * own + share * cost.rest)
+            model.stop_at = now + max(until - share * cost.rest, least)
         else:
             model.stop_at = now + FIRST_SHARE * time_left
         if not self.taken:  # the first member is trained whatever it takes, or there is no model
             return np.inf
         return self.deadline if cost.epochs else min(self.deadline, now + time_left)
+
+    def _planned_after(self, member: Member) -> float:
+        """Return the seconds of members of the same lane that are still to be trained after it."""
+        lane, members = member.lane(self.facts.device), list(self.plan.members)
+        names = [each.name for each in members]
+        later = members[names.index(member.name) + 1 :] if member.name in names else []
+        waiting = [each for each in later if each.lane(self.facts.device) == lane]
+        return self.plan.scheme.trainings * sum(
+            self.estimates.expect(each) for each in waiting if each.name not in self.taken
+        )
 
     def _is_shown(self, member: Member) -> bool:
         """Whether the member's stages are shown; those of members beside others are not."""

@@ -19,6 +19,7 @@ can be added to f_x. The negatives of (11) are drawn among the documents with an
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -51,7 +52,7 @@ from longtail.runtime.settings import (
     share,
 )
 from longtail.runtime.store import Files
-from longtail.search.index import Index, build_index
+from longtail.search.index import Index, build_index, build_on
 from longtail.search.voters import Neighbours, Voters
 from longtail.topk import NO_LABEL, TopK
 
@@ -269,15 +270,18 @@ class MNN(NeuralRows):
             labelled = np.flatnonzero(np.diff(Y.indptr))
             Y, documents = Y[labelled], documents[labelled]
             vectors = _blend(documents, embed_sets(net, Y).numpy(), self.blend)
-        self.index_ = build_index(
+        build = partial(
+            build_index,
             vectors,
             queries=documents,
             recall=RECALL[self.rank_],
             recall_at=10 if self.rank_ == "labels" else n_neighbours,
-            device=choose_device(self.device).type,
             seed=self.seed,
             progress=progress,
-        ).to("cpu")  # which frees the GPU's memory
+        )
+        device = choose_device(self.device).type
+        index = build_on(device, lambda where: build(device=where), progress)
+        self.index_ = index.to("cpu")  # which frees the GPU's memory
         self.voters_ = None
         if self.rank_ == "neighbours":
             self.voters_ = Voters(self.index_, Y, n_neighbours, temperature)
