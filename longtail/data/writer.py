@@ -92,7 +92,7 @@ def pack(
     if isinstance(out, RemotePath):
         out.check_writable()
         with scratch_folder() as folder:
-            pack(data, folder / out.name, options, find_words)
+            pack(data, folder / out.name, options, find_words=find_words)
             return read_packed(move_to(folder / out.name, out, MANIFEST))
     if isinstance(data, Splits | Dataset):
         splits = _share_labels(data if isinstance(data, Splits) else Splits(data, None))

@@ -121,6 +121,10 @@ class ClusterTrainer(MemberTrainer):
         limit_at = time.time() + limit - now
         return MemberTask(model, None if kept is None else int(fold) - 1, stop_in, limit_at)
 
+    def _planned_after(self, member: Member) -> float:
+        """Return 0: nothing comes after a member, as all are trained at the same time."""
+        return 0.0
+
     def _find_needs(self, task: MemberTask, member: Member, cores: int) -> Needs:
         on_gpu = member.lane(self.facts.device) == "cuda"
         X, Y = as_sent(self.X), as_sent(self.dataset.Y)  # a node maps nothing
