@@ -84,6 +84,7 @@ Floats = NDArray[np.float32]
 FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
 FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
 GRAPH_SHARE = 0.25  # of a label's vector, if a document carried one label
+MANY_CARRIED = 10  # labels of a document, above which the graph gets no share
 WALK_SECONDS = 4e-6  # of a step of a walk, at dim=300 and window=5
 HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
 NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # of neighbours, to choose from
@@ -302,10 +303,12 @@ class DXML(NeuralRows):
 
         In the mean of n vectors what they have in common keeps its length, and of what is each
         label's own 1/n is left, by squared length. So the graph gets 1/n of the share that it has
-        where documents carry one label.
+        where documents carry one label; and nothing where they carry very many.
         """
+        if self.whiten is not None:
+            return self.whiten
         n_carried = max(1.0, Y.nnz / Y.shape[0])
-        return self.whiten if self.whiten is not None else 1 - GRAPH_SHARE / n_carried
+        return 1 - GRAPH_SHARE / n_carried if n_carried <= MANY_CARRIED else 1.0
 
     def _count_walks(self, n_labels: int) -> int:
         """Return how many walks begin at each of so many labels."""
