@@ -20,7 +20,7 @@ from longtail.runtime.rows import Rows
 
 # Looking a node up by halving costs about as much as passing so many rows one by one.
 STEPS_OF_A_SEARCH = 12
-DOUBT = np.float32(1e-3)  # the logarithm by which a margin of 0 is less probable for it
+DOUBT = np.float32(2e-5)  # too little to change a probability that is shown
 LEAST_LOG = np.float32(-1e30)  # of a probability; finite, whatever weights and values there are
 UNKNOWN = np.float32(1)  # in place of a logarithm, which is never above 0
 
