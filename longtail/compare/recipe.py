@@ -161,4 +161,5 @@ def compare(
     write_whole(folder.path / RESULTS, as_json(results, indent=1))
     write_whole(folder.path / "table.md", write_table(results))
     write_whole(folder.path / "report.html", write_report(results))
+    folder.publish()
     return results

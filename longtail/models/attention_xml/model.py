@@ -124,6 +124,7 @@ class AttentionXML(Neural):
     member_order: ClassVar[int | None] = 3
     member_reason: ClassVar[str] = "reads the words in their order"
     cheaper_presets: ClassVar[Sequence[str]] = ("small",)
+    member_seeds: ClassVar[int] = 2
     milliseconds: ClassVar[float] = 4.0
     reads = ("texts",)
     makes_rows: ClassVar[bool] = False
@@ -275,9 +276,9 @@ class AttentionXML(Neural):
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Reading takes as long as a text is, of which its different words give an idea."""
         words = facts.n_values / facts.n_documents
-        seconds = 10 + (0.3 + 0.017 * words) * facts.n_documents / 1000
         if facts.device == "cuda":
-            return seconds
+            return 10 + (0.18 + 0.006 * words) * facts.n_documents / 1000
+        seconds = 10 + (0.3 + 0.017 * words) * facts.n_documents / 1000
         return 18 * seconds if preset == "small" else 100 * seconds
 
     def work(self, facts: Facts) -> float:
@@ -464,7 +465,8 @@ class AttentionXML(Neural):
             trained = model._needs(shape, level, words, device_type, size, shards)
             return [*begin, trained.also(read)]
 
-        sharing = self.share_labels(needs, trees[0].n_labels, device_type)
+        hindrance = "held-out documents (valid)" if self.valid else None
+        sharing = self.share_labels(needs, trees[0].n_labels, device_type, hindrance=hindrance)
         shards = 1 if sharing is None else sharing.count
         others = ({"batch_size": max(1, batch_size // 4)}, {"max_length": 100})
         self.say_memory(lambda model: needs(model, shards), others, progress, device_type)
@@ -519,7 +521,7 @@ class AttentionXML(Neural):
             device_type,
             parameters=parameters,
             gradients=4 * (n_words * shape.word_dim + between + first * width),
-            optimizer=2 * parameters,
+            **self.remembered(parameters - 4 * between, 4 * between, device_type),
             activations=4 * (cells * (3 * shape.word_dim + states * width) + scored)
             + BATCHES * 12 * cells,
             averages=parameters if self.averaging else 0,

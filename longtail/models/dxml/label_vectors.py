@@ -30,6 +30,7 @@ Floats = NDArray[np.float32]
 FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
 FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
 GRAPH_SHARE = 0.25  # of a label's vector, if a document carried one label
+MANY_CARRIED = 10  # labels of a document, above which the graph gets no share
 
 
 def make_label_vectors(
@@ -70,10 +71,10 @@ def choose_whitening(Y: sp.csr_matrix) -> float:
 
     In the mean of n vectors what they have in common keeps its length, and of what is each
     label's own 1/n is left, by squared length. So the graph gets 1/n of the share that it has
-    where documents carry one label.
+    where documents carry one label; and nothing where they carry very many.
     """
     n_carried = max(1.0, Y.nnz / Y.shape[0])
-    return 1 - GRAPH_SHARE / n_carried
+    return 1 - GRAPH_SHARE / n_carried if n_carried <= MANY_CARRIED else 1.0
 
 
 def place_new_labels(V: Floats, Y: sp.csr_matrix, n_old: int, *, unit: bool, seed: int) -> Floats:

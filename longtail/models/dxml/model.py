@@ -25,6 +25,7 @@ at once, and go on training with old and new ones when it should (`partial_fit`)
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -41,6 +42,7 @@ from longtail.models.contract import Documents
 from longtail.models.cost import Facts, estimate_by_document
 from longtail.models.dxml.label_vectors import count_walks, make_label_vectors, place_new_labels
 from longtail.models.embedder import Embedder, embed_rows
+from longtail.models.leaving_out import weigh_sides
 from longtail.models.neural import (
     NeuralRows,
     batch_bytes,
@@ -65,7 +67,7 @@ from longtail.runtime.rows import (
 from longtail.runtime.schema import Schema
 from longtail.runtime.settings import at_least, between, configurable, learned, setting, share
 from longtail.runtime.store import Files
-from longtail.search.index import LARGEST_EXACT, Index, build_index
+from longtail.search.index import LARGEST_EXACT, Index, build_index, build_on
 from longtail.search.voters import Neighbours, Voters, choose_voting
 from longtail.topk import TopK
 
@@ -213,7 +215,7 @@ class DXML(NeuralRows):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
-        return estimate_by_document(facts, cpu=(17, 2.2), cuda=(10, 0.12))
+        return estimate_by_document(facts, cpu=(9, 1.0), cuda=(10, 0.12))
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all documents, along all dimensions."""
@@ -341,12 +343,15 @@ class DXML(NeuralRows):
         second = self._width * self.dim
         parameters = 4 * (n_features * self._width + second)
         touched = n_features if self.optimizer == "sgd" else min(n_cells, n_features)
-        remembered = parameters if self.optimizer == "sgd" else 2 * parameters + 4 * n_features
+        remembered = {"optimizer": parameters}
+        if self.optimizer == "adam":
+            first, others = parameters - 4 * second, 4 * second + 2 * n_features
+            remembered = self.remembered(first, others, device_type)
         return train_stage(
             device_type,
             parameters=parameters,
             gradients=4 * (touched * self._width + second),
-            optimizer=remembered,
+            **remembered,
             activations=4 * batch_size * (3 * self._width + 6 * self.dim)
             + batch_bytes(n_cells, n_features),
             best=parameters if self.valid else 0,
@@ -419,7 +424,10 @@ class DXML(NeuralRows):
         self, embedder: Embedder, X: sp.csr_matrix, neighbours: int, progress: Progress
     ) -> Index:
         """Line 5 of algorithm 1: embed the documents and divide them."""
-        return cluster(
+        from longtail.training.processes import choose_device
+
+        build = partial(
+            cluster,
             embed_rows(embedder, view_rows(X), self.normalize),
             self._embed_parts(embedder, X),
             neighbours,
@@ -428,6 +436,8 @@ class DXML(NeuralRows):
             seed=self.seed,
             progress=progress,
         )
+        device = choose_device(self.device).type
+        return build_on(device, lambda where: build(device=where), progress)
 
     def _embed_parts(self, embedder: Embedder, X: sp.csr_matrix) -> Floats:
         """Embed documents that lack some of their features: they lie as new ones may lie."""
@@ -437,6 +447,17 @@ class DXML(NeuralRows):
         return embed_rows(embedder, view_rows(some), self.normalize)
 
     # -- incremental learning -------------------------------------------------------------------
+
+    def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
+        """Say of a label without votes what brings the row nearer to its documents than others."""
+        asked = np.array([[-1 if label is None else label]], np.int32)
+        if label is None or self.score_documents(X, asked).any():
+            return super().explain_row(X, label)
+
+        def embed(rows: sp.csr_matrix) -> NDArray[np.float32]:
+            return embed_rows(self.embedder_, view_rows(rows), self.normalize)
+
+        return weigh_sides(X, embed, *self.voters_.find_sides(embed(X), label))
 
     @property
     def n_kept(self) -> int:
@@ -515,6 +536,7 @@ def cluster(
     *,
     clusters: int | None = None,
     searched: int | None = None,
+    device: str = "cpu",
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Index:
@@ -527,6 +549,7 @@ def cluster(
         clusters: how many to make; 1 for none.
         searched: how many to search; by default those that hold 95 % of the neighbours, but no
             more than hold 20,000 documents.
+        device: where to divide them: "cpu" or "cuda".
         seed: fixes the clusters.
         progress: shows the rounds of k-means.
     """
@@ -540,10 +563,11 @@ def cluster(
         recall_at=n,
         n_lists=clusters,
         sampled=clusters is None,
+        device=device,
         seed=seed,
         progress=progress,
     )
     most = searched or max(1, MOST_SEARCHED * index.n_lists // len(index))
     if searched is not None or index.n_probes > most:
         index.set_probes(min(most, index.n_lists), queries, n)
-    return index
+    return index.to("cpu")  # which frees the GPU's memory
