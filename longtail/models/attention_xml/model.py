@@ -20,7 +20,7 @@ that the unknown word has a vector. Prediction needs torch, unlike that of other
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +34,7 @@ from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.explaining import as_terms, weigh_tokens, with_losses
 from longtail.models.attention_xml.kept import KeptDocuments, find_known
 from longtail.models.attention_xml.label_trees import build_trees, count_levels, tree_stage
+from longtail.models.attention_xml.needs import LevelSize, level_stage, reading_bytes
 from longtail.models.attention_xml.presets import PRESETS
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.neural import (
@@ -48,7 +49,7 @@ from longtail.models.new_labels import find_new_labels
 from longtail.progress import SILENT, Progress
 from longtail.runtime.device import chosen_device
 from longtail.runtime.mapped import is_mapped
-from longtail.runtime.memory import Needs, Stage, train_stage
+from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.rows import hold_out
 from longtail.runtime.schema import ListOf, Schema, Value
 from longtail.runtime.settings import (
@@ -80,11 +81,7 @@ LARGE_FROM = 100_000  # documents
 INNER_WORDS, LEAST_INNER_EPOCHS = 12_000_000, 3  # that a level above the labels reads
 HEADS = {True: 64, False: 512}  # with and without attention
 AVERAGING_START = 0.75  # of all steps: while training still rises, a mean lags behind it
-KEPT_STATES = {"cpu": 20, "cuda": 10}  # numbers for each of a token's outputs, with gradients
-BYTES_A_WORD = 250  # of the vocabulary
 WORD_TIMES = 2  # that a word stands in a text which has it, about
-FEW_FOLLOWED = 16  # nodes of a level, where the data that say how many are not there
-BATCHES = 6  # that are in memory at the same time, most of them prepared ahead
 MANY_DOCUMENTS = 5_000  # from which words of a single document are taken as unknown
 HEAD_SIZES = Range(
     "a size of at least 1, several as 512,256",
@@ -92,21 +89,6 @@ HEAD_SIZES = Range(
         re.fullmatch(r" *[1-9][0-9]{0,5} *", size) is not None for size in str(head).split(",")
     ),
 )
-
-
-class LevelSize(NamedTuple):
-    """What a memory plan needs to know of a label tree: labels, nodes of its first level, depth."""
-
-    n_labels: int
-    first: int
-    depth: int
-
-
-def _reading(n_tokens: int, n_words: int, *, in_files: bool) -> dict[str, int]:
-    """Return what texts as tokens take, with their vocabulary."""
-    return {"texts as tokens": 12 * n_tokens * (not in_files) + BYTES_A_WORD * n_words}
-
-
 POWERS_OF_2 = Range("a power of 2, at least 2", lambda n: n >= 2 and n & (n - 1) == 0)
 LARGEST_LAYER, DEEPEST, MOST_TREES = 1 << 20, 64, 1000  # of a saved network
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
@@ -452,7 +434,7 @@ class AttentionXML(Neural):
         Returns the processes to split the labels among, None if each holds all of them.
         """
         length = int(np.percentile(tokens.lengths, 99)) if tokens.n_documents else 1
-        read = _reading(len(tokens.tokens), shape.n_words, in_files=tokens.are_large)
+        read = reading_bytes(len(tokens.tokens), shape.n_words, in_files=tokens.are_large)
         level = LevelSize(trees[0].n_labels, trees[0].sizes[1], trees[0].depth)
         begin: list[Stage] = []
         if self.vectors is None and self.pretrain:
@@ -462,7 +444,7 @@ class AttentionXML(Neural):
         def needs(model: AttentionXML, shards: int) -> Needs:
             size, words = model.batch_size or batch_size, min(length, model.max_length)
             size = min(size, tokens.n_documents)
-            trained = model._needs(shape, level, words, device_type, size, shards)
+            trained = level_stage(model, shape, level, words, device_type, size, shards)
             return [*begin, trained.also(read)]
 
         hindrance = "held-out documents (valid)" if self.valid else None
@@ -485,49 +467,10 @@ class AttentionXML(Neural):
         shape = self._shape(min(self.max_words, n_features), *self._choose_sizes(n)[::-1], n_labels)
         first = -(-n_labels // self.branching**levels)
         level = LevelSize(n_labels, first, levels + 1)
-        read = _reading(n * length, shape.n_words, in_files=is_mapped(X))
+        read = reading_bytes(n * length, shape.n_words, in_files=is_mapped(X))
         size = min(self.choose_batch(n), n)
-        trained = self._needs(shape, level, length, device_type, size).also(read)
+        trained = level_stage(self, shape, level, length, device_type, size).also(read)
         return [tree_stage(X, thin_labels(Y, self.seed, SILENT)), trained] if levels else [trained]
-
-    def _needs(
-        self,
-        shape: "Shape",
-        tree: "LevelSize",
-        length: int,
-        device_type: str,
-        batch_size: int,
-        shards: int = 1,
-    ) -> Stage:
-        """Return what it takes to train the largest level, its labels split into so many shards."""
-        from longtail.models.attention_xml.network import count_per_piece
-
-        width = 2 * shape.hidden
-        cells = batch_size * length
-        between = 4 * width * (shape.word_dim + width) + shape.pooling * width * shape.head[0]
-        vectors = 4 * shape.n_words * shape.word_dim
-        parameters = vectors + 4 * (between + -(-tree.n_labels // shards) * width)
-        n_words = min(cells, shape.n_words) if self.train_vectors else 0
-        first = tree.first
-        piece = min(first, count_per_piece(device_type, batch_size, length, shape))
-        per_label = (1 + self.direct) * length + 3 * sum(shape.head)
-        scored = batch_size * (2 * first + piece * per_label) + first * width
-        if tree.depth > 1:
-            followed = getattr(self, "followed_", None) or self.candidates or FEW_FOLLOWED
-            tried = min(followed * self.branching, tree.n_labels)
-            scored = max(scored, batch_size * tried * (4 * width + per_label))
-        states = KEPT_STATES[device_type] + shape.pooling - 1
-        return train_stage(
-            device_type,
-            parameters=parameters,
-            gradients=4 * (n_words * shape.word_dim + between + first * width),
-            **self.remembered(parameters - 4 * between, 4 * between, device_type),
-            activations=4 * (cells * (3 * shape.word_dim + states * width) + scored)
-            + BATCHES * 12 * cells,
-            averages=parameters if self.averaging else 0,
-            best=parameters if self.valid else 0,
-            held=vectors if self.pretrain or self.vectors is not None else 0,
-        )
 
     # -- predicting -----------------------------------------------------------------------------
 
