@@ -5,11 +5,17 @@
 A fifth of the training documents is set aside as a check. The others are held out in folds, as a
 fusion does it (with --folds 1, a tenth of them), and members are trained on the rest; then members
 trained on all of them label the check. The file holds, for each fold and last for the check, the
-labels that any member proposes and all members' log-odds of them. DATA may be `bundled`. The file
-is written anew after each fold, so that a run that is stopped leaves those that are done.
+labels that any member proposes and all members' log-odds of them. The file is written anew after
+each fold, so that a run that is stopped leaves those that are done.
+
+DATA may be `bundled`. Its check shares no source package with the other documents, as it is with
+its test split; with --grouped, held-out documents share none with those that members are trained on
+either.
 """
 
 import argparse
+import gzip
+import json
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +26,7 @@ from numpy.typing import NDArray
 
 import longtail
 from longtail.data import Dataset
-from longtail.data.debian import load_debian
+from longtail.data.debian import PATH, load_debian
 from longtail.models import get_model_class
 from longtail.models.base import Model
 from longtail.models.fusion.candidates import MOST_PROPOSED, unite
@@ -46,17 +52,32 @@ class Part(NamedTuple):
     scores: NDArray[np.float32]
 
 
-def split(n: int, folds: int, seed: int) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Return which documents are kept and held out in each fold, and last for the check."""
-    order = np.random.default_rng(seed).permutation(n)
+def split(
+    n: int, folds: int, seed: int, groups: NDArray[Any] | None = None, grouped: bool = False
+) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Return which documents are kept and held out in each fold, and last for the check.
+
+    Documents of one group are all in the check or all outside; in one fold too, if `grouped`.
+    """
+    rng = np.random.default_rng(seed)
+    groups = np.arange(n) if groups is None else groups
+    places = rng.permutation(int(groups.max()) + 1)[groups]
+    order = np.argsort(places, kind="stable")
     n_checked = round(CHECKED * n)
     check, rest = np.sort(order[:n_checked]), order[n_checked:]
-    parts = (
-        [rest[: round(HELD_OUT * len(rest))]]
-        if folds == 1
-        else [rest[fold::folds] for fold in range(folds)]
-    )
+    if not grouped:
+        rest = rng.permutation(rest)
+    n_held = round(HELD_OUT * len(rest)) if folds == 1 else -(-len(rest) // folds)
+    parts = [rest[fold * n_held : (fold + 1) * n_held] for fold in range(folds)]
     return [*((np.setdiff1d(rest, held), np.sort(held)) for held in parts), (np.sort(rest), check)]
+
+
+def find_sources() -> NDArray[np.int64]:
+    """Return the number of the source package of each training document of the bundled set."""
+    with gzip.open(PATH, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    sources = [row["source"] for row in rows if row["part"] == "train"]
+    return np.unique(sources, return_inverse=True)[1].astype(np.int64)
 
 
 def load_documents(data: str) -> tuple[Dataset, sp.csr_matrix]:
@@ -117,11 +138,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--members", default="linear,knn")
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--most", type=int, default=MOST_PROPOSED, help="labels of each member")
+    parser.add_argument("--grouped", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     dataset, X = load_documents(given.data)
     names, parts = given.members.split(","), list[Part]()
-    for kept, held in split(len(dataset), given.folds, given.seed):
+    groups = find_sources() if given.data == "bundled" else None
+    for kept, held in split(len(dataset), given.folds, given.seed, groups, given.grouped):
         models = []
         for name in names:
             began = time.process_time()
