@@ -143,13 +143,15 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     dataset, X = load_documents(given.data)
     names, parts = given.members.split(","), list[Part]()
+    choices: dict[str, dict[str, Any]] = {}  # of each member's first training
     groups = find_sources() if given.data == "bundled" else None
     for kept, held in split(len(dataset), given.folds, given.seed, groups, given.grouped):
         models = []
         for name in names:
             began = time.process_time()
-            model = get_model_class(name)(seed=given.seed)
+            model = get_model_class(name)(seed=given.seed, **choices.get(name, {}))
             models.append(model.fit(documents_for(model, dataset, X, kept)))
+            choices.setdefault(name, model.choices)
             print(f"{name}: {time.process_time() - began:.0f} s of the processor", flush=True)
         parts.append(Part(kept, held, *listen(models, dataset, X, held, given.most)))
         write_parts(given.out, names, parts)
