@@ -21,6 +21,7 @@ from longtail.models.checks import Floats, Ids, look_up_scores
 from longtail.models.cost import find_facts
 from longtail.models.estimates import Estimated
 from longtail.models.leaving_out import weigh_cells
+from longtail.models.restraint import Restraint
 from longtail.progress import Progress
 from longtail.runtime import memory
 from longtail.runtime.schema import Schema
@@ -66,7 +67,7 @@ class Contract(Estimated, ABC):
     can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
     can_resume: ClassVar[bool] = False  # goes on with training from what is in `run_dir`
     has_embeddings: ClassVar[bool] = False  # places documents by an `embedder_`
-    uses_cluster: ClassVar[bool] = False  # trains on `runtime.workers.cluster_in_use`
+    uses_cluster: ClassVar[bool] = False  # can be trained on one
     plans: ClassVar[bool] = False  # says what it will do before it does: `plan_lines`
     holds_out: ClassVar[bool] = False  # leaves predictions for held-out documents: `held_out_`
 
@@ -90,6 +91,7 @@ class Contract(Estimated, ABC):
     n_features_: int = learned(default=0)  # columns of the rows; 0 if it reads no rows
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
     label_state_: LabelState = learned(default=NO_STATE)  # what labels mean, and became
+    restraint_: Restraint | None = learned(default=None)  # of labels that updates brought
     card_: Card | None = learned(default=None)  # where it comes from
     columns_: Columns | None = learned(default=None)  # of the files it was trained on
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`

@@ -240,13 +240,19 @@ def hold_out(
     return np.sort(order[n_held:]), np.sort(order[:n_held])
 
 
+@njit(nogil=True, cache=True)
 def pairs_of(Y: Rows, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the pairs (place in the batch, label) of these documents."""
-    counts = Y.start[rows + 1] - Y.start[rows]
-    documents = np.repeat(np.arange(len(rows)), counts)
-    offsets = np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts)
-    labels = Y.columns[np.repeat(Y.start[rows], counts) + offsets]
-    return documents, labels.astype(np.int64)
+    n_pairs = 0
+    for row in rows:
+        n_pairs += Y.start[row + 1] - Y.start[row]
+    documents, labels = np.empty(n_pairs, np.int64), np.empty(n_pairs, np.int64)
+    at = 0
+    for place in range(len(rows)):
+        for cell in range(Y.start[rows[place]], Y.start[rows[place] + 1]):
+            documents[at], labels[at] = place, Y.columns[cell]
+            at += 1
+    return documents, labels
 
 
 def fingerprint(X: sp.csr_matrix, Y: sp.csr_matrix) -> str:

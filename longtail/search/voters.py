@@ -27,6 +27,9 @@ from longtail.search.kernels import NOTHING, Best, Floats, Ids, offer, sort_best
 from longtail.search.sparse import SparseIndex
 from longtail.topk import NO_LABEL, TopK
 
+MOST_COMPARED = 20_000  # documents of a label, of which the nearest are looked for
+COMPARED = 5  # documents that speak for or against a label
+
 
 class Nearest(Protocol):
     """An index of documents: `Index` of dense vectors, or `SparseIndex` of sparse rows."""
@@ -118,6 +121,23 @@ class Voters:
         """Return the numbers of the documents that carry a label."""
         cells = np.flatnonzero(self.Y.indices == label)
         return np.searchsorted(self.Y.indptr, cells, side="right") - 1
+
+    def find_nearest(self, query: Any, label: int, n: int) -> list[tuple[int, float]]:
+        """Return up to n documents that carry a label, the nearest first, with their cosines."""
+        carriers = self.find_carriers(label)[:MOST_COMPARED]
+        if not len(carriers):
+            return []
+        found = self.index.take(carriers) @ query.T
+        cosines = np.asarray(found.todense() if isinstance(found, sp.csr_matrix) else found).ravel()
+        best = np.argsort(-cosines, kind="stable")[:n]
+        return [(int(carriers[i]), float(cosines[i])) for i in best if cosines[i] > 0]
+
+    def find_sides(self, query: Floats, label: int) -> tuple[Floats, Floats]:
+        """Return the nearest vectors that speak for a label, and those that speak against it."""
+        own = [i for i, _ in self.find_nearest(query, label, COMPARED)]
+        found = self.search(query, COMPARED)[0][0]
+        others = found[(found >= 0) & ~np.isin(found, self.find_carriers(label))]
+        return self.index.take(np.array(own, np.int64)), self.index.take(others[:COMPARED])
 
     def rank_companions(self, label: int, n: int) -> list[tuple[int, float]]:
         """Return up to n labels that are often on the same documents, by the cosine of that."""

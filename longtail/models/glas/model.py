@@ -213,12 +213,18 @@ class GLaS(NeuralRows):
 
         device_type = choose_device(self.device).type
         batch_size = self.choose_batch(X.shape[0])
-        others = ({"dim": 128}, {"sampled": SAMPLED}, {"dim": 128, "sampled": SAMPLED})
+        others = (
+            {"optimizer_state": "int8"},
+            {"dim": 128},
+            {"sampled": SAMPLED},
+            {"dim": 128, "sampled": SAMPLED},
+        )
 
         def needs(model: GLaS, shards: int = 1) -> Needs:
             return model.needs_of(X, Y, device_type, shards)
 
-        sharing = self.share_labels(needs, Y.shape[1], device_type, can=self.loss == "bce")
+        hindrance = None if self.loss == "bce" else f"loss={self.loss}, which compares all labels"
+        sharing = self.share_labels(needs, Y.shape[1], device_type, hindrance=hindrance)
         shards = 1 if sharing is None else sharing.count
         self.say_memory(lambda model: needs(model, shards), others, progress, device_type)
         weights = self.weigh(X)
@@ -321,13 +327,15 @@ class GLaS(NeuralRows):
             device_type,
             parameters=layers + held,
             gradients=self._gradient_bytes(n_cells, n_features, n_scored, n_held) + 4 * second,
-            optimizer=2 * (layers + held) + 4 * n_features,
+            **self.remembered(
+                4 * n_features * self.dim + held, 4 * second + 2 * n_features, device_type
+            ),
             activations=4 * (6 * batch_size * self.dim + 5 * n_scored * self.dim + 3 * n_scores)
             + batch_bytes(n_cells, n_features)
             + 16 * block**2
             + table,
             averages=layers + held if self.averaging else 0,
-            best=layers + labels if self.valid else 0,
+            best=layers + held if self.valid else 0,
             held=rows + 8 * n_pairs,
         )
         counting = {"parameters": layers + held, "pairs of labels": 16 * n_pairs, "rows": rows}

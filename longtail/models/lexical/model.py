@@ -51,6 +51,7 @@ from longtail.models.lexical.names import (
 from longtail.progress import Progress
 from longtail.runtime import memory
 from longtail.runtime.mapped import Texts as MappedTexts
+from longtail.runtime.mapped import is_mapped
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import cut, in_threads
 from longtail.runtime.schema import (
@@ -66,6 +67,7 @@ from longtail.runtime.schema import (
 )
 from longtail.runtime.settings import at_least, configurable, learned, setting
 from longtail.runtime.store import Files
+from longtail.text.lexicon import READ_TOGETHER
 from longtail.text.words import WordReader, word_pattern
 from longtail.topk import TopK
 
@@ -73,6 +75,7 @@ FOLDS = 5
 ENOUGH = 1_000_000  # matches to learn the regressions from
 SAMPLED, SAMPLED_LENGTH = 1000, 2000  # texts, and characters of each, to estimate from
 BYTES_A_WORD, BYTES_A_LABEL, BYTES_A_MATCH = 14, 900, 10 * N_INPUTS
+WORDS_AT_ONCE = READ_TOGETHER // 4  # of texts that lie in files
 BATCH = 1024  # documents that a thread takes at a time
 EXPLAINED = 5  # labels whose words are shown if none is asked for
 HIDDEN, MOST_HIDDEN = 0.05, 500  # labels hidden to see how well labels without documents are found
@@ -158,7 +161,8 @@ class Lexical(Model):
 
     def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
         """Return what training takes, by the rows of the texts, in which a word stands twice."""
-        return _needs(2 * X.nnz, X.shape[0], Y.shape[1], ENOUGH)
+        in_files = is_mapped(X)
+        return _needs(2 * X.nnz, X.shape[0], Y.shape[1], ENOUGH, in_files=in_files)
 
     # -- predicting ---------------------------------------------------------------------------
 
@@ -444,17 +448,21 @@ def _needs_of(texts: Sequence[str], n_labels: int, n_matches: int) -> Needs:
     some = [text[:SAMPLED_LENGTH] for text in texts[:: 1 + len(texts) // SAMPLED]]
     n_words = sum(len(WordReader().find(text)) for text in some)
     share = _count_letters(texts) / max(1, sum(map(len, some)))
-    return _needs(int(n_words * share), len(texts), n_labels, n_matches)
+    in_files = isinstance(texts, MappedTexts)
+    return _needs(int(n_words * share), len(texts), n_labels, n_matches, in_files=in_files)
 
 
 def _count_letters(texts: Sequence[str]) -> int:
     return int(texts.sizes.sum()) if isinstance(texts, MappedTexts) else sum(map(len, texts))
 
 
-def _needs(n_words: int, n_documents: int, n_labels: int, n_matches: int) -> Needs:
+def _needs(
+    n_words: int, n_documents: int, n_labels: int, n_matches: int, *, in_files: bool
+) -> Needs:
     """Return what training takes: numbers for each word, and what is known of each match."""
     matches = BYTES_A_MATCH * min(ENOUGH, n_matches)
-    words = BYTES_A_WORD * n_words + 16 * n_documents
+    at_once = min(n_words, WORDS_AT_ONCE) if in_files else n_words
+    words = BYTES_A_WORD * at_once + 16 * n_documents
     return (Stage({"words": words, "names": BYTES_A_LABEL * n_labels, "matches": matches}),)
 
 

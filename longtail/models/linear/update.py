@@ -31,6 +31,7 @@ from longtail.runtime.parallel import run_tasks
 from longtail.runtime.rows import Rows, scale_to_unit, view_rows
 
 LEAST_SHARE = 1e-3  # of new documents, by which C is scaled
+REFINED = 0.1  # of that C, with which what was known before is refined
 CAUTION = 0.1  # of a new label, for each e-fold of old documents that it could not see
 ASKED = 10  # labels of a document by which its new labels find their parent
 
@@ -214,6 +215,7 @@ def _take_block(
 def _hold(C: NDArray[np.float32], counts: _Counts) -> NDArray[np.float32]:
     """Return C by the share of new documents: what more old ones have taught moves less."""
     share = (counts.now - counts.before) / np.maximum(counts.now, 1)
+    share = np.where(counts.before > 0, REFINED * share, share)
     return (C * np.maximum(share, LEAST_SHARE)).astype(np.float32)
 
 
