@@ -58,6 +58,7 @@ class Neural(Model):
 
     needs_torch: ClassVar[bool] = True
     can_resume: ClassVar[bool] = True
+    uses_cluster: ClassVar[bool] = True
 
     keep: float = setting(
         1.0, "share of the input cells that input dropout keeps", above(0, at_most=1)

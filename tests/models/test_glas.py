@@ -23,7 +23,9 @@ from longtail.models.glas.network import (  # noqa: E402
     similarity,
     spread_out,
 )
+from longtail.progress import SILENT  # noqa: E402
 from longtail.runtime.quantized import QuantizedRows  # noqa: E402
+from longtail.search import pca  # noqa: E402
 
 SMALL = {"dim": 16, "epochs": 20, "learning_rate": 0.01, "device": "cpu"}
 
@@ -304,6 +306,26 @@ def test_every_variant_learns(parameters):
     assert evaluate(top, test)["P@1"] > 90
     lengths = np.linalg.norm(model.index_.vectors, axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=2e-5)
+
+
+def test_a_member_that_only_scores_builds_no_search_until_it_is_asked_to(monkeypatch):
+    monkeypatch.setattr(pca, "SMALLEST", 100)
+    monkeypatch.setattr(pca, "LARGEST_COST", 1e9)
+    data = planted_dataset()
+    usual = GLaS(**{**SMALL, "dim": 64, "epochs": 3}).fit(data)
+    model = usual.with_parameters()
+    model.only_scores = True
+    model.fit(data)
+    assert usual.has_search
+    assert model.index_.exact
+    assert not model.has_search
+    assert "labels.basis" not in model.to_files().arrays
+    asked = np.tile(np.arange(12, dtype=np.int32), (300, 1))
+    np.testing.assert_array_equal(model.score(data, asked), usual.score(data, asked))
+    model.prepare_search(data.X, SILENT)
+    assert model.has_search
+    assert "labels.basis" in model.to_files().arrays
+    np.testing.assert_array_equal(model.predict(data).labels, usual.predict(data).labels)
 
 
 def test_sampled_labels_leave_the_others_alone():

@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 ALL_LABELS = {"cpu": 50_000, "cuda": 500_000}  # up to so many, every batch scores all labels
 MOST_SAMPLED = 10_000_000
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
-CAUTION = 0.5  # standard deviations; with less, new labels take the place of known ones
 WORD_DIM = 256  # where no vectors say otherwise
 CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
 LSTM_WORK = 5  # how much longer an LSTM takes for a text than a sum over its words, about
@@ -517,9 +516,8 @@ class RankAE(NeuralRows):
         old = self.index_.take(known)
         usual = np.linalg.norm(old[:, :-1], axis=1).mean()
         weights = usual * find_directions(decoded[:, :-1], Y, new)
-        # A label scores lower for its own documents, of which it is made, than others for theirs.
-        before, vectors = self.training_counts_, self.index_.vectors
-        wanted = mean_of_known(decoded, Y, before, vectors, CAUTION)
+        # A label scores for its own documents what known ones score for theirs.
+        wanted = mean_of_known(decoded, Y, self.training_counts_, self.index_.vectors)
         if wanted is None:
             wanted = float(old[:, -1].mean() + usual)
         bias = wanted - mean_products(decoded[:, :-1], Y[:, new], weights)
