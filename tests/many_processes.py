@@ -39,6 +39,14 @@ SPLIT = {
     for name in ("glas, split", "glas, sampled, split", "attention-xml, tree, split")
 }
 SPLIT["attention-xml, split"] = {**CASES["attention-xml"], "split_labels": True, "attention": False}
+for loss in ("margin", "mining", "softmax"):
+    SPLIT[f"glas, {loss}, split"] = {
+        **CASES["glas"],
+        "loss": loss,
+        "mined": 2,
+        "split_labels": True,
+    }
+SPLIT["glas, softmax, split"]["sampled"] = 3
 SPLIT["glas, automatically split"] = CASES["glas, sampled"]  # as memory will seem too small
 CASES |= SPLIT
 for case in CASES.values():

@@ -17,9 +17,10 @@ from longtail.training.task import Batch, Task
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
-AHEAD = 4  # batches prepared before they are needed
-# Threads that prepare them: one cannot keep a GPU busy; on a CPU, more would slow training down.
-WORKERS = {"cpu": 1, "cuda": 4}
+# Threads that prepare batches before they are needed, and how many of these wait at most: four
+# cannot keep a GPU busy that takes a step in 10 ms; on a CPU, more would slow training down.
+WORKERS = {"cpu": 1, "cuda": 8}
+AHEAD = {"cpu": 4, "cuda": 8}
 WINDOW = 50  # batches whose documents are sorted by length together
 # Of documents in files: those of a block, and those that are shuffled together.
 NEIGHBOURS, TOGETHER = 1 << 10, 1 << 18
@@ -57,7 +58,8 @@ class Batches:
 
     def prepare(self, steps: Iterable[int]) -> Generator[Share, None, None]:
         """Yield this process's share of each of the steps."""
-        return prefetch(self.make, steps, AHEAD, WORKERS[self.processes.device.type])
+        device = self.processes.device.type
+        return prefetch(self.make, steps, AHEAD[device], WORKERS[device])
 
     def make(self, step: int) -> Share:
         """Build this process's share of a step; the same whenever and wherever it is called."""

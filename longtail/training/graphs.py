@@ -74,6 +74,11 @@ class StepGraphs:
             return step(place_batch(batch, self.device))
         return known.replay(batch)
 
+    def forget(self) -> None:
+        """Give back the memory that graphs hold, of which nothing else can make use."""
+        self.recorded.clear()
+        torch.cuda.empty_cache()
+
     def _try_to_record(self, key: Key, batch: Batch, step: Step) -> _Recorded | None:
         """Return the step for batches of this shape; None where it cannot be recorded."""
         if len(self.recorded) >= MOST_GRAPHS:

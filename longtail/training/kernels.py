@@ -7,6 +7,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from longtail.training.moments import Moments, OptimizerState
+
 
 def works(trial: Callable[[], Tensor]) -> bool:
     """Whether a trial of some kernels ends in numbers, which shows what no version number does."""
@@ -32,3 +34,21 @@ def _try(device: torch.device) -> Tensor:
     given = weight, state, rows, torch.ones_like(weight[:1]), (0.1, 0.9, 0.999, 1e-8), None
     change = move_rows(*given, measured=True)
     return weight if change is None else weight + change
+
+
+@cache
+def has_coarse_kernels(device: torch.device) -> bool:
+    """Whether there are kernels for what `moments.py` keeps in 16 or 8 bits."""
+    return has_triton(device) and works(lambda: _try_coarse(device))
+
+
+def _try_coarse(device: torch.device) -> Tensor:
+    from longtail.training.row_kernels import move_coarse_rows
+
+    weight = torch.ones(2, 130, device=device)
+    rows, gradient = torch.tensor([1], device=device), torch.ones_like(weight[:1])
+    forms: tuple[OptimizerState, ...] = ("bfloat16", "int8")
+    for form in forms:
+        state = Moments(weight, form).begin(weight)
+        move_coarse_rows(weight, state, rows, gradient, (0.1, 0.9, 0.999, 1e-8), None)
+    return weight

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
-from longtail.training.kernels import has_triton
+from longtail.training.kernels import has_coarse_kernels, has_triton
 from longtail.training.moments import Moments, OptimizerState
 
 ROWS_PER_TASK = 1024  # fixed, so that sums do not depend on the number of threads
@@ -330,10 +330,14 @@ class RowAdam(torch.optim.Optimizer):
                     rows, values = gradient._indices()[0], gradient._values()
                 else:
                     rows, values = torch.arange(len(weight), device=weight.device), weight.grad
-                if self.moments.is_plain:
+                if self.moments.is_plain or self._has_kernel(weight):
                     self._move(weight, state, rows, values, settings)
                 else:
                     self._move_in_parts(weight, state, rows, values, settings)
+
+    def _has_kernel(self, weight: Tensor) -> bool:
+        """Whether a kernel reads and writes what is kept in fewer bits."""
+        return not self.moments.is_on_host and has_coarse_kernels(weight.device)
 
     def _move_in_parts(
         self,
@@ -365,10 +369,12 @@ class RowAdam(torch.optim.Optimizer):
         if weight.device.type == "cpu":
             change = _move_on_cpu(weight, state, rows, values, settings)
         elif has_triton(weight.device):
-            from longtail.training.row_kernels import move_rows
+            from longtail.training.row_kernels import move_coarse_rows, move_rows
 
+            is_coarse = state["mean"].dtype != torch.float32
             given = weight, state, rows, values, settings, self.found_inf
-            change = move_rows(*given, measured=self.layer is not None)
+            move = move_coarse_rows if is_coarse else move_rows
+            change = move(*given, measured=self.layer is not None)
         else:
             change = _move_on_gpu(weight, state, rows, values, settings, self.found_inf)
         if self.layer is not None and change is not None:

@@ -384,6 +384,8 @@ class _Run:
         self.clock.measure(self.history)
         self.history.n_steps = self.step
         self.module.eval()
+        if self.graphs is not None:
+            self.graphs.forget()
 
     # -- checkpoints ------------------------------------------------------------------------
 

@@ -59,5 +59,34 @@ def find_places(places: Places, labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @njit(nogil=True, cache=True)
+def list_distinct(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return each label once, rising, without −1; numpy would keep other threads waiting."""
+    rising = np.sort(labels)
+    n = 0
+    for label in rising:
+        if label >= 0 and (n == 0 or rising[n - 1] != label):
+            rising[n] = label
+            n += 1
+    return rising[:n].copy()
+
+
+@njit(nogil=True, cache=True)
+def keep_known(
+    documents: NDArray[np.int64], places: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the pairs of documents and places whose place is not −1."""
+    n = 0
+    for place in places:
+        n += place >= 0
+    kept_documents, kept = np.empty(n, np.int64), np.empty(n, np.int64)
+    at = 0
+    for i in range(len(places)):
+        if places[i] >= 0:
+            kept_documents[at], kept[at] = documents[i], places[i]
+            at += 1
+    return kept_documents, kept
+
+
+@njit(nogil=True, cache=True)
 def _first_slot(label: int, size: int) -> int:
     return int((np.int64(label) * FACTOR) >> 15) & (size - 1)

@@ -93,6 +93,48 @@ class _Assemble(torch.autograd.Function):
         return total.index_select(0, ctx.saved_tensors[0]), None, None, None
 
 
+def add_up(x: Tensor, processes: Processes) -> Tensor:
+    """Return the sum of all processes' values; gradients come from all of them."""
+    if processes.count == 1:
+        return x
+    total: Tensor = _AddUp.apply(x, processes)  # type: ignore[no-untyped-call]
+    return total
+
+
+class _AddUp(torch.autograd.Function):
+    """The sum of all processes' values."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, processes: Processes) -> Tensor:
+        ctx.processes = processes
+        return processes.sum(x.clone())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.processes.sum(gradients[0].clone().contiguous()), None
+
+
+def softmax_among(scores: Tensor, relevant: Tensor, processes: Processes) -> Tensor:
+    """Return own labels' part of `losses.softmax` of documents (B); scores (B, C) are of these."""
+    counts = processes.sum(relevant.sum(1).float())  # (B,) labels of each document
+    largest = F.pad(scores.detach(), (0, 1), value=-torch.inf).amax(1)
+    largest = torch.stack(processes.gather(largest)).amax(0)
+    total = add_up((scores - largest[:, None]).exp().sum(1), processes).log() + largest
+    shares = relevant / counts.clamp_min(1)[:, None]
+    return (shares * (total[:, None] - scores)).sum() / len(scores)
+
+
+def keep_largest(values: Tensor, k: int, processes: Processes) -> Tensor:
+    """Return own values (B, ·), 0 for those that are not among the k largest of all processes.
+
+    Values are at least 0; each process gives k of them at most.
+    """
+    values = F.pad(values, (0, k - values.shape[1]))
+    gathered = torch.cat(processes.gather(values.detach().contiguous()), 1)
+    is_kept = torch.zeros_like(gathered).scatter_(1, gathered.topk(k, dim=1).indices, 1.0)
+    return values * is_kept[:, processes.rank * k : (processes.rank + 1) * k]
+
+
 def find_best(scores: Tensor, k: int, processes: Processes | None) -> Tensor:
     """Return the labels (B, k) with the highest scores, of which each process gives its own."""
     own = scores.topk(min(k, scores.shape[1]), dim=1)

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 from longtail.training.kernels import has_triton, works  # noqa: E402
 from longtail.training.layers import _move_on_gpu  # noqa: E402
+from longtail.training.moments import Moments  # noqa: E402
 
 ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 SETTINGS = (0.01, 0.9, 0.999, 1e-8)
@@ -46,4 +47,43 @@ def test_rows_move_as_by_torch(measured):
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-5)
     before = weights[1].clone()
     move_rows(weights[1], states[1], rows, values, SETTINGS, torch.ones((), device="cuda"))
+    assert torch.equal(weights[1], before)
+
+
+@ON_GPU
+@pytest.mark.parametrize("form", ["bfloat16", "int8"])
+@pytest.mark.parametrize("width", [40, 300])
+def test_coarse_rows_move_as_by_torch(form, width):
+    pytest.importorskip("triton")
+    from longtail.training.row_kernels import move_coarse_rows
+
+    torch.manual_seed(0)
+    weights = [torch.ones(90, width, device="cuda") for _ in range(2)]
+    moments = Moments(weights[0], form)
+    states = [moments.begin(each) for each in weights]
+    open_ = torch.zeros((), device="cuda")
+    for step in range(12):
+        rows = torch.randperm(90, device="cuda")[:80].sort().values
+        values = torch.randn(80, width, device="cuda") * torch.logspace(-2, 0, width, device="cuda")
+        old, memory = weights[0][rows], moments.fetch(states[0], rows)
+        places = torch.arange(80, device="cuda")
+        change = _move_on_gpu(old, memory, places, values, SETTINGS)
+        weights[0][rows] = old
+        moments.keep(states[0], rows, memory)
+        given = weights[1], states[1], rows, values, SETTINGS, open_
+        found = move_coarse_rows(*given, measured=True)
+        if step == 0:  # nothing has been rounded yet
+            torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(found, change, rtol=1e-4, atol=1e-5)
+    every = torch.arange(90, device="cuda")
+    one, two = (moments.fetch(each, every) for each in states)
+    assert torch.equal(one["steps"], two["steps"])
+    for name in ("mean", "square"):
+        largest = one[name].abs().amax(1, keepdim=True)
+        assert ((one[name] - two[name]).abs() <= 0.3 * largest).all()
+        share = two[name].abs().sum() / one[name].abs().sum()
+        assert share.item() == pytest.approx(1, abs=0.03)
+    assert (weights[1] - weights[0]).square().mean().sqrt() < 0.02
+    before = weights[1].clone()
+    move_coarse_rows(*given[:5], torch.ones((), device="cuda"))
     assert torch.equal(weights[1], before)

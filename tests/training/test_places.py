@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from longtail.training.places import find_place, find_places, number_labels
+from longtail.training.places import (
+    find_place,
+    find_places,
+    keep_known,
+    list_distinct,
+    number_labels,
+)
 
 
 def test_every_label_has_its_place_and_no_other_label_has_one():
@@ -20,3 +26,12 @@ def test_every_label_has_its_place_and_no_other_label_has_one():
 def test_no_labels_have_no_places():
     places = number_labels(np.empty(0, np.int64))
     assert find_places(places, np.array([0, 7, -1])).tolist() == [-1, -1, -1]
+
+
+def test_labels_once_each_and_pairs_that_are_known():
+    labels = np.array([5, -1, 3, 5, 3, 0, -1, 9])
+    assert list_distinct(labels).tolist() == [0, 3, 5, 9]
+    assert list_distinct(labels[:0]).tolist() == []
+    documents, places = keep_known(np.array([0, 0, 1, 2]), np.array([4, -1, -1, 0]))
+    assert documents.tolist() == [0, 2]
+    assert places.tolist() == [4, 0]

@@ -187,7 +187,13 @@ def compare_with_one(count, folder, names):
 
 
 def test_two_processes_have_the_losses_of_one_at_every_step(tmp_path):
-    split = ["glas, split", "glas, automatically split", "attention-xml, tree, split"]
+    split = [
+        "glas, split",
+        "glas, mining, split",
+        "glas, softmax, split",
+        "glas, automatically split",
+        "attention-xml, tree, split",
+    ]
     compare_with_one(2, tmp_path, ["glas", "mnn", "dxml", "rank-ae", "attention-xml", *split])
 
 

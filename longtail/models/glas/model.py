@@ -231,8 +231,7 @@ class GLaS(NeuralRows):
         def needs(model: GLaS, shards: int = 1) -> Needs:
             return model.needs_of(X, Y, device_type, shards)
 
-        hindrance = None if self.loss == "bce" else f"loss={self.loss}, which compares all labels"
-        sharing = self.share_labels(needs, Y.shape[1], device_type, hindrance=hindrance)
+        sharing = self.share_labels(needs, Y.shape[1], device_type)
         shards = 1 if sharing is None else sharing.count
         self.say_memory(lambda model: needs(model, shards), others, progress, device_type)
         weights = self.weigh(X)

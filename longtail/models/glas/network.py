@@ -44,14 +44,23 @@ from longtail.training.layers import (
     read_once,
     take_rows,
 )
-from longtail.training.places import find_place, find_places, number_labels
+from longtail.training.places import (
+    find_place,
+    find_places,
+    keep_known,
+    list_distinct,
+    number_labels,
+)
 from longtail.training.processes import Processes
 from longtail.training.split import (
+    add_up,
     assemble_rows,
     draw_rows,
     find_best,
     gather_documents,
     gather_rows,
+    keep_largest,
+    softmax_among,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +78,9 @@ FEWEST_PAIRS = 1 << 20  # that are worth a thread
 # -- the paper's equations ----------------------------------------------------------------------
 
 
-def margin_loss(scores: Tensor, own: Tensor, relevant: Tensor, c: float) -> Tensor:
+def margin_loss(
+    scores: Tensor, own: Tensor, relevant: Tensor, c: float, sharing: Processes | None = None
+) -> Tensor:
     """Equation (1) for one sampled relevant label y: Σ_{y'∉L} [h_y' − h_y + c]₊.
 
     Args:
@@ -77,21 +88,38 @@ def margin_loss(scores: Tensor, own: Tensor, relevant: Tensor, c: float) -> Tens
         own: (B,) the column of y; −1 for documents without labels.
         relevant: (B, C) whether the document carries the candidate.
         c: the margin.
+        sharing: the processes that hold the other candidates; `own` is −1 where they hold y.
     """
-    return _violations(scores, own, relevant, c).sum() / len(scores)
+    return _violations(scores, own, relevant, c, sharing).sum() / len(scores)
 
 
-def mined_margin_loss(scores: Tensor, own: Tensor, relevant: Tensor, c: float, k: int) -> Tensor:
+def mined_margin_loss(
+    scores: Tensor,
+    own: Tensor,
+    relevant: Tensor,
+    c: float,
+    k: int,
+    sharing: Processes | None = None,
+) -> Tensor:
     """Stochastic negative mining (Reddi et al. 2019): only the k hardest candidates count."""
-    violations = _violations(scores, own, relevant, c)
-    return violations.topk(min(k, violations.shape[1]), dim=1).values.sum() / len(scores)
+    violations = _violations(scores, own, relevant, c, sharing)
+    hardest = violations.topk(min(k, violations.shape[1]), dim=1).values
+    if sharing is not None:
+        hardest = keep_largest(hardest, k, sharing)
+    return hardest.sum() / len(scores)
 
 
-def _violations(scores: Tensor, own: Tensor, relevant: Tensor, c: float) -> Tensor:
+def _violations(
+    scores: Tensor, own: Tensor, relevant: Tensor, c: float, sharing: Processes | None
+) -> Tensor:
     """Return [h_y' − h_y + c]₊ (B, C), 0 for relevant y' and for documents without labels."""
-    own_scores = scores.gather(1, own.clamp_min(0)[:, None])  # (B, 1)
-    counted = ~relevant & (own >= 0)[:, None]
-    return (scores - own_scores + c).relu() * counted
+    has_own = (own >= 0)[:, None]
+    place = torch.where(own >= 0, own, scores.shape[1])[:, None]  # 0 stands behind the last
+    own_scores = F.pad(scores, (0, 1)).gather(1, place)  # (B, 1)
+    if sharing is not None:
+        own_scores = add_up(own_scores.float(), sharing)
+        has_own = sharing.sum(has_own.float()) > 0
+    return (scores - own_scores + c).relu() * (~relevant & has_own)
 
 
 def spread_out(gram: Tensor) -> Tensor:
@@ -232,7 +260,7 @@ class GLaSTask:
         scored = rows[mine] if self.sharing is None else rows
         documents, labels = pairs_of(self.pairs, scored)
         own = _draw_labels(self.pairs, rows, rng.random(len(rows)))  # y_1, …, y_B of line 12
-        distinct = rng.permutation(np.unique(own[own >= 0]))
+        distinct = rng.permutation(list_distinct(own))
         block = distinct[:BLOCK] if model.regularized is None else self._draw_block(own, rng)
         if self.together is not None and not self.has_table:
             batch["A"] = torch.from_numpy(_take_block(self.together, block))
@@ -241,12 +269,13 @@ class GLaSTask:
             batch["regularized"] = torch.from_numpy(block)
             find = self._choose_scored(distinct, block, rng, batch)
             own, block, labels = find(own), find(block), find(labels)
-            known = np.flatnonzero(labels >= 0)
-            documents, labels = documents[known], labels[known]
+            documents, labels = keep_known(documents, labels)
         if self.sharing is not None:
             batch["block_place"] = torch.from_numpy(np.flatnonzero(block >= 0))
             block = block[block >= 0]
-        for name, array in (("own", own[mine]), ("block", block), ("documents", documents)):
+        if self.sharing is None:
+            own = own[mine]
+        for name, array in (("own", own), ("block", block), ("documents", documents)):
             batch[name] = torch.from_numpy(array)
         batch["labels"] = torch.from_numpy(labels)
         return batch
@@ -263,7 +292,7 @@ class GLaSTask:
         if self.sampled is None and sharing is not None:
             return partial(_find_own, sharing=sharing)
         more = rng.integers(self.Y.shape[1], size=self.sampled)
-        candidates = np.unique(np.concatenate([distinct, block, more]))
+        candidates = list_distinct(np.concatenate([distinct, block, more]))
         if sharing is not None:
             candidates = candidates[candidates % sharing.count == sharing.rank]
         held = candidates if sharing is None else candidates // sharing.count
@@ -275,7 +304,7 @@ class GLaSTask:
         n = max(0, (self.model.regularized or 0) - len(own))
         others = rng.integers(self.n_documents, size=n)
         drawn = np.concatenate([own, _draw_labels(self.pairs, others, rng.random(n))])
-        return np.asarray(rng.permutation(np.unique(drawn[drawn >= 0])), np.int64)
+        return np.asarray(rng.permutation(list_distinct(drawn)), np.int64)
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Lines 13 to 18: dropout, the loss of the documents, the regularizer."""
@@ -285,7 +314,9 @@ class GLaSTask:
         if self.sharing is not None:
             phi = gather_documents(phi, current_part().n_documents or len(phi), self.sharing)
         V = net.all_labels() if self.sampled is None else net.some_labels(batch["candidates"])
-        if self.sampled is None and model.loss in ("bce", "softmax"):
+        if self.sampled is None and (
+            model.loss == "bce" or (model.loss == "softmax" and self.sharing is None)
+        ):
             loss = self._loss_over_all(phi, V, batch)
         else:
             loss = self._loss_of_candidates(phi, V, batch)
@@ -299,17 +330,19 @@ class GLaSTask:
         return over_all(phi * net.scale, V, net.bias, batch["documents"], batch["labels"])
 
     def _loss_of_candidates(self, phi: Tensor, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        model, net, own = self.model, self.net, batch["own"]
+        model, net, own, sharing = self.model, self.net, batch["own"], self.sharing
         scores = phi @ V.T  # (B, C)
         relevant = torch.zeros(scores.numel(), dtype=torch.bool, device=scores.device)
         pairs = batch["documents"] * scores.shape[1] + batch["labels"]
         relevant.index_fill_(0, pairs, True)  # `relevant[…] = True` waits for a GPU
         relevant = relevant.view(scores.shape)
         if model.loss == "margin":
-            return margin_loss(scores, own, relevant, model.margin)
+            return margin_loss(scores, own, relevant, model.margin, sharing)
         if model.loss == "mining":
-            return mined_margin_loss(scores, own, relevant, model.margin, model.mined)
+            return mined_margin_loss(scores, own, relevant, model.margin, model.mined, sharing)
         scores = (scores * net.scale + net.bias).float()
+        if model.loss == "softmax" and sharing is not None:
+            return softmax_among(scores, relevant, sharing)
         return (losses.bce if model.loss == "bce" else losses.softmax)(scores, relevant)
 
     def _regularize(self, phi: Tensor, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
