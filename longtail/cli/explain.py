@@ -43,8 +43,8 @@ def explain(
     With --label: orange words speak for the label, blue words against it. linear also says how far
     from the first labels it is, and whether the search meets it. attention-xml shows where it
     looked for the label, and how much lower its score is without each word. knn also shows the
-    nearest training documents, or with --label the nearest that have the label. fusion shows what
-    each member predicts.
+    nearest training documents, or with --label the nearest that have the label and some that speak
+    against it. fusion shows what each member predicts.
     """
     check_output(html, "--html", overwrite=overwrite)
     check_json(json)
@@ -82,7 +82,7 @@ def _show(found: "Explanation", labels: list[dict[str, Any]]) -> None:
     if found.member_terms:
         show(*found.member_lines())
     if found.neighbours:
-        show("", neighbour_table(found.neighbours))
+        show("", neighbour_table(found.neighbours, found.label))
 
 
 def _mark(found: "Explanation") -> "Text":

@@ -13,8 +13,8 @@ from longtail.cli.terminal import echo, open_console
 if TYPE_CHECKING:
     from longtail.data import Dataset
     from longtail.data.describe import Description, SplitDescription
+    from longtail.evaluation.bands import Band
     from longtail.evaluation.explanation import Neighbour, Term, Vote
-    from longtail.evaluation.metrics import Band
     from longtail.models.base import Model
     from longtail.models.card import Card
     from longtail.models.sizing import Size, Sized
@@ -281,12 +281,14 @@ def term_table(terms: "Sequence[Term]", label: str | None) -> Table:
     return table
 
 
-def neighbour_table(neighbours: "Iterable[Neighbour]") -> Table:
-    """Show training documents with their labels."""
-    table = _table(None, "similarity", "labels", "training document")
+def neighbour_table(neighbours: "Iterable[Neighbour]", label: str | None = None) -> Table:
+    """Show training documents with their labels; whether they speak for one, if asked."""
+    speaks = [] if label is None else ["speaks"]
+    table = _table(None, "similarity", *speaks, "labels", "training document")
     for each in neighbours:
+        side = [] if label is None else ["for" if label in each.labels else "against"]
         labels = ", ".join(each.labels)
-        table.add_row(f"{each.similarity:.2f}", labels, shorten(flatten(each.named())))
+        table.add_row(f"{each.similarity:.2f}", *side, labels, shorten(flatten(each.named())))
     return table
 
 

@@ -36,6 +36,7 @@ from longtail.runtime.mapped import (
     map_file,
 )
 from longtail.runtime.parallel import in_threads
+from longtail.runtime.store import fetch_folder
 from longtail.runtime.store.atomic import move_in, remove_stale, sync_folder, temporary_folder
 from longtail.storage import RemotePath, is_there
 from longtail.version import __version__
@@ -66,11 +67,6 @@ def find_packed(path: Path, options: ReadOptions) -> tuple[Path, str | None] | N
         found, role = path.parent, path.name
     else:
         return None
-    if isinstance(found, RemotePath):
-        raise DataError(
-            "is packed, and packed data are mapped; copy the folder to a disk of this machine",
-            path=found,
-        )
     given = {"format": options.format, "text": options.text, "labels": options.labels}
     for name, value in given.items():
         if value is not None:
@@ -79,7 +75,7 @@ def find_packed(path: Path, options: ReadOptions) -> tuple[Path, str | None] | N
                 "or give it to longtail data pack",
                 path=found,
             )
-    return found, role
+    return fetch_folder(found) if isinstance(found, RemotePath) else found, role
 
 
 def read_packed(folder: Path, role: str | None = None) -> Splits:

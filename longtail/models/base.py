@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -32,7 +33,19 @@ from longtail.models.checks import (
 )
 from longtail.models.columns import remember_columns
 from longtail.models.contract import DEFAULT_K, NO_STATE, Documents, DocumentType
+from longtail.models.new_labels import find_new_labels
 from longtail.models.registry import names_of_models
+from longtail.models.restraint import (
+    DEPTH,
+    JUDGED,
+    LEAST_JUDGED,
+    PARTS,
+    TRIALS,
+    Restraint,
+    choose_factor,
+    find_margins,
+    widen,
+)
 from longtail.models.saved import Saved
 from longtail.progress import SILENT, Progress, shown
 from longtail.runtime.mapped import Texts, in_memory, is_mapped
@@ -79,6 +92,7 @@ class Model(Saved):
         self.trained_on = document_type
         self.label_names_ = list(dataset.label_names)
         self.training_counts_ = TrainingCounts.of(dataset)
+        self.restraint_ = None
         self.calibration_ = None  # that of an earlier training says nothing about this one
         self.label_state_ = NO_STATE
         if dataset.label_uris:
@@ -135,20 +149,74 @@ class Model(Saved):
             train: also go on with training, from the present weights.
             progress: is shown what takes long; True shows it on stderr.
         """
+        dataset = self._read_more(data, labels, progress)
+        with shown(progress) as shows:
+            factor, before = self._judge_update(dataset, train, shows), self.training_counts_
+            self.take_in(dataset, train, shows)
+            if factor < 1:
+                shows.say(
+                    f"New labels get {factor:.2f} of their scores, so that known ones keep their "
+                    "places"
+                )
+        factors = widen(self.restraint_, len(self.label_names_))
+        factors[self._are_new(before) & (factors == 1)] = factor
+        self.restraint_ = Restraint(factors) if (factors < 1).any() else None
+        return self
+
+    def _judge_update(self, dataset: Dataset, train: bool, progress: Progress) -> float:
+        """Return what the scores of new labels must be multiplied by; see `restraint`.
+
+        A copy is updated with most of the documents and labels the others; then once more.
+        """
+        aligned = only_carried(dataset, self.label_names_).align(self.label_names_)
+        has_new = len(find_new_labels(self.training_counts_, aligned.Y)) > 0
+        if not has_new or len(dataset) < LEAST_JUDGED:
+            return 1.0
+        progress.stage("judging the update", TRIALS)
+        order = np.random.default_rng(0).permutation(len(dataset))
+        found = []
+        for judged in np.array_split(order, PARTS)[:TRIALS]:
+            trial, others = copy(self), np.setdiff1d(order, judged)
+            with suppress(DataError):  # nothing in the others is of use
+                trial.take_in(dataset.take(others), train, SILENT)
+                found.append(trial._find_margins(self, dataset.take(np.sort(judged[:JUDGED]))))
+            progress.advance(1)
+        return choose_factor(np.concatenate([*found, np.ones(0, np.float32)]))
+
+    def _find_margins(self, before: "Model", judged: Dataset) -> Floats:
+        """Return (n,) how far new labels are ahead where they should not be; see `restraint`."""
+        documents = in_memory(self.check_documents(judged))
+        n_labels = len(self.label_names_)
+        first = before._rank(documents, 1)
+        after = self._rank(documents, min(DEPTH, n_labels))
+        now = self._score_own(documents, first.labels, None)
+        Y = judged.align(self.label_names_).Y[:, :n_labels]
+        is_new = self._are_new(before.training_counts_)
+        return find_margins(TopK(first.labels, np.minimum(first.scores, now)), after, Y, is_new)
+
+    def _are_new(self, before: TrainingCounts) -> NDArray[np.bool_]:
+        """Return (n_labels,) which labels documents carry now, and none did before."""
+        counts = self.training_counts_.label_counts
+        are_new: NDArray[np.bool_] = (counts > 0) & (before.padded(len(counts)) == 0)
+        return are_new
+
+    def _read_more(self, data: Documents, labels: Any, progress: Progress | bool) -> Dataset:
+        """Return the documents of an update, after checking that the model can take them in."""
         self.check_updatable()
         self._check_fitted()
-        if train and not self.trains_on:
-            raise ParameterError(
-                f"{self.name} has nothing to train further; leave out train (--train)"
-            )
         dataset = self.read_labels(as_dataset(data, labels, like=self.columns_), progress)
-        X = self._rows_of(dataset)
+        self.check_documents(dataset)
         if dataset.Y.nnz == 0:
             raise DataError(
                 f"none of the {dataset.n_documents} documents carries a label; "
                 "there is nothing to add"
             )
         check_names(dataset, self.label_names_)
+        return dataset
+
+    def take_in(self, dataset: Dataset, train: bool, progress: Progress) -> None:
+        """Update with documents whose labels have the model's names, and restrain no label."""
+        X = self._rows_of(dataset)
         useful = np.flatnonzero((np.diff(dataset.Y.indptr) > 0) & (np.diff(X.indptr) > 0))
         if not len(useful):
             raise DataError(
@@ -158,11 +226,11 @@ class Model(Saved):
         taken = dataset.take(useful)
         aligned = only_carried(taken, self.label_names_).align(self.label_names_)
         self.added_ = useful
-        with shown(progress) as shows:
-            say_left_out(dataset, taken, self.label_names_, shows)
-            self.update_documents(aligned, X[useful], train, shows)
-        self.label_names_ = list(aligned.label_names)
-        self.label_state_ = self.label_state_.widen(len(self.label_names_))
+        say_left_out(dataset, taken, self.label_names_, progress)
+        if train and not self.trains_on:
+            progress.say(f"{self.name} has nothing to train further: it is updated without")
+        self.update_documents(aligned, X[useful], train and self.trains_on, progress)
+        self.set_label_names(aligned.label_names)
         old, new = self.training_counts_, TrainingCounts.of(aligned)
         self.training_counts_ = TrainingCounts(
             old.n_documents + dataset.n_documents,
@@ -170,7 +238,6 @@ class Model(Saved):
         )
         self.finish_update()
         self.note_event(f"{len(useful):,} documents added")
-        return self
 
     @property
     def is_updatable(self) -> bool:
@@ -275,10 +342,22 @@ class Model(Saved):
 
     def _are_usual(self, own: TopK) -> NDArray[np.bool_]:
         """Return (n, 1) which documents got the most frequent labels, having no known feature."""
-        labels, shares = self.frequent_labels(own.k)
+        labels, shares = self._usual_labels(own.k)
         same = (own.labels == labels) & (own.scores == shares)
         usual: NDArray[np.bool_] = same.all(axis=1, keepdims=True)
         return usual
+
+    def _usual_labels(self, k: int) -> tuple[Ids, Floats]:
+        """Return what documents without any known feature get."""
+        if self.restraint_ is None:
+            return self.frequent_labels(k)
+
+        def rank(depth: int) -> TopK:
+            labels, shares = self.frequent_labels(depth)
+            return TopK(labels[None], shares[None])
+
+        top = self.restraint_.rank(rank, k)
+        return top.labels[0], top.scores[0]
 
     def _predict_allowed(self, data: Documents, k: int, progress: Progress) -> TopK:
         """Return the model's own scores for the best labels that are not excluded."""
@@ -298,13 +377,19 @@ class Model(Saved):
         n = documents.shape[0] if sp.issparse(documents) else len(documents)
         lies_in_file = isinstance(documents, Texts) or is_mapped(documents)
         if n <= BATCH or (progress is SILENT and not lies_in_file):
-            return self.predict_documents(in_memory(documents), k)
+            return self._rank(in_memory(documents), k)
         tops = []
         progress.stage("labelling", n)
         for start in range(0, n, BATCH):
-            tops.append(self.predict_documents(documents[start : start + BATCH], k))
+            tops.append(self._rank(documents[start : start + BATCH], k))
             progress.advance(len(tops[-1]))
         return TopK.concatenate(tops)
+
+    def _rank(self, documents: list[str] | sp.csr_matrix, k: int) -> TopK:
+        """Return the best labels by the model's own scores, some new ones held back."""
+        if self.restraint_ is None:
+            return self.predict_documents(documents, k)
+        return self.restraint_.rank(lambda depth: self.predict_documents(documents, depth), k)
 
     def score(
         self, data: Documents, candidates: Any, *, calibrated: bool = True
@@ -340,11 +425,12 @@ class Model(Saved):
     ) -> Floats:
         """Return the scores of labels that the model was trained with."""
         scores = self.score_documents(documents, labels)
+        scores = scores if self.restraint_ is None else self.restraint_.weigh(labels, scores)
         check_finite(scores)
         if calibration is None:
             return scores
         k = min(calibration.n_placed, len(self.label_names_))
-        own = self.predict_documents(documents, k)
+        own = self._rank(documents, k)
         placed = self._keep_shares(own, calibration.apply(own))
         found = calibration.apply_behind(scores, placed.scores[:, -1:])
         found = np.where(self._are_usual(own), scores, found)

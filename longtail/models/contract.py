@@ -21,6 +21,7 @@ from longtail.models.checks import Floats, Ids, look_up_scores
 from longtail.models.cost import find_facts
 from longtail.models.estimates import Estimated
 from longtail.models.leaving_out import weigh_cells
+from longtail.models.restraint import Restraint
 from longtail.progress import Progress
 from longtail.runtime import memory
 from longtail.runtime.schema import Schema
@@ -66,7 +67,7 @@ class Contract(Estimated, ABC):
     can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
     can_resume: ClassVar[bool] = False  # goes on with training from what is in `run_dir`
     has_embeddings: ClassVar[bool] = False  # places documents by an `embedder_`
-    uses_cluster: ClassVar[bool] = False  # trains on `runtime.workers.cluster_in_use`
+    uses_cluster: ClassVar[bool] = False  # can be trained on one
     plans: ClassVar[bool] = False  # says what it will do before it does: `plan_lines`
     holds_out: ClassVar[bool] = False  # leaves predictions for held-out documents: `held_out_`
 
@@ -75,6 +76,7 @@ class Contract(Estimated, ABC):
     member_reason: ClassVar[str] = "it was named"  # why a plan takes it
     cheaper_presets: ClassVar[Sequence[str]] = ()  # in place of the defaults, the best first
     milliseconds: ClassVar[float] = 1.0  # for one document, about; only the order counts
+    member_seeds: ClassVar[int] = 1  # members of other seeds that a plan takes before rarer models
     least_sample: ClassVar[int] = 500  # documents from which on time grows evenly with them
 
     run_dir: Path | None = learned(default=None)  # for log and checkpoints, if it can resume
@@ -82,6 +84,7 @@ class Contract(Estimated, ABC):
     checkpoint_seconds: float = learned(default=300.0)  # from one checkpoint to the next
     began: float | None = learned(default=None)  # when a budget began to run, by the clock
     stop_at: float | None = learned(default=None)  # when torch's steps must end, by the clock
+    only_scores: bool = learned(default=False)  # others propose labels: `prepare_search` can wait
 
     trained_on: DocumentType = learned()  # what it was trained on is what it predicts for
     label_names_: Sequence[str] = learned()  # the name of each label
@@ -90,10 +93,19 @@ class Contract(Estimated, ABC):
     n_features_: int = learned(default=0)  # columns of the rows; 0 if it reads no rows
     calibration_: Calibration | None = learned(default=None)  # scores to probabilities
     label_state_: LabelState = learned(default=NO_STATE)  # what labels mean, and became
+    restraint_: Restraint | None = learned(default=None)  # of labels that updates brought
     card_: Card | None = learned(default=None)  # where it comes from
     columns_: Columns | None = learned(default=None)  # of the files it was trained on
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
     added_: NDArray[np.int64] = learned()  # those of the last update's documents it could use
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Parameters that training has chosen by the data, and that change what scores mean.
+
+        Another training on like documents takes them over, so that its scores mean the same.
+        """
+        return {}
 
     # -- files --------------------------------------------------------------------------------
 
@@ -130,6 +142,18 @@ class Contract(Estimated, ABC):
         """Rank labels for what `read_rows` made of one row or more; k is at most all labels."""
         raise NotImplementedError
 
+    def prepare_search(self, X: sp.csr_matrix, progress: Progress) -> None:
+        """Make ranking all labels quick, by rows like those to come: nothing, unless overridden.
+
+        `fit` does so, but where the model `only_scores`. Labels and scores stay nearly the same.
+        """
+        return
+
+    @property
+    def has_search(self) -> bool:
+        """Whether all labels can be ranked quickly; if not, `prepare_search` makes it so."""
+        return True
+
     def score_rows(self, X: Any, candidates: Ids) -> Floats:
         """Score candidates (n, c) for what `read_rows` made of n rows; 0 for -1, which is none.
 
@@ -137,6 +161,18 @@ class Contract(Estimated, ABC):
         ranked to find these scores.
         """
         return self._rank_all(self.predict_rows, X, candidates)
+
+    def read_texts(self, texts: list[str]) -> Any:
+        """Return what ranking and scoring of texts begin with: the texts, unless overridden."""
+        return texts
+
+    def predict_texts(self, read: Any, k: int) -> TopK:
+        """Rank labels for what `read_texts` made of texts, where these do not become rows."""
+        return self.predict_documents(read, k)
+
+    def score_texts(self, read: Any, candidates: Ids) -> Floats:
+        """Score candidates (n, c) for what `read_texts` made of n texts; 0 for -1, for none."""
+        return self.score_documents(read, candidates)
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Learn from documents, of which at least one has a label: as rows, unless overridden."""

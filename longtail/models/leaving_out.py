@@ -51,3 +51,18 @@ def find_shares(before: LogOdds) -> NDArray[np.float64]:
     chances = -np.logaddexp(0, -before)  # as logarithms, which no label is too improbable for
     shares = np.exp(chances - chances.max())
     return np.asarray(shares / shares.sum())
+
+
+def weigh_sides(
+    row: sp.csr_matrix, embed: Score, pro: NDArray[np.float32], contra: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return (nnz,) how much nearer each cell brings the one row to some vectors than to others.
+
+    It says why neighbours give no vote to a label: log-odds of 0 votes would lose nothing.
+    """
+    weights = np.zeros(row.nnz, np.float32)
+    if row.nnz and len(pro):
+        order, variants = leave_out_cells(row)
+        towards = pro.mean(axis=0) - (contra.mean(axis=0) if len(contra) else 0)
+        weights[order] = embed(row) @ towards - embed(variants) @ towards
+    return weights

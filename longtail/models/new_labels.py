@@ -55,18 +55,14 @@ def mean_of_known(
     Y: sp.csr_matrix,
     before: TrainingCounts,
     vectors: Floats,
-    below: float = 0.0,
 ) -> float | None:
-    """Return the mean product of documents and labels that were known; None if there is none.
-
-    `below` is how many standard deviations less than that is returned.
-    """
+    """Return the mean product of documents and labels that were known; None if there is none."""
     rows, labels = Y.nonzero()
     known = before.padded(Y.shape[1])[labels] > 0
     if not known.any():
         return None
     products = np.einsum("ij,ij->i", documents[rows[known]], vectors[labels[known]])
-    return float(products.mean() - below * products.std())
+    return float(products.mean())
 
 
 def put_labels(index: Index, labels: NDArray[np.int64], vectors: Floats) -> Index:

@@ -13,6 +13,7 @@ from longtail.labels.state import LabelState
 from longtail.models.card import FEW, Card
 from longtail.models.columns import add_columns, columns_from, describe_columns
 from longtail.models.contract import Contract
+from longtail.models.restraint import Restraint, widen
 from longtail.progress import SILENT, Progress, shown
 from longtail.runtime.schema import (
     Schema,
@@ -51,6 +52,8 @@ class Saved(Contract):
         """Give labels other names; further ones at the end are labels without documents."""
         self.label_names_ = list(names)
         self.label_state_ = self.label_state_.widen(len(names))
+        if self.restraint_ is not None:
+            self.restraint_ = Restraint(widen(self.restraint_, len(names)))
         counts = self.training_counts_
         self.training_counts_ = TrainingCounts(counts.n_documents, counts.padded(len(names)))
 
@@ -166,6 +169,8 @@ class Saved(Contract):
             self.features_.to_files(files)
         if self.calibration_ is not None:
             self.calibration_.add_to_files(files)
+        if self.restraint_ is not None:
+            self.restraint_.add_to_files(files)
         self.label_state_.add_to_files(files)
         add_columns(files, self.columns_)
         self.add_to_files(files)
@@ -192,6 +197,7 @@ class Saved(Contract):
             model.features_ = Tfidf.from_files(files) if "features" in files.config else None
             model.tfidf = model.features_
             model.calibration_ = Calibration.from_files(files)
+            model.restraint_ = Restraint.from_files(files)
             model.label_state_ = LabelState.from_files(files)
             model.columns_ = columns_from(files)
             model.restore(files)
@@ -225,4 +231,5 @@ class Saved(Contract):
             shared |= Tfidf.describe()
         if "calibration" in files.config:
             shared |= Calibration.describe()
+        shared |= Restraint.describe(files)
         return shared | LabelState.describe(files) | describe_columns(files)

@@ -29,9 +29,10 @@ def data(tmp_path):
 
 def test_hidden_labels_are_found_after_the_update_only(data, capsys):
     settings = [part for pair in SMALL for part in ("--set", pair)]
-    update_study.main([str(data), "--hidden", "0.3", "--seeds", "2", *settings])
+    update_study.main([str(data), "--hidden", "0.3", "--most", "1", "--seeds", "1", *settings])
     lines = capsys.readouterr().out.splitlines()
-    table = {line.split("|")[2].strip(): line.split("|")[3] for line in lines if "| texts" in line}
+    cells = [line.split("|") for line in lines if "| texts" in line]
+    table = {each[3].strip(): each[4] for each in cells}
     assert list(table) == ["training without them", "update", "update --train", "training on all"]
     assert table["training without them"].split()[0] == "0.0"
     assert float(table["training on all"].split()[0]) > 50
@@ -55,3 +56,19 @@ def test_the_facets_of_the_bundled_set_are_parents(tmp_path):
     ]
     assert parents[0] == parents[1] >= {"works-with", "role"}
     assert dxml_hierarchy.find_parents(["a::b", "c"]) == [("a", "a::b")]
+
+
+def test_settings_are_for_one_model_or_for_all():
+    given = ["seed=3", "glas.dim=8", "mnn.dim=4"]
+    assert update_study.choose_settings("glas", given) == {"seed": "3", "dim": "8"}
+    assert update_study.choose_settings("linear", given) == {"seed": "3"}
+
+
+def test_frequent_labels_are_not_hidden(data):
+    train = load(data).train
+    counts = np.asarray(train.Y.sum(axis=0)).ravel()
+    most = float(np.median(counts)) / len(train)
+    hidden = update_study.hide_labels(train, 1.0, seed=0, most=most)[2]
+    number = {name: i for i, name in enumerate(train.label_names)}
+    assert 0 < len(hidden) < 16
+    assert max(counts[number[name]] for name in hidden) <= np.median(counts)

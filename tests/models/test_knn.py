@@ -213,7 +213,19 @@ def test_an_explanation_names_documents_and_words():
     assert sum(abs(term.weight) for term in found.terms) == pytest.approx(1)
     label = first.labels[0]
     of_label = model.explain(data.texts[7], label)
-    assert all(label in each.labels for each in of_label.neighbours)
+    assert label in of_label.neighbours[0].labels
+
+
+def test_documents_speak_for_and_against_a_label_that_is_not_given():
+    texts = [*(["apple tree fruit"] * 9), "engine and a tree", "engine oil"]
+    labels = [*([["garden"]] * 9), ["car"], ["car"]]
+    explained = KNN(n_neighbours=3).fit(texts, labels).explain("apple tree fruit oil", "car")
+    weights = {term.name: term.weight for term in explained.terms}
+    assert weights["apple"] < 0 < weights["oil"]
+    found = explained.neighbours
+    assert [each.labels for each in found] == [("car",), ("car",), ("garden",), ("garden",)]
+    assert found[0].text == "engine oil"
+    assert found[1].similarity < found[0].similarity < found[2].similarity
 
 
 def test_explaining_before_fitting():
@@ -256,9 +268,11 @@ def test_new_documents_and_labels_are_known_at_once(tmp_path):
 
 
 def test_there_is_nothing_to_train_further():
+    notes = Notes()
     model = KNN().fit(planted_dataset())
-    with pytest.raises(ParameterError, match="knn has nothing to train further"):
-        model.partial_fit(planted_dataset(), train=True)
+    model.partial_fit(planted_dataset(), train=True, progress=notes)
+    assert any("knn has nothing to train further" in line for line in notes.said)
+    assert model.n_kept == 2 * len(planted_dataset())
 
 
 # ------------------------------------------------------------------------------------ embeddings

@@ -11,7 +11,7 @@ from planted import planted_dataset
 
 torch = pytest.importorskip("torch")
 
-from longtail import evaluate, load_model  # noqa: E402
+from longtail import Dataset, evaluate, load_model  # noqa: E402
 from longtail.errors import MissingExtraError, ModelFileError, ParameterError  # noqa: E402
 from longtail.models import neural  # noqa: E402
 from longtail.models.embedder import embed_rows  # noqa: E402
@@ -596,3 +596,22 @@ def test_the_folder_holds_vectors_as_int8(tmp_path):
     arrays = read_folder(tmp_path / "model").arrays
     for name in ("voters.index.vectors.codes", "embedder.weight.codes"):
         assert arrays[name].dtype == np.int8
+
+
+def test_new_labels_get_vectors_where_labels_are_ranked():
+    """One comes behind the others, and one had a name in training but no document."""
+    data = planted_dataset()
+    first, more = data.take(np.arange(200)), data.take(np.arange(200, 300))
+    Y = first.Y.tolil()
+    Y[:, 3] = 0
+    names = [*data.label_names, "new"]
+    model = MNN(**SMALL, rank="labels").fit(Dataset(Y.tocsr(), data.label_names, X=first.X))
+    more_Y = sp.csr_matrix(sp.hstack([more.Y, more.Y[:, [0]]]))
+    model.partial_fit(Dataset(more_Y, names, X=more.X))
+    assert model.ids_.tolist() == list(range(len(names)))
+    top = model.predict(more.X, k=5)
+    for new, carried in ((3, more.Y[:, [3]]), (12, more.Y[:, [0]])):
+        found = (top.labels == new).any(axis=1)
+        carries = carried.toarray().ravel() > 0
+        assert found[carries].mean() > found[~carries].mean() + 0.3
+    assert np.array_equal(model.score(more.X, top.labels), top.scores)

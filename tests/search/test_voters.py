@@ -151,3 +151,20 @@ def test_choosing_tries_all_pairs_or_alternates() -> None:
     )
     assert alternated == best
     assert len(tried) == 6 + 2 * 5
+
+
+def test_documents_stand_on_both_sides_of_a_label():
+    """The nearest that carry it, and of the nearest of all those that do not."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(40, 4)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    Y = sp.csr_matrix((np.arange(40) % 8 == 3)[:, None].astype(np.float32))
+    voters = Voters(build_index(vectors), Y, 10, 0.1)
+    cosines = vectors @ vectors[0]
+    pro, contra = voters.find_sides(vectors[:1], 0)
+    carriers = np.arange(3, 40, 8)
+    expected = [i for i in carriers[np.argsort(-cosines[carriers])] if cosines[i] > 0]
+    assert pro == pytest.approx(vectors[expected], abs=0.02)
+    nearest = [i for i in np.argsort(-cosines)[:10] if i % 8 != 3][:5]
+    assert contra == pytest.approx(vectors[nearest], abs=0.02)
+    assert len(voters.find_sides(vectors[:1] * 0, 0)[0]) == 0

@@ -43,7 +43,6 @@ ENOUGH = 50  # documents of a new label that it learns from, unless all are aske
 BATCH = 32  # documents of a step
 LEAST_STEPS, PASSES = 200, 4
 NEW_RATE, KNOWN_RATE = 0.06, 0.001  # learning rates, as shares of how far rows are apart
-CAUTION = 1.0  # by how much scores are lower than the few documents of a label would have them
 KEPT_NUMBERS = 1 << 28  # that documents, once read, may take in memory
 LED = 5  # nodes that a document is led to, each a vote for where its new labels belong
 
@@ -100,9 +99,7 @@ def update_tree(
     begin = table.mean(axis=0, keepdims=True).repeat(len(update.new), axis=0)
     begin = np.concatenate([begin, table[nodes[update.refined]]])
     reader = _Reader(net, update.tokens, device)
-    surplus = update.find_surplus(asked)
-    surplus[: len(update.new)] += CAUTION
-    wanted = _Wanted(update.Y[:, asked], surplus)
+    wanted = _Wanted(update.Y[:, asked], update.find_surplus(asked))
     rows = learn_rows(reader, begin, wanted, len(update.new), seed, progress)
     is_known = asked < n_known
     table[nodes[asked[is_known]]] = rows[is_known]

@@ -137,7 +137,7 @@ class Fusion(Model):
         if X.shape[0] == 0:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
         tops = [
-            self._rank(ask(self.members_, self.proposers_, *some, self._n_labels, k=k), k)
+            self._rank_said(ask(self.members_, self.proposers_, *some, self._n_labels, k=k), k)
             for some in self._batches(documents, X)
         ]
         return self.fill_empty(TopK.concatenate(tops), X)
@@ -167,7 +167,7 @@ class Fusion(Model):
         for first in range(0, X.shape[0], BATCH):
             yield documents[first : first + BATCH], X[first : first + BATCH]
 
-    def _rank(self, said: Said, k: int) -> TopK:
+    def _rank_said(self, said: Said, k: int) -> TopK:
         """Return the `k` most probable labels of each document."""
 
         def rank(first: int, last: int) -> TopK:
@@ -236,7 +236,7 @@ class Fusion(Model):
             member = copy(members[name])
             reads_rows = member.trained_on == "rows"
             more = rows if reads_rows else replace(dataset, label_uris=None)
-            member.partial_fit(more, train=train and member.trains_on, progress=progress)
+            member.take_in(more, train and member.trains_on, progress)
             if dataset.texts is not None and reads_rows:
                 member.add_snippets(dataset.texts)
             members[name] = member

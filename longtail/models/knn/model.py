@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Neighbour
-from longtail.evaluation.metrics import evaluate
+from longtail.evaluation.metrics import evaluate_documents
 from longtail.models.base import Model
 from longtail.models.contract import Documents
 from longtail.models.cost import Facts
@@ -70,6 +70,7 @@ TEMPERATURES = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5)
 USUAL = Voting(50, 0.05)  # where there is nothing to choose by
 HELD_OUT, MOST_ASKED = 0.1, 3000  # documents that choose
 SHOWN = 5  # neighbours in an explanation
+AGAINST = 2  # of them, in that of a label, which do not carry it
 
 
 @configurable
@@ -218,7 +219,7 @@ class KNN(Model):
             ids,
             cosines,
             Y,
-            lambda top: evaluate(top, wanted)["nDCG@5"],
+            lambda top: evaluate_documents(top, wanted, k=5)["nDCG@5"].percent(),
             numbers=[self.n_neighbours] if self.n_neighbours else numbers,
             temperatures=[self.temperature] if self.temperature else TEMPERATURES,
             alternate_from=given,  # as trying all pairs takes five times as long
@@ -238,6 +239,12 @@ class KNN(Model):
         index = self._index(space, _rows_of(source, dataset)[labelled])
         self.features_, self.n_features_ = source.features_, source.n_features_
         self._keep(space, index, dataset.Y, voting, progress)
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """How neighbours vote."""
+        n, temperature = self.voters_.n_neighbours, self.voters_.temperature
+        return {"n_neighbours": n, "temperature": temperature}
 
     def _is_open(self) -> bool:
         """Whether there is anything to choose."""
@@ -356,14 +363,21 @@ class KNN(Model):
         return replace(found, neighbours=self.find_similar(X, chosen))
 
     def find_similar(self, X: sp.csr_matrix, label: int | None) -> Sequence[Neighbour]:
-        """Return the nearest documents, or the nearest that carry the label."""
+        """Return the nearest documents; of a label, those that carry it, then some that do not.
+
+        The first speak for the label, however far they are; the others speak against it.
+        """
         ids, cosines = self._search(X, SHOWN)
-        near = [
-            (i, cosine)
-            for i, cosine in zip(ids[0].tolist(), cosines[0].tolist(), strict=True)
-            if i >= 0 and (label is None or label in self.voters_.Y[i].indices)
-        ]
+        found = zip(ids[0].tolist(), cosines[0].tolist(), strict=True)
+        near = [(i, cosine) for i, cosine in found if i >= 0]
+        if label is not None:
+            others = [(i, cosine) for i, cosine in near if label not in self.voters_.Y[i].indices]
+            near = self._find_nearest(X, label) + others[:AGAINST]
         return [self._show(i, cosine) for i, cosine in near[:SHOWN]]
+
+    def _find_nearest(self, X: sp.csr_matrix, label: int) -> list[tuple[int, float]]:
+        """Return the nearest documents that carry a label, with their cosines."""
+        return self.voters_.find_nearest(self.space_.place(X), label, SHOWN - AGAINST)
 
     def _show(self, i: int, similarity: float) -> Neighbour:
         """Return one of the voters as it is shown."""
@@ -385,13 +399,21 @@ class KNN(Model):
         return self.voters_.rank_companions(label, n)
 
     def explain_row(self, X: sp.csr_matrix, label: int | None) -> Floats:
-        """Return how much each word gives to the cosines of those who vote, or for one label."""
+        """Return how much each word gives to the cosines of those who vote.
+
+        Of a label, it is what it gives to those who carry it, less what it gives to the others. If
+        none of them carries it, the nearest that do speak for it.
+        """
         ids, cosines = self._search(X)
         votes = weigh_votes(cosines, self.voters_.temperature)[0]
         near, votes = ids[0][ids[0] >= 0], votes[ids[0] >= 0]
         if label is not None:
             carries = np.asarray(self.voters_.Y[near][:, label].todense()).ravel() > 0
-            votes = np.where(carries, votes, 0)
+            votes = np.where(carries, votes, -votes)
+            if not carries.any():
+                found = [i for i, _ in self._find_nearest(X, label)]
+                near = np.concatenate([near, np.array(found, near.dtype)])
+                votes = np.concatenate([votes, np.full(len(found), 1 / max(len(found), 1))])
         own = self.space_.place(X)
         places = self.voters_.index.take(near)
         shared = np.asarray(votes @ places[:, own.indices]).ravel()

@@ -9,9 +9,9 @@ right (`matching.py`). A label that no training document carries is found like a
     weights_    (2, 16) the two logistic regressions: for a part of a name, for all of it
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,13 +29,15 @@ from longtail.models.lexical.matching import (
     PRIORS,
     Counts,
     Known,
+    Matches,
     Pair,
     count_held,
     count_matches,
     describe_matches,
+    find_matches,
     fit_logistic,
-    rank_labels,
-    score_labels,
+    rank_matches,
+    score_matches,
 )
 from longtail.models.lexical.names import (
     Names,
@@ -170,26 +172,41 @@ class Lexical(Model):
         """Rank the labels whose names stand in each text; the others follow by frequency."""
         if not documents:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        frequent = self.training_counts_.by_frequency
-        found = self._in_batches(rank_labels, documents, frequent, k)
-        return TopK.concatenate([TopK(*each) for each in found])
+        return self.predict_texts(self.read_texts(cast(list[str], documents)), k)
 
     def score_documents(self, documents: list[str] | sp.csr_matrix, candidates: Ids) -> Floats:
         """Score candidates; those whose name is not there get 0, or their share if no name is."""
         if not candidates.size:
             return np.zeros(candidates.shape, np.float32)
-        return np.concatenate(self._in_batches(score_labels, documents, candidates))
+        return self.score_texts(self.read_texts(cast(list[str], documents)), candidates)
 
-    def _in_batches(
-        self, function: Callable[..., Any], documents: list[str] | sp.csr_matrix, *arguments: Any
-    ) -> list[Any]:
-        """Call compiled code for all texts, some at a time."""
-        texts = self.reader_.read(cast(list[str], documents))
-        n = len(documents)
+    def read_texts(self, texts: list[str]) -> list[Matches]:
+        """Return the labels whose names stand in the texts, some texts at a time."""
+        words, n = self.reader_.read(texts), len(texts)
         n_documents = self.training_counts_.n_documents
         known = Known(self.names_, self.counts_, n_documents, self.weights_)
         cuts = pairwise(cut(n, -(-n // BATCH)))
-        return in_threads(function, [(texts, a, b, known, *arguments) for a, b in cuts])
+        return in_threads(find_matches, [(words, a, b, known) for a, b in cuts])
+
+    def predict_texts(self, read: list[Matches], k: int) -> TopK:
+        """Rank the labels that were found; the others follow by frequency."""
+        frequent, n_documents = (
+            self.training_counts_.by_frequency,
+            self.training_counts_.n_documents,
+        )
+        known = frequent, self.counts_.labels, n_documents, k
+        found = in_threads(rank_matches, [(each, *known) for each in read])
+        return TopK.concatenate([TopK(*each) for each in found])
+
+    def score_texts(self, read: list[Matches], candidates: Ids) -> Floats:
+        """Look the candidates up among the labels that were found."""
+        counted = self.counts_.labels, self.training_counts_.n_documents
+        tasks, first = [], 0
+        for each in read:
+            last = first + len(each.start) - 1
+            tasks.append((each, *counted, candidates[first:last]))
+            first = last
+        return np.concatenate(in_threads(score_matches, tasks))
 
     # -- labels without documents ---------------------------------------------------------------
 
@@ -435,7 +452,8 @@ def measure_unseen(words: Pair, known: Known, Y: sp.csr_matrix, seed: int) -> Un
     frequent = np.argsort(-counts.labels, kind="stable").astype(np.int32)
     k = min(FIRST, Y.shape[1])
     texts = (ends, stems[taken])
-    best, scores = rank_labels(texts, 0, len(asked), known._replace(counts=counts), frequent, k)
+    found = find_matches(texts, 0, len(asked), known._replace(counts=counts))
+    best, scores = rank_matches(found, frequent, counts.labels, known.n_documents, k)
     own = sp.csr_matrix(Y[asked] @ sp.diags_array(hidden.astype(np.float32)))
     own.eliminate_zeros()
     return Unseen(

@@ -19,15 +19,16 @@ can be added to f_x. The negatives of (11) are drawn among the documents with an
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.errors import ParameterError
 from longtail.models.cost import DeviceType, Facts, estimate_by_document
 from longtail.models.embedder import Embedder, embed_rows
+from longtail.models.leaving_out import weigh_sides
 from longtail.models.neural import (
     AHEAD,
     NeuralRows,
@@ -37,8 +38,10 @@ from longtail.models.neural import (
     require_torch,
     weighed_bytes,
 )
+from longtail.models.new_labels import find_directions, find_new_labels
 from longtail.progress import Progress
 from longtail.runtime.memory import Needs, Stage, size_of, train_stage
+from longtail.runtime.quantized import QuantizedRows
 from longtail.runtime.rows import hold_out, view_rows, weigh_rows
 from longtail.runtime.schema import Schema, Value, indices, look_up
 from longtail.runtime.settings import (
@@ -51,7 +54,7 @@ from longtail.runtime.settings import (
     share,
 )
 from longtail.runtime.store import Files
-from longtail.search.index import Index, build_index
+from longtail.search.index import Index, build_index, build_on
 from longtail.search.voters import Neighbours, Voters
 from longtail.topk import NO_LABEL, TopK
 
@@ -165,7 +168,7 @@ class MNN(NeuralRows):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
-        return estimate_by_document(facts, cpu=(3, 2.0), cuda=(8, 0.02))
+        return estimate_by_document(facts, cpu=(3, 1.2), cuda=(8, 0.06))
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all documents, along all dimensions."""
@@ -217,6 +220,14 @@ class MNN(NeuralRows):
         task.held_out = held
         return choose_ranking(task)
 
+    @property
+    def choices(self) -> dict[str, Any]:
+        """How labels are ranked, and how neighbours vote if these are asked."""
+        if self.voters_ is None:
+            return {"rank": self.rank_}
+        n, temperature = self.voters_.n_neighbours, self.voters_.temperature
+        return {"rank": self.rank_, "n_neighbours": n, "temperature": temperature}
+
     def _is_open(self) -> bool:
         """Whether there is anything to choose."""
         if self.rank == "labels":
@@ -250,6 +261,7 @@ class MNN(NeuralRows):
     ) -> None:
         """Keep what prediction needs: f_x, and the vectors that are searched."""
         from longtail.models.mnn.network import choose_ranking, embed_sets, unit_labels
+        from longtail.training.processes import choose_device
 
         if task.held_out is not None:
             choice = choose_ranking(task)
@@ -268,7 +280,8 @@ class MNN(NeuralRows):
             labelled = np.flatnonzero(np.diff(Y.indptr))
             Y, documents = Y[labelled], documents[labelled]
             vectors = _blend(documents, embed_sets(net, Y).numpy(), self.blend)
-        self.index_ = build_index(
+        build = partial(
+            build_index,
             vectors,
             queries=documents,
             recall=RECALL[self.rank_],
@@ -276,6 +289,9 @@ class MNN(NeuralRows):
             seed=self.seed,
             progress=progress,
         )
+        device = choose_device(self.device).type
+        index = build_on(device, lambda where: build(device=where), progress)
+        self.index_ = index.to("cpu")  # which frees the GPU's memory
         self.voters_ = None
         if self.rank_ == "neighbours":
             self.voters_ = Voters(self.index_, Y, n_neighbours, temperature)
@@ -302,7 +318,9 @@ class MNN(NeuralRows):
             device_type,
             parameters=parameters,
             gradients=4 * (touched * self.dim + second),
-            optimizer=2 * parameters + 4 * (n_features + n_labels),
+            **self.remembered(
+                parameters - 4 * second, 4 * second + 2 * (n_features + n_labels), device_type
+            ),
             activations=4 * (8 * batch_size * self.dim + compared)
             + batch_bytes(n_cells, n_features)
             + batch_bytes(n_pairs, n_labels),
@@ -346,25 +364,53 @@ class MNN(NeuralRows):
         cosines = self.index_.score(cast("NDArray[np.float32]", X), places)
         return np.where(places >= 0, _as_scores(cosines), np.float32(0))
 
-    # -- updating -------------------------------------------------------------------------------
+    def explain_row(self, X: sp.csr_matrix, label: int | None) -> NDArray[np.float32]:
+        """Say of a label without votes what brings the row nearer to its documents than others."""
+        asked = np.array([[-1 if label is None else label]], np.int32)
+        if self.voters_ is None or label is None or self.score_documents(X, asked).any():
+            return super().explain_row(X, label)
 
-    def check_updatable(self) -> None:
-        """Raise ParameterError if no documents vote, so that further ones would change nothing."""
-        super().check_updatable()
-        if self.is_fitted and self.voters_ is None:
-            raise ParameterError(
-                "this mnn model ranks by vectors of labels, to which documents add nothing; train "
-                "one with rank=neighbours to update it"
-            )
+        def embed(rows: sp.csr_matrix) -> NDArray[np.float32]:
+            return embed_rows(self.embedder_, view_rows(rows), self.normalize)
+
+        return weigh_sides(X, embed, *self.voters_.find_sides(embed(X), label))
+
+    # -- updating -------------------------------------------------------------------------------
 
     def update_rows(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, train: bool, progress: Progress
     ) -> None:
-        """Let new documents vote, each where its features place it."""
-        voters = cast(Voters, self.voters_)
+        """Let new documents vote, each where its features place it, or place new labels by them."""
         places = embed_rows(self.embedder_, view_rows(X), self.normalize)
-        self.index_ = cast(Index, voters.index).extend(places)
-        self.voters_ = replace(voters, index=self.index_, Y=voters.join_labels(Y))
+        if self.voters_ is None:
+            self._add_labels(places, Y)
+            return
+        self.index_ = cast(Index, self.voters_.index).extend(self._blend_more(places, Y))
+        self.voters_ = replace(self.voters_, index=self.index_, Y=self.voters_.join_labels(Y))
+
+    def _blend_more(self, documents: NDArray[np.float32], Y: sp.csr_matrix) -> NDArray[np.float32]:
+        """Move new documents towards those that carry their labels, as the others were moved.
+
+        Otherwise they would be nearer to any document than the others, and outvote them.
+        """
+        voters = cast(Voters, self.voters_)
+        known = sp.csr_matrix(Y[:, : voters.Y.shape[1]])
+        sets = np.asarray(known @ _scale(voters.Y.T @ voters.index.vectors))
+        blended = _blend(documents, _scale(sets), self.blend)
+        return np.where(sets.any(axis=1, keepdims=True), blended, documents)
+
+    def _add_labels(self, documents: NDArray[np.float32], Y: sp.csr_matrix) -> None:
+        """Give new labels the directions of their documents; other labels stay."""
+        new = find_new_labels(self.training_counts_, Y)
+        placed = find_directions(documents, Y, new)
+        ids = np.concatenate([self.ids_, new.astype(np.int32)])
+        order = np.argsort(ids)
+        if not len(new) or new[0] > self.ids_[-1]:  # all of them are behind the others
+            self.index_ = self.index_.extend(placed)
+        else:
+            vectors = np.concatenate([self.index_.vectors, placed])[order]
+            self.index_ = Index(QuantizedRows.of(vectors), self.index_.dim, self.index_.metric)
+        self.ids_ = ids[order]
 
     # -- saving ---------------------------------------------------------------------------------
 
@@ -403,7 +449,11 @@ def _blend(
     documents: NDArray[np.float32], sets: NDArray[np.float32], share: float
 ) -> NDArray[np.float32]:
     """Return unit vectors between the documents and their label sets; `share` is the sets'."""
-    vectors = (1 - share) * documents + share * sets
+    return _scale((1 - share) * documents + share * sets)
+
+
+def _scale(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return vectors of length 1; those of length 0 stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
 

@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 ALL_LABELS = {"cpu": 50_000, "cuda": 500_000}  # up to so many, every batch scores all labels
 MOST_SAMPLED = 10_000_000
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
-CAUTION = 0.5  # standard deviations; with less, new labels take the place of known ones
 WORD_DIM = 256  # where no vectors say otherwise
 CURVE_DOCUMENTS, CURVE_LABELS = 2000, 100  # from which scores become shares
 LSTM_WORK = 5  # how much longer an LSTM takes for a text than a sum over its words, about
@@ -406,6 +405,8 @@ class RankAE(NeuralRows):
             n_scores = batch_size * n_scored
         words, labels = 4 * n_features * C, 4 * n_labels * h
         parameters = words + 2 * labels + 4 * layers
+        tables = words + (labels if sampled is None else 2 * labels)  # moved by row
+        counts = 2 * (n_features + n_labels)  # of steps, half of their bytes
         touched = min(n_cells, n_features) * C + min(n_pairs, n_labels) * h
         scored = n_tables * n_scores + 2 * n_scored * h
         rows = weighed_bytes(X)
@@ -413,7 +414,7 @@ class RankAE(NeuralRows):
             device_type,
             parameters=parameters,
             gradients=4 * (touched + n_scored * h + layers),
-            optimizer=2 * parameters + 4 * (n_features + n_labels),
+            **self.remembered(tables, parameters - tables + counts, device_type),
             activations=4 * (n_states + 7 * n_cells * C + 8 * batch_size * (C + h) + scored)
             + batch_bytes(n_cells, n_features)
             + batch_bytes(n_pairs, n_labels),
@@ -515,9 +516,8 @@ class RankAE(NeuralRows):
         old = self.index_.take(known)
         usual = np.linalg.norm(old[:, :-1], axis=1).mean()
         weights = usual * find_directions(decoded[:, :-1], Y, new)
-        # A label scores lower for its own documents, of which it is made, than others for theirs.
-        before, vectors = self.training_counts_, self.index_.vectors
-        wanted = mean_of_known(decoded, Y, before, vectors, CAUTION)
+        # A label scores for its own documents what known ones score for theirs.
+        wanted = mean_of_known(decoded, Y, self.training_counts_, self.index_.vectors)
         if wanted is None:
             wanted = float(old[:, -1].mean() + usual)
         bias = wanted - mean_products(decoded[:, :-1], Y[:, new], weights)

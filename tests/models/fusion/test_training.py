@@ -1,5 +1,7 @@
 """Members in training, within the time that there is."""
 
+import time
+
 import pytest
 from made_up_members import make_member, make_trainer
 
@@ -30,3 +32,31 @@ def test_what_was_begun_with_hope_is_given_up_in_time():
     trainer.taken["linear"] = 1.0
     limit = trainer._limit(trainer._new_model(member), member, None, 1.0)
     assert limit < trainer.deadline
+
+
+@pytest.mark.parametrize(("others", "seconds"), [((), 150), (("mnn",), 100)])
+def test_beyond_its_estimate_a_member_takes_only_what_later_ones_do_not_need(others, seconds):
+    """A later one takes nearly all of the budget by its estimate."""
+    member = make_member("glas", seconds=100.0)
+    later = [make_member(name, seconds=600.0) for name in others]
+    trainer = make_trainer(member, *later)
+    model = trainer._new_model(member)
+    trainer._limit(model, member, None, 1.0)
+    assert model.stop_at - time.monotonic() == pytest.approx(seconds, abs=5)
+
+
+def test_later_trainings_take_over_what_the_first_one_chose():
+    """Else a stacker would read scores of another temperature than it learned from."""
+    member = make_member("knn", epochs=0)
+    trainer = make_trainer(member)
+    found = trainer.hold_out(member, 5)
+    assert found is not None
+    chosen = found.model.choices
+    assert chosen.keys() == {"n_neighbours", "temperature"}
+    assert found.model.get_parameters()["temperature"] is None
+    again = trainer.refit(member, None)
+    assert again.choices == chosen
+    assert {name: again.get_parameters()[name] for name in chosen} == chosen
+    other = make_trainer(member)
+    other._choices["knn"] = {"n_neighbours": 3, "temperature": 0.3}
+    assert other.hold_out(member, 5).model.choices == other._choices["knn"]
