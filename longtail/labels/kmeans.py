@@ -1,7 +1,7 @@
 """Spherical k-means of sparse rows, for the splits of a label tree.
 
 A cluster is split by one compiled call, small ones many by one call, as Python would else be what
-threads wait for, and all of this goes on side by side. Where a level has
+takes longest, and all of this goes on side by side. Where a level has
 fewer than there are cores, all threads work on a large one: rows find their nearest centre piece by
 piece, and a centre is summed up column by column, for which the rows are transposed once. That is
 twice the work, and gives the same bits: values of a column are added in the order of the rows, and
