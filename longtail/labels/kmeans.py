@@ -1,6 +1,7 @@
 """Spherical k-means of sparse rows, for the splits of a label tree.
 
-A cluster is split by one compiled call, and many of them are split side by side. Where a level has
+A cluster is split by one compiled call, small ones many by one call, as Python would else be what
+takes longest, and all of this goes on side by side. Where a level has
 fewer than there are cores, all threads work on a large one: rows find their nearest centre piece by
 piece, and a centre is summed up column by column, for which the rows are transposed once. That is
 twice the work, and gives the same bits: values of a column are added in the order of the rows, and
@@ -303,6 +304,52 @@ def _scale(centres: NDArray[np.float32], scale: NDArray[np.float32], first: int,
 
 
 # ---------------------------------------------------------------------------- in one call
+
+
+@njit(nogil=True, cache=True)
+def cluster_many(
+    rows: Rows,
+    new_column: NDArray[np.int32],
+    chosen: NDArray[np.int32],
+    ends: NDArray[np.int64],
+    first: NDArray[np.int64],
+    balanced: bool,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Split many sets of rows, one after another, as `cluster_rows` splits each.
+
+    Args:
+        rows: all rows.
+        new_column: the columns of a `Scratch`.
+        chosen: the rows of all sets.
+        ends: (n,) where the rows of each set end.
+        first: (n, k) the first centres, as places within their sets.
+        balanced: whether clusters are to be of equal size.
+
+    Returns:
+        The chosen rows, those of a cluster side by side in their order, and the sizes (n, k).
+    """
+    ordered, sizes = np.empty_like(chosen), np.zeros(first.shape, np.int64)
+    begin = 0
+    for i in range(len(ends)):
+        own, columns = gather_rows(rows, chosen[begin : ends[i]], new_column)
+        cluster_of = _kmeans(own, len(columns), first[i], balanced, MAX_ROUNDS)
+        _count_into(cluster_of, sizes[i])
+        if sizes[i].max() > LARGEST_SHARE * len(cluster_of):
+            cluster_of = _kmeans(own, len(columns), first[i], True, MAX_ROUNDS)
+            _count_into(cluster_of, sizes[i])
+        place = begin + np.cumsum(sizes[i]) - sizes[i]
+        for j in range(len(cluster_of)):
+            ordered[place[cluster_of[j]]] = chosen[begin + j]
+            place[cluster_of[j]] += 1
+        begin = ends[i]
+    return ordered, sizes
+
+
+@njit(nogil=True, cache=True)
+def _count_into(cluster_of: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+    sizes[:] = 0
+    for cluster in cluster_of:
+        sizes[cluster] += 1
 
 
 @njit(nogil=True, cache=True)

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import ParameterError
-from longtail.labels.kmeans import LARGE, Scratch, cluster_rows, count_values
+from longtail.labels.kmeans import LARGE, Scratch, cluster_many, cluster_rows, count_values
 from longtail.progress import SILENT, Progress
 from longtail.runtime.compiled import njit
 from longtail.runtime.mapped import MatrixWriter, cut_sizes, is_mapped
@@ -28,6 +28,7 @@ MAX_WAYS = 16  # of one split; wider nodes are made from several, which costs fa
 MOST_VALUES, LEAST_VALUES = 1 << 27, 16  # of the vectors of all labels, and of one
 AT_ONCE = 1 << 25  # products that make vectors together
 PIECE = 1 << 21  # products that a thread makes at a time
+TOGETHER = 1 << 16  # values of small clusters that are split by one call
 
 _Task = tuple[Rows, Scratch, NDArray[np.int32], int, bool, int]  # what `_split` takes
 
@@ -239,11 +240,43 @@ def _split_all(tasks: Sequence[_Task], progress: Progress) -> list[list[NDArray[
         if size > share:
             splits[i] = _split(*tasks[i], by_all=True)
             progress.advance(len(tasks[i][2]))
-    others = [i for i in range(len(tasks)) if i not in splits]
-    costs = [float(len(tasks[i][2])) for i in others]
-    found = run_tasks(_split, [tasks[i] for i in others], costs, progress)
-    splits |= dict(zip(others, found, strict=True))
+    groups = _group([i for i in range(len(tasks)) if i not in splits], sizes)
+    costs = [float(sum(len(tasks[i][2]) for i in group)) for group in groups]
+    found = run_tasks(
+        _split_group, [([tasks[i] for i in group],) for group in groups], costs, progress
+    )
+    for group, parts in zip(groups, found, strict=True):
+        splits |= dict(zip(group, parts, strict=True))
     return [splits[i] for i in range(len(tasks))]
+
+
+def _group(which: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
+    """Put neighbours together that have few values."""
+    pieces = cut_sizes(np.array([sizes[i] for i in which], np.int64), TOGETHER)
+    return [list(which[first:last]) for first, last in pieces]
+
+
+def _split_group(tasks: Sequence[_Task]) -> list[list[NDArray[np.int32]]]:
+    """Split some clusters, all by one call if they are alike and their labels have vectors."""
+    rows, scratch, _, k, balanced, _ = tasks[0]
+    labels = np.concatenate([task[2] for task in tasks])
+    are_alike = all(task[3] == k <= len(task[2]) for task in tasks)
+    if len(tasks) == 1 or k < 2 or not are_alike or not _have_vectors(rows, labels):
+        return [_split(*task) for task in tasks]
+    first = np.stack([_draw_first(len(own), k, seed) for _, _, own, _, _, seed in tasks])
+    ends = np.cumsum([len(task[2]) for task in tasks])
+    ordered, sizes = cluster_many(rows, scratch.columns, labels, ends, first, balanced)
+    parts = np.split(ordered, np.cumsum(sizes)[:-1])
+    return [[part for part in parts[k * i : k * (i + 1)] if len(part)] for i in range(len(tasks))]
+
+
+def _have_vectors(rows: Rows, labels: NDArray[np.int32]) -> bool:
+    return bool((rows.start[labels + 1] > rows.start[labels]).all())
+
+
+def _draw_first(n: int, k: int, seed: int) -> NDArray[np.int64]:
+    """Draw the labels that are the first centres, as places."""
+    return np.random.default_rng(seed).choice(n, size=k, replace=False).astype(np.int64)
 
 
 def _check_shape(branching: int, max_leaf: int, max_depth: int | None) -> None:
@@ -307,7 +340,7 @@ def _cluster(
 ) -> list[NDArray[np.int32]]:
     if k < 2:
         return [labels] if len(labels) else []
-    first = np.random.default_rng(seed).choice(len(labels), size=k, replace=False)
+    first = _draw_first(len(labels), k, seed)
     cluster_of = cluster_rows(rows, scratch, labels, first, balanced, by_all=by_all)
     ordered = labels[np.argsort(cluster_of, kind="stable")]
     ends = np.cumsum(np.bincount(cluster_of, minlength=k)).tolist()

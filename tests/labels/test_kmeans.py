@@ -71,3 +71,14 @@ def test_label_vectors_are_the_same_on_any_number_of_threads(monkeypatch):
     plain = scale_to_unit(sp.csr_matrix(Y.T.tocsr() @ X).sorted_indices())
     for vectors in found:
         np.testing.assert_array_equal(vectors.toarray(), plain.toarray())
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_clusters_that_are_split_together_are_split_as_each_alone(vectors, balanced, monkeypatch):
+    trees = []
+    for together in (1, 1 << 16):
+        monkeypatch.setattr(tree, "TOGETHER", together)
+        trees.append(build_tree(vectors, branching=2, max_leaf=4, balanced=balanced, seed=3))
+    np.testing.assert_array_equal(trees[1].leaves, trees[0].leaves)
+    for one, other in zip(trees[0].children, trees[1].children, strict=True):
+        np.testing.assert_array_equal(one, other)
