@@ -32,7 +32,7 @@ from longtail.data.labels import NumberedNames
 from longtail.data.packed import read_packed, write_packed
 from longtail.models import get_model_class
 from longtail.models.sizing import parse_count
-from longtail.runtime.mapped import MatrixWriter, scratch_in
+from longtail.runtime.mapped import MatrixWriter, TextWriter, scratch_in
 
 BLOCK = 20_000  # documents made at a time
 LABELS_EACH, WORDS_EACH, N_FEATURES = 4, 40, 200_000
@@ -79,6 +79,32 @@ def make_pack(n_documents: int, per_label: int, folder: Path) -> None:
         write_packed(Splits(data, None), folder)
 
 
+def as_texts(X: sp.csr_matrix) -> Iterator[str]:
+    """Yield the rows as texts, a word for each feature."""
+    for i in range(X.shape[0]):
+        yield " ".join(f"w{word}" for word in X.indices[X.indptr[i] : X.indptr[i + 1]])
+
+
+def as_dataset(X: sp.csr_matrix, Y: sp.csr_matrix, model_class: Any) -> Dataset:
+    """Return rows as a data set, or texts for models of these; labels are named like words."""
+    names = [f"w{7 * label}" for label in range(Y.shape[1])]
+    if "rows" in model_class.reads:
+        return Dataset(Y, names, X=X)
+    return Dataset(Y, names, texts=list(as_texts(X)))
+
+
+def make_text_pack(n_documents: int, per_label: int, folder: Path) -> None:
+    """Pack the same documents as texts."""
+    n_labels = max(2, n_documents // per_label)
+    texts, Y = TextWriter(), MatrixWriter()
+    with scratch_in(folder.parent):
+        for rows, labels in make_blocks(n_documents, n_labels):
+            texts.extend(as_texts(rows))
+            Y.add(labels)
+        names = [f"w{7 * label}" for label in range(n_labels)]
+        write_packed(Splits(Dataset(Y.map(), names, texts=texts.map()), None), folder)
+
+
 class Measured(NamedTuple):
     """What a training took: bytes of memory beside what was there before, as planned, and time."""
 
@@ -104,12 +130,12 @@ class _Watch(threading.Thread):
 
 def measure_here(model_name: str, folder: Path) -> Measured:
     """Train the preset fast on packed data in this process."""
-    settings: dict[str, Any] = {"preset": "fast"}
     model_class = get_model_class(model_name)
+    settings: dict[str, Any] = {"preset": "fast"} if "fast" in model_class.presets else {}
     if model_class.needs_torch:
         settings |= {"device": "cpu", "epochs": 1}
     few = [make_blocks(500, 50).__next__()]
-    model_class.from_settings(settings).fit(few[0][0], few[0][1])  # compiles, imports
+    model_class.from_settings(settings).fit(as_dataset(*few[0], model_class))  # compiles, imports
     gc.collect()
     before, watch = read_memory("RssAnon"), _Watch()
     watch.start()
@@ -167,13 +193,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("| model | documents | labels | memory, GiB | planned, GiB | seconds | CPU seconds |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
-        packs = []
-        for size in args.documents.split(","):
-            packs.append(Path(temporary) / size)
-            make_pack(parse_count(size, "documents"), args.per_label, packs[-1])
         for model in args.models.split(","):
+            has_rows = "rows" in get_model_class(model).reads
             found = []
-            for pack in packs:
+            for size in args.documents.split(","):
+                pack = Path(temporary) / f"{size}-{'rows' if has_rows else 'texts'}"
+                if not pack.exists():
+                    make = make_pack if has_rows else make_text_pack
+                    make(parse_count(size, "documents"), args.per_label, pack)
                 found.append(measure(model, pack))
                 print(f"| {model} | {describe(found[-1])}", flush=True)
             if len(found) > 1:

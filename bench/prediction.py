@@ -22,7 +22,7 @@ from longtail.models.fusion.model import Fusion
 from longtail.models.fusion.stacking import Stacker
 
 SINGLE, ROUNDS = 400, 3
-STEPS = ("read_rows", "predict_rows", "score_rows", "predict_documents", "score_documents")
+STEPS = ("read_rows", "predict_rows", "score_rows", "read_texts", "predict_texts", "score_texts")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -77,7 +77,7 @@ def _time_steps(model: Fusion, texts: Sequence[str]) -> list[list[str]]:
 
     watch(model.features_, "transform", "texts to rows")
     for name, member in model.members_.items():
-        ending = "rows" if member.trained_on == "rows" else "documents"
+        ending = "rows" if member.trained_on == "rows" else "texts"
         for step in STEPS:
             if step.endswith(ending):
                 watch(member, step, f"{name}: {step}")

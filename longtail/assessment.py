@@ -9,10 +9,12 @@ import scipy.sparse as sp
 
 from longtail.data import Dataset
 from longtail.errors import DataError
+from longtail.evaluation.bands import Band
 from longtail.evaluation.hierarchical import link_above
-from longtail.evaluation.metrics import KS, Band, describe_unknown
+from longtail.evaluation.metrics import KS
 from longtail.evaluation.reliability import Reliability
 from longtail.evaluation.tally import Tally
+from longtail.evaluation.unknown import describe_unknown
 from longtail.labels.state import DROPPED, UNKNOWN, say_dropped
 from longtail.models.base import Model
 from longtail.progress import SILENT, Progress

@@ -6,8 +6,8 @@ same function. `Model.fit` is the plain step inside.
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
@@ -27,7 +27,7 @@ from longtail.labels.vocabulary import Vocabulary
 from longtail.labels.vocabulary_files import read_vocabulary
 from longtail.models.base import Model
 from longtail.models.card import Card
-from longtail.models.registry import BUILT_IN, DEFAULT_MODEL, get_model_class
+from longtail.models.registry import DEFAULT_MODEL, get_model_class, names_of_models
 from longtail.progress import SILENT, Progress, shown
 from longtail.reading import ANYTHING
 from longtail.runtime.mapped import scratch_in
@@ -45,6 +45,8 @@ FEWEST_TO_VALIDATE = 100  # with fewer documents, those held out say next to not
 
 CalibrationMethod = Literal["isotonic", "logistic", "none"]
 Report = dict[str, float]
+# Trains a model; returns it with what stopped its training, if something did.
+Fit = Callable[[Model, Dataset, Progress], tuple[Model, str | None]]
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def train(
     checkpoint_every: str = "5m",
     command: str | None = None,
     cluster: str | None = None,
+    processes: int | None = None,
     began: float | None = None,
     progress: Progress | bool = SILENT,
 ) -> Trained:
@@ -118,6 +121,8 @@ def train(
             at most.
         command: the command line that asks for this, to stand in the model's card.
         cluster: train on a Ray cluster: "local", "auto" or "ray://HOST:10001".
+        processes: how many of the cluster train a network together; one for each of its GPUs, or
+            nodes where there are none, unless given.
         began: when the budget began, by `time.monotonic()`; now, unless given.
         progress: is shown what takes long; True shows it on stderr.
     """
@@ -140,7 +145,7 @@ def train(
         shown(progress) as progress,
         run.opened(overwrite=overwrite, progress=progress),
         scratch_in(run.scratch),
-        _on_cluster(cluster, maker.model_class, progress),
+        _on_cluster(cluster, maker.model_class, processes, progress) as fit,
     ):
         is_path = isinstance(data, str | Path)
         if is_path and (note := say_large(data, run.scratch)) is not None:
@@ -156,10 +161,10 @@ def train(
         began = time.perf_counter()
         report, learned = None, None
         if _can_validate(maker.make(), dataset, valid, progress):
-            report, learned = _validate(maker, run, dataset, valid, calibration, progress)
+            report, learned = _validate(maker, run, dataset, valid, calibration, fit, progress)
         model_to_fit = run.prepare(maker.make(), TRAINING)
         model_to_fit.began = budget_began
-        fitted, problem = _fit(model_to_fit, dataset, progress)
+        fitted, problem = fit(model_to_fit, dataset, progress)
         if fitted.held_out_ is not None:
             report, learned = measure_held_out(fitted, dataset, calibration, progress)
         fitted.calibration_ = learned
@@ -174,22 +179,29 @@ def train(
 
 
 @contextmanager
-def _on_cluster(cluster: str | None, model: type[Model], progress: Progress) -> Iterator[None]:
-    """Let training inside use a cluster, if one is asked for."""
+def _on_cluster(
+    cluster: str | None, model: type[Model], processes: int | None, progress: Progress
+) -> Iterator[Fit]:
+    """Give what trains, here or on a cluster if one is asked for."""
     if cluster is None:
-        yield
+        if processes is not None:
+            raise ParameterError("processes are those of a cluster; name it as well")
+        yield _fit
         return
     if not model.uses_cluster:
-        able = [name for name in BUILT_IN if get_model_class(name).uses_cluster]
+        able = names_of_models(lambda each: each.uses_cluster)
         raise ParameterError(
-            f"{model.name} is not trained on a cluster; leave out --cluster, or train "
-            f"{' or '.join(able)}"
+            f"{model.name} is not trained on a cluster; leave out --cluster, or train one of {able}"
         )
-    from longtail.cluster import connected
+    from longtail.cluster import NetworkTrainer, connected
 
     with connected(cluster) as workers:
         progress.say(f"Cluster: {workers.describe()}")
-        yield
+        if not model.needs_torch:
+            yield _fit
+            return
+        with closing(NetworkTrainer(workers, processes)) as trainer:
+            yield trainer.fit
 
 
 def _read(data: Any, labels: Any, text: str | Sequence[str] | None, reading: ReadOptions) -> Splits:
@@ -277,6 +289,7 @@ def plan(
     reading: ReadOptions = ANYTHING,
     model: str | type[Model] = DEFAULT_MODEL,
     settings: Mapping[str, Any] | None = None,
+    cluster: str | None = None,
 ) -> list[str]:
     """Return the lines of the plan by which `train` would train, without training.
 
@@ -287,13 +300,15 @@ def plan(
         reading: what else is known about the file at the path.
         model: the name of a model that plans, or its class.
         settings: its parameters, as `train` takes them.
+        cluster: plan for a Ray cluster: "local", "auto" or "ray://HOST:10001".
     """
     began = time.monotonic()
     made = ModelMaker.check(model, dict(settings or {})).make()
     if not made.plans:
         raise ParameterError(f"{made.name} has no plan to show; leave out --plan, or train fusion")
     made.began = began
-    return made.plan_lines(_read(data, labels, text, reading).train)
+    with _on_cluster(cluster, type(made), None, SILENT):
+        return made.plan_lines(_read(data, labels, text, reading).train)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -363,6 +378,7 @@ def _validate(
     dataset: Dataset,
     valid: float,
     method: CalibrationMethod,
+    fit: Fit,
     progress: Progress,
 ) -> tuple[Report, Calibration | None]:
     """Train on a part of the documents and measure on the others."""
@@ -371,7 +387,7 @@ def _validate(
         f"Measuring: training on {len(kept):,} of {len(dataset):,} documents, "
         f"testing on {len(held_out):,} (--valid 0 skips this)"
     )
-    fitted, _ = _fit(run.prepare(maker.make(), MEASURING), kept, progress)
+    fitted, _ = fit(run.prepare(maker.make(), MEASURING), kept, progress)
     depth = choose_depth(held_out.Y)
     top = fitted.predict(held_out, depth, calibrated=False, progress=progress)
     report, learned = measure(top, held_out, fitted.training_counts_, method, progress)

@@ -69,7 +69,10 @@ MODELS = [
     name for name in model_names() if find_spec("torch") or not get_model_class(name).needs_torch
 ]
 
-pytestmark = pytest.mark.parametrize("name", MODELS)
+# With --dist loadgroup a worker takes all tests of a model, which share what is trained.
+pytestmark = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in MODELS]
+)
 
 
 def make(name, **parameters):

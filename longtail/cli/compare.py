@@ -14,7 +14,6 @@ from longtail.cli.settings import parse_pairs
 from longtail.cli.terminal import echo, is_terminal
 from longtail.errors import LongtailError, ParameterError
 from longtail.reading import ReadOptions
-from longtail.storage import RemotePath
 
 if TYPE_CHECKING:
     from longtail.compare.folder import ReportFolder
@@ -141,8 +140,6 @@ def compare(
     from longtail.compare.noise import parse_noise
     from longtail.compare.recipe import compare, open_folder, prepare
 
-    if isinstance(out, RemotePath):
-        raise ParameterError(f"--out must be a folder of this machine. Got '{out}' instead.")
     if cluster is not None:
         from longtail.cluster import check_address
 

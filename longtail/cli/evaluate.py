@@ -75,7 +75,7 @@ def evaluate(
     from longtail.cli.reliability import check_reliability, write_reliability
     from longtail.cli.show import METRICS, band_table, metric_table, probability_blocks, show
     from longtail.data.blocks import read_blocks
-    from longtail.evaluation.metrics import PROPENSITIES
+    from longtail.evaluation.propensity import PROPENSITIES
     from longtail.models import load_model
     from longtail.runtime.parallel import set_threads
 

@@ -13,8 +13,8 @@ from longtail.cli.terminal import echo, open_console
 if TYPE_CHECKING:
     from longtail.data import Dataset
     from longtail.data.describe import Description, SplitDescription
+    from longtail.evaluation.bands import Band
     from longtail.evaluation.explanation import Neighbour, Term, Vote
-    from longtail.evaluation.metrics import Band
     from longtail.models.base import Model
     from longtail.models.card import Card
     from longtail.models.sizing import Size, Sized

@@ -100,7 +100,7 @@ def train(
     processes: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Train a network by N processes of this machine, one a GPU."
+            metavar="N", help="Train a network by N processes, here or of --cluster, one a GPU."
         ),
     ] = None,
     overwrite: Annotated[
@@ -150,14 +150,14 @@ def train(
     name, chosen, reading = gather_settings(model, config, settings or [], options, reading)
     optional = {"valid": valid, "checkpoint_every": checkpoint_every}
     given: dict[str, Any] = {key: value for key, value in optional.items() if value is not None}
-    set_threads(share_threads(threads, processes))
+    set_threads(share_threads(threads, None if cluster else processes))
     if out is None or plan:
-        _show_plan(data, reading, name, chosen)
+        _show_plan(data, reading, name, chosen, cluster)
         return
     kept = RunFolder(out).say_what_is_kept
     if processes is not None:
         _check_processes(name, processes)
-        if not is_launched():
+        if cluster is None and not is_launched():
             launch(processes, kept)
             return
     with (
@@ -179,6 +179,7 @@ def train(
                 language=language,
                 command=join(["longtail", *sys.argv[1:]]),
                 cluster=cluster,
+                processes=processes if cluster else None,
                 began=began,
                 progress=progress,
                 **given,
@@ -189,12 +190,14 @@ def train(
             _conclude(trained, out, "TEST_DATA" if trained.test is None else str(data))
 
 
-def _show_plan(data: Path, reading: ReadOptions, model: str, settings: dict[str, Any]) -> None:
+def _show_plan(
+    data: Path, reading: ReadOptions, model: str, settings: dict[str, Any], cluster: str | None
+) -> None:
     """Print what training would do."""
     from longtail.cli.show import show
     from longtail.recipe import plan
 
-    show(*plan(data, reading=reading, model=model, settings=settings))
+    show(*plan(data, reading=reading, model=model, settings=settings, cluster=cluster))
 
 
 def _check_processes(model: str, count: int) -> None:

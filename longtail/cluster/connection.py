@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from longtail.cluster.tasks import RayWorkers
+from longtail.cluster.tasks import RETRIES, RayWorkers
 from longtail.cluster.versions import ClusterError, find_versions
 from longtail.errors import MissingExtraError, ParameterError
 from longtail.runtime.parallel import chosen_threads, count_cores
@@ -25,7 +25,7 @@ from longtail.version import __version__
 
 AUTO, LOCAL, CLIENT = "auto", "local", "ray://"
 LOOK_SECONDS, PATIENCE = 1.0, 5  # between two looks at the head; looks in vain before it is gone
-START_SECONDS = 60  # for a node to say its versions
+START_SECONDS = 180  # for a node to say its versions: a busy one starts processes slowly
 USER_ERROR = 2
 
 
@@ -65,6 +65,9 @@ def import_ray() -> Any:
     """Return Ray, quiet."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of tasks that nobody waits for
+    # A local cluster does this command's own work: no less urgent than without a cluster.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -124,7 +127,7 @@ def check_versions(ray: Any) -> None:
     asked = {}
     for node in _list_alive(ray):
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        answer = ask.options(num_cpus=0, scheduling_strategy=there).remote()
+        answer = ask.options(num_cpus=0, scheduling_strategy=there, max_retries=RETRIES).remote()
         asked[node["NodeID"]] = node["NodeManagerAddress"], answer
     for node_id, (where, answer) in asked.items():
         try:

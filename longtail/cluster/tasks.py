@@ -229,9 +229,12 @@ def _count_by_node(spans: Sequence[Span]) -> str:
     counts: Counter[str] = Counter()
     for span in spans:
         counts[span.node] += span.n_tasks
-    n_workers = len({(span.node, span.worker) for span in spans})
+    n_tasks, n_workers = counts.total(), len({(span.node, span.worker) for span in spans})
     nodes = ", ".join(f"{node} {n:,}" for node, n in sorted(counts.items()))
-    return f"{counts.total():,} tasks, {n_workers} workers ({nodes})"
+    return (
+        f"{n_tasks:,} task{'s' * (n_tasks != 1)}, {n_workers} worker{'s' * (n_workers != 1)} "
+        f"({nodes})"
+    )
 
 
 def group_tasks(costs: Sequence[float], n_groups: int) -> list[list[int]]:

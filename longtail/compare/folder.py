@@ -21,6 +21,9 @@ import numpy as np
 
 from longtail.compare.process import Job
 from longtail.errors import LongtailError, ParameterError
+from longtail.runtime.store import download_folder, upload_folder
+from longtail.runtime.store.cache import stand_in
+from longtail.storage import RemotePath
 from longtail.topk import TopK
 
 IDENTITY = "comparison.json"
@@ -32,8 +35,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._=,-]+")
 class ReportFolder:
     """Where a comparison keeps its finished runs."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, out: Path) -> None:
+        # What is to be at a URL is made in the cache, from where it is uploaded when it is done.
+        self.place = out if isinstance(out, RemotePath) else None
+        self.path = out if self.place is None else stand_in(self.place, "reports")
+        self.shown = out
 
     @property
     def scratch(self) -> Path:
@@ -46,13 +52,13 @@ class ReportFolder:
         Raises:
             ParameterError: the path holds something else, or a comparison on other data.
         """
+        if self.place is not None:
+            self._borrow(self.place, resume=resume, overwrite=overwrite)
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
-            raise ParameterError(f"{self.path} is not a folder; choose another --out")
+            raise ParameterError(f"{self.shown} is not a folder; choose another --out")
         holds = self.path.is_dir() and any(self.path.iterdir())
         if holds and not (self.path / IDENTITY).is_file():
-            raise ParameterError(
-                f"{self.path} already exists and holds no comparison; choose another --out"
-            )
+            raise self._refuse_other()
         if holds and overwrite:
             shutil.rmtree(self.path)
         elif holds:
@@ -64,19 +70,46 @@ class ReportFolder:
         except OSError as error:
             raise LongtailError(f"{self.path}: cannot write here: {error.strerror}") from error
 
+    def _borrow(self, place: RemotePath, *, resume: bool, overwrite: bool) -> None:
+        """Make sure that a URL can be written, and fetch the comparison that is to go on there."""
+        place.check_writable()
+        if self.path.exists() or not place.exists():  # one that was interrupted, or none
+            return
+        if not (place / IDENTITY).exists():
+            raise self._refuse_other()
+        if not (resume or overwrite):
+            raise self._refuse_second()
+        if not overwrite:
+            download_folder(place, self.path)
+
+    def publish(self) -> None:
+        """Upload what is to be at a URL, results last; nothing of an earlier comparison stays."""
+        if self.place is not None:
+            self.place.remove_all()
+            upload_folder(self.path, self.place, RESULTS)
+            shutil.rmtree(self.path)
+
+    def _refuse_other(self) -> ParameterError:
+        return ParameterError(
+            f"{self.shown} already exists and holds no comparison; choose another --out"
+        )
+
+    def _refuse_second(self) -> ParameterError:
+        return ParameterError(
+            f"{self.shown} already holds a comparison; add --resume to continue it, "
+            "--overwrite to start again, or choose another --out"
+        )
+
     def _check_same(self, identity: dict[str, Any], resume: bool) -> None:
         if not resume:
-            raise ParameterError(
-                f"{self.path} already holds a comparison; add --resume to continue it, "
-                "--overwrite to start again, or choose another --out"
-            )
+            raise self._refuse_second()
         try:
             earlier = json.loads((self.path / IDENTITY).read_text())
         except ValueError:
             earlier = None
         if earlier != identity:
             raise ParameterError(
-                f"{self.path} holds a comparison on other documents, so it cannot be "
+                f"{self.shown} holds a comparison on other documents, so it cannot be "
                 "continued; choose another --out, or add --overwrite to start again"
             )
 

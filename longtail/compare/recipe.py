@@ -18,7 +18,7 @@ from longtail.compare.run import Comparison, run_all
 from longtail.compare.split import checksum_files, read_split
 from longtail.compare.table import write_table
 from longtail.errors import ParameterError, suggest
-from longtail.evaluation.metrics import PROPENSITIES
+from longtail.evaluation.propensity import PROPENSITIES
 from longtail.progress import SILENT, Progress
 from longtail.reading import ANYTHING, ReadOptions
 from longtail.runtime.parallel import n_threads, set_threads
@@ -161,4 +161,5 @@ def compare(
     write_whole(folder.path / RESULTS, as_json(results, indent=1))
     write_whole(folder.path / "table.md", write_table(results))
     write_whole(folder.path / "report.html", write_report(results))
+    folder.publish()
     return results

@@ -22,11 +22,11 @@ from longtail.compare.disagreement import (
 from longtail.compare.noise import KINDS, Noise
 from longtail.compare.run import Failure, Run
 from longtail.compare.split import TrainTestSplit
+from longtail.evaluation.bands import evaluate_bands
 from longtail.evaluation.calibration import predict_unseen
 from longtail.evaluation.metrics import (
     PerDocument,
     TrainingCounts,
-    evaluate_bands,
     evaluate_documents,
     find_hits,
 )

@@ -19,16 +19,25 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data.annif import annif_documents, is_annif
+from longtail.data.cell_readers import split_cells
 from longtail.data.columns import Columns, find_text
 from longtail.data.dataset import Dataset
 from longtail.data.encoding import UTF8
 from longtail.data.json_lines import STANDARD, JsonReader, NumberedLines
 from longtail.data.labels import LabelRows, LabelSpace, find_fault
-from longtail.data.line_readers import parse_blocks
-from longtail.data.parquet import open_parquet
+from longtail.data.line_readers import READ_HERE, Parsed, Reader, parse_blocks
+from longtail.data.parquet import begin_parquet, open_parquet
 from longtail.data.sheet import open_sheet
 from longtail.data.source import Source
-from longtail.data.table import Document, Opened, find_table, label_error, open_csv
+from longtail.data.table import (
+    Document,
+    Lines,
+    Opened,
+    begin_table,
+    find_table,
+    label_error,
+    open_csv,
+)
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.reading import ANYTHING, ReadOptions
 from longtail.runtime.mapped import TextWriter
@@ -138,6 +147,9 @@ class TextFile:
         )
 
 
+_Read = tuple[TextFile, Columns | None]
+
+
 def _finish(texts: list[str] | TextWriter) -> Sequence[str]:
     return texts.map() if isinstance(texts, TextWriter) else texts
 
@@ -191,35 +203,73 @@ def open_texts(
 
 def read_texts(source: Source, form: Format, options: ReadOptions, space: LabelSpace) -> TextFile:
     """Read a whole file of texts with their labels."""
-    if form is Format.JSON_LINES and not options.keep:
-        return _read_json_lines(source, options, space)
+    file, columns = (_read_each if options.keep else _read_many)(source, form, options, space)
+    file.columns = note_separator(columns, space, options)
+    file.read_as = describe_reading(form, columns, source, space.said)
+    return file
+
+
+def _read_many(source: Source, form: Format, options: ReadOptions, space: LabelSpace) -> _Read:
+    """Read on all cores, where that is known how; one document after another elsewhere."""
+    if form is Format.JSON_LINES:
+        reader = JsonReader.open(source, options, space)
+        return _read_lines(reader, source.lines(), space)
+    if form is Format.TABLE:
+        table, lines = begin_table(source, options, labels=True)
+        return _read_lines(table, lines.whole_rows(table.delimiter, READ_HERE), space)
+    if form is Format.PARQUET:
+        parquet = begin_parquet(source, options, labels=True)
+        if parquet.has_lists:
+            return _gather(parquet.batches(), parquet.columns, source.path, space)
+        return _collect_all(parquet.documents(), parquet.columns, True, source.path, space)
+    return _read_each(source, form, options, space)
+
+
+def _read_each(source: Source, form: Format, options: ReadOptions, space: LabelSpace) -> _Read:
     opened = open_texts(source, form, options, space)
     documents = chain.from_iterable(opened.batches)
-    if opened.columns is not None and space.separator is None:
-        space.separator = opened.columns.separator
-    file = (collect_cells if opened.has_cells else collect)(documents, source.path, space)
-    file.columns = note_separator(opened.columns, space, options)
-    file.read_as = describe_reading(form, opened.columns, source, space.said)
-    return file
+    return _collect_all(documents, opened.columns, opened.has_cells, source.path, space)
 
 
-def _read_json_lines(source: Source, options: ReadOptions, space: LabelSpace) -> TextFile:
-    """Read JSON lines, many of them by several processes."""
-    reader = JsonReader.open(source, options, space)
+def _collect_all(
+    documents: Iterator[Document],
+    columns: Columns | None,
+    has_cells: bool,
+    path: Path,
+    space: LabelSpace,
+) -> _Read:
+    if columns is not None and space.separator is None:
+        space.separator = columns.separator
+    return (collect_cells if has_cells else collect)(documents, path, space), columns
+
+
+def _read_lines(reader: Reader, blocks: Iterable[Lines], space: LabelSpace) -> _Read:
+    """Read JSON lines or rows of a table, many of them by several processes."""
+    parsed = parse_blocks(reader, blocks, space)
+    return _gather(parsed, reader.columns, reader.path, space, has_cells=reader.has_cells)
+
+
+def _gather(
+    parsed: Iterable[Parsed],
+    columns: Columns,
+    path: Path,
+    space: LabelSpace,
+    *,
+    has_cells: bool = False,
+) -> _Read:
+    """Gather documents that come many at a time."""
     if space.separator is None:
-        space.separator = reader.columns.separator
-    file, cells = _begin(source.path, space), space.new_cells()
-    for parsed in parse_blocks(reader, source.lines(), space):
-        file.texts.extend(parsed.texts)
-        file.ids.extend(parsed.ids)
-        cells.extend(parsed.cells)
-        if not reader.has_cells:
-            file.labels.add_numbered(parsed.names, parsed.numbers, parsed.counts)
-    if reader.has_cells:
-        file.labels = space.split_cells(_all_cells(cells), source.path)
-    file.columns = note_separator(reader.columns, space, options)
-    file.read_as = describe_reading(Format.JSON_LINES, reader.columns, source, space.said)
-    return file
+        space.separator = columns.separator
+    file, cells = _begin(path, space), space.new_cells()
+    for each in parsed:
+        file.texts.extend(each.texts)
+        file.ids.extend(each.ids)
+        cells.extend(each.cells)
+        if not has_cells:
+            file.labels.add_numbered(each.names, each.numbers, each.counts)
+    if has_cells:
+        file.labels = split_cells(space, _all_cells(cells), path)
+    return file, columns
 
 
 def note_separator(
@@ -382,7 +432,7 @@ def collect_cells(documents: Iterable[Document], path: Path, space: LabelSpace) 
             file.ids.append(id)
         if row is not None:
             file.rows.append(row)
-    file.labels = space.split_cells(_all_cells(cells), path)
+    file.labels = split_cells(space, _all_cells(cells), path)
     return file
 
 
@@ -413,7 +463,7 @@ def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextFile:
             f"{labels.path}; line n of both must be the same document",
             path=texts.path,
         )
-    rows = space.split_cells(found, labels.path, in_doubt=" ")
+    rows = split_cells(space, found, labels.path, in_doubt=" ")
     return TextFile(texts.path, lines, rows, read_as=f"labels {space.said}" if space.said else "")
 
 

@@ -200,21 +200,13 @@ class LabelSpace:
         self.new_rows: Callable[[Numbering], LabelRows] = LabelRows
         self._is_guess = False
 
-    def split_cells(
-        self, cells: Sequence[str | list[Any]], path: Path | None, in_doubt: str = NEVER
-    ) -> LabelRows:
-        """Split each cell into labels; a cell that is a list already stays as it is."""
+    def choose(self, cells: Sequence[str | list[Any]], in_doubt: str = NEVER) -> str:
+        """Return what separates the labels of cells, and be able to say it."""
         if self.separator is None:
             self.guess(cells, None, in_doubt)
         separator = self.separator or NEVER
         self.said = _describe_split(cells, separator, is_guess=self._is_guess)
-        rows = self.new_rows(self.numbering)
-        for cell in cells:
-            try:
-                rows.add(split_cell(cell, separator) if isinstance(cell, str) else cell)
-            except TypeError as error:
-                raise DataError(f"document {len(rows) + 1}: {error}", path=path) from None
-        return rows
+        return separator
 
     def guess(
         self, cells: Iterable[str | list[Any]], known: str | None, in_doubt: str = NEVER

@@ -2,7 +2,8 @@
 
 `longtail-data.json` says how many values each array has; NAME.bin holds them, in the order of
 bytes of most processors (little endian). A list of texts is two arrays, `text` (UTF-8, one behind
-the other) and `start`; a sparse matrix is `start`, `columns` and, unless all are 1, `values`.
+the other) and `start`; a sparse matrix is `start`, `columns` and, unless all are 1, `values`. So
+are the words of the training texts, where they were asked for: `words` in `train.tokens`.
 
 A folder may be a stranger's: sizes, starts and labels are checked when it is opened, the columns
 and values of rows by `as_dataset` before compiled code sees them, and texts when they are read.
@@ -11,7 +12,8 @@ and values of rows by `as_dataset` before compiled code sees them, and texts whe
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,17 @@ from longtail.data.describe import Description, describe
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
-from longtail.runtime.mapped import BLOCK, Texts, build_csr, cut_sizes, encode_texts, map_file
+from longtail.runtime.mapped import (
+    BLOCK,
+    Texts,
+    WordsOfTexts,
+    build_csr,
+    cut_ends,
+    encode_texts,
+    map_file,
+)
 from longtail.runtime.parallel import in_threads
+from longtail.runtime.store import fetch_folder
 from longtail.runtime.store.atomic import move_in, remove_stale, sync_folder, temporary_folder
 from longtail.storage import RemotePath, is_there
 from longtail.version import __version__
@@ -33,6 +44,7 @@ from longtail.version import __version__
 MANIFEST = "longtail-data.json"
 FORMAT, VERSION = "longtail data", 1
 ROLES = ("train", "test")
+WORDS, TOKENS = "words", "train.tokens"
 BATCH = 8192  # documents
 MOST_BYTES = 1 << 24  # of a manifest
 
@@ -55,11 +67,6 @@ def find_packed(path: Path, options: ReadOptions) -> tuple[Path, str | None] | N
         found, role = path.parent, path.name
     else:
         return None
-    if isinstance(found, RemotePath):
-        raise DataError(
-            "is packed, and packed data are mapped; copy the folder to a disk of this machine",
-            path=found,
-        )
     given = {"format": options.format, "text": options.text, "labels": options.labels}
     for name, value in given.items():
         if value is not None:
@@ -68,7 +75,7 @@ def find_packed(path: Path, options: ReadOptions) -> tuple[Path, str | None] | N
                 "or give it to longtail data pack",
                 path=found,
             )
-    return found, role
+    return fetch_folder(found) if isinstance(found, RemotePath) else found, role
 
 
 def read_packed(folder: Path, role: str | None = None) -> Splits:
@@ -125,7 +132,11 @@ class _Packed:
         for name, n in self.arrays.items():
             if type(n) is not int or n < 0 or not name.endswith(kinds):
                 raise self.refuse(f"its array {name!r:.40} has the length {n!r:.40}")
-        self.label_names = self._read_names("label_names", self.n_labels)
+
+    @cached_property
+    def label_names(self) -> Sequence[str]:
+        """The names of labels, read when they are asked for."""
+        return self._read_names("label_names", self.n_labels)
 
     def refuse(self, reason: str) -> DataError:
         """Return the error for a folder that cannot be read."""
@@ -152,7 +163,7 @@ class _Packed:
             Y,
             self.label_names,
             X=self._matrix(f"{role}.X", n, width, check=False) if is_rows else None,
-            texts=None if is_rows else self._texts(f"{role}.texts", n),
+            texts=None if is_rows else self._texts_of_split(role, n),
             exclude=self._matrix(f"{role}.exclude", n, self.n_labels)
             if self.has(f"{role}.exclude")
             else None,
@@ -162,6 +173,15 @@ class _Packed:
             or None,
             read_as=self._expect("read_as", str),
         )
+
+    def _texts_of_split(self, role: str, n: int) -> Texts:
+        texts = self._texts(f"{role}.texts", n)
+        if role == "train" and self.has(TOKENS):
+            names = self._texts(WORDS, self.arrays.get(f"{WORDS}.start", 0) - 1)
+            ids = self._array(f"{TOKENS}.columns")
+            start = self._starts(TOKENS, n, len(ids))
+            texts.words = WordsOfTexts(names, start, ids, self._expect("word_rule", str))
+        return texts
 
     def _read_manifest(self) -> dict[str, Any]:
         path = self.folder / MANIFEST
@@ -238,7 +258,7 @@ class _Packed:
         if part == "label_names" and not self.has(part):
             return NumberedNames(n)
         try:
-            names = list(self._texts(part, n))
+            names = self._texts(part, n).as_list()
         except DataError as error:
             raise self.refuse(f"{part}: {error}") from None
         if part == "label_names" and len(set(names)) != n:
@@ -253,7 +273,7 @@ class _Packed:
         if len(values) != len(columns):
             raise self.refuse(f"{part} has {len(values)} values in {len(columns)} columns")
         if check:
-            pieces = cut_sizes(np.diff(start), BLOCK)
+            pieces = cut_ends(start[1:], BLOCK)
             tasks = [(start[a : b + 1], columns, width) for a, b in pieces]
             if not all(in_threads(_are_rows, tasks)):
                 raise self.refuse(f"{part}.columns must rise in each row and be below {width}")
@@ -278,15 +298,21 @@ def _are_rows(start: NDArray[np.int64], columns: NDArray[np.int32], width: int) 
 # -- writing ----------------------------------------------------------------------------------
 
 
-def write_packed(splits: Splits, out: Path) -> None:
-    """Write splits that share their labels to the new folder `out`, whole or not at all."""
+FindWords = Callable[[Sequence[str]], WordsOfTexts]
+
+
+def write_packed(splits: Splits, out: Path, find_words: FindWords | None = None) -> None:
+    """Write splits that share their labels to the new folder `out`, whole or not at all.
+
+    With `find_words`, the words of training texts are written, too.
+    """
     if os.path.lexists(out):
         raise DataError("exists already; choose another name or remove it", path=out)
     try:
         remove_stale(out)
         with temporary_folder(out) as folder:
             writer = _Writer(folder)
-            writer.write(splits)
+            writer.write(splits, find_words)
             move_in(folder, out)
     except OSError as error:
         raise DataError(f"cannot be written: {error.strerror}", path=out) from None
@@ -299,7 +325,7 @@ class _Writer:
         self.folder = folder
         self.arrays: dict[str, int] = {}
 
-    def write(self, splits: Splits) -> None:
+    def write(self, splits: Splits, find_words: FindWords | None) -> None:
         """Write everything."""
         train = splits.train
         if not isinstance(train.label_names, NumberedNames) or not train.label_names.are_numbers:
@@ -312,6 +338,9 @@ class _Writer:
         for role, data in zip(ROLES, splits, strict=True):
             if data is not None:
                 self._add_split(role, data)
+        rule = None
+        if find_words is not None and train.texts is not None:
+            rule = self._add_words(find_words(train.texts))
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -320,6 +349,7 @@ class _Writer:
             "labels": train.n_labels,
             "features": 0 if train.X is None else int(train.X.shape[1]),
             "read_as": train.read_as,
+            **({} if rule is None else {"word_rule": rule}),
             "arrays": self.arrays,
             "description": describe(splits).as_dict(),
         }
@@ -340,6 +370,12 @@ class _Writer:
             self._add(f"{role}.X.values", [data.X.data])
         else:
             self._add_texts(f"{role}.texts", data.texts or ())
+
+    def _add_words(self, words: WordsOfTexts) -> str:
+        self._add_texts(WORDS, words.names)
+        self._add(f"{TOKENS}.start", [words.start])
+        self._add(f"{TOKENS}.columns", [words.ids])
+        return words.rule
 
     def _add_matrix(self, part: str, matrix: sp.csr_matrix) -> None:
         self._add(f"{part}.start", [matrix.indptr])

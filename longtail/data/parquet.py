@@ -9,16 +9,22 @@ process when that is damaged.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from longtail.data.columns import Columns, choose_columns
+from longtail.data.labels import find_fault
+from longtail.data.line_readers import Parsed
 from longtail.data.source import Source, check_unpacked
 from longtail.data.table import Document, Opened, join_texts, parse_cell, spell_id
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
+from longtail.runtime.mapped import Texts
 
 BATCH = 1 << 12  # rows
 SAMPLED = 500  # rows that tell which column is what
@@ -51,6 +57,12 @@ class _Bound:
 
 def open_parquet(source: Source, options: ReadOptions, *, labels: bool) -> Opened:
     """Choose the columns of a Parquet file and begin to read its rows."""
+    reader = begin_parquet(source, options, labels=labels)
+    return Opened(iter([reader.documents()]), reader.columns, has_cells=True)
+
+
+def begin_parquet(source: Source, options: ReadOptions, *, labels: bool) -> "ParquetReader":
+    """Choose the columns of a Parquet file."""
     # pyarrow takes a fifth of a second to import, and few need it.
     import pyarrow.parquet as pq
 
@@ -62,14 +74,52 @@ def open_parquet(source: Source, options: ReadOptions, *, labels: bool) -> Opene
         def sample() -> dict[str, list[Any]]:
             told = [field.name for field in schema if _can_tell(field.type)]
             first = next(_read_batches(file, told, bound, SAMPLED), None)
-            return {} if first is None else first[1]
+            return {} if first is None else _as_lists(first[1], told, bound)
 
         columns = choose_columns(schema.names, sample, options, source.path, labels=labels)
         _check_types(schema, columns, source.path)
         if options.keep:
             _check_kept(schema, source.path)
-    documents = _documents(file, columns, bound, options, schema.names)
-    return Opened(iter([documents]), columns, has_cells=True)
+    return ParquetReader(file, schema, columns, bound, options)
+
+
+class ParquetReader:
+    """Reads the rows of a Parquet file whose columns are chosen."""
+
+    def __init__(
+        self, file: BinaryIO, schema: Any, columns: Columns, bound: _Bound, options: ReadOptions
+    ) -> None:
+        """Read these columns."""
+        self.columns, self.options = columns, options
+        self._file, self._schema, self._bound = file, schema, bound
+        self._chosen = [each for each in (*columns.text, columns.labels, columns.id) if each]
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether labels are lists of strings, so that no cell is to be split."""
+        label = self.columns.labels
+        held = None if label is None else self._schema.field(label).type
+        return held is not None and _is_list(held) and _is_string(held.value_type)
+
+    def documents(self) -> Iterator[Document]:
+        """Yield one document after another."""
+        bound, options = self._bound, self.options
+        chosen = self._schema.names if options.keep else self._chosen
+        with _readable(bound.path):
+            for number, batch in _read_batches(self._file, chosen, bound, BATCH):
+                values = _as_lists(batch, chosen, bound)
+                yield from _join(values, number, self.columns, bound.path, options)
+
+    def batches(self) -> Iterator[Parsed]:
+        """Yield many documents at a time, where labels are lists: no string is made of any text."""
+        bound, columns = self._bound, self.columns
+        with _readable(bound.path):
+            for number, batch in _read_batches(self._file, self._chosen, bound, BATCH):
+                texts = [_as_texts(batch.column(name), bound) for name in columns.text]
+                ids = [] if columns.id is None else _as_texts(batch.column(columns.id), bound)
+                labels = _number_labels(batch.column(columns.labels), bound, number)
+                joined = texts[0] if len(texts) == 1 else _join_all(texts)
+                yield Parsed(joined, ids, [], *labels)
 
 
 @contextmanager
@@ -82,15 +132,6 @@ def _readable(path: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"not a readable Parquet file ({reason:.200})", path=path) from None
-
-
-def _documents(
-    file: BinaryIO, columns: Columns, bound: "_Bound", options: ReadOptions, names: list[str]
-) -> Iterator[Document]:
-    chosen = [name for name in (*columns.text, columns.labels, columns.id) if name is not None]
-    with _readable(bound.path):
-        for number, values in _read_batches(file, names if options.keep else chosen, bound, BATCH):
-            yield from _join(values, number, columns, bound.path, options)
 
 
 def _join(
@@ -122,8 +163,8 @@ def as_cell(cell: Any, path: Path | None, line: int, options: ReadOptions) -> li
 
 def _read_batches(
     file: BinaryIO, columns: list[str], bound: "_Bound", most: int
-) -> Iterator[tuple[int, dict[str, list[Any]]]]:
-    """Yield the values of some columns, some rows at a time, and the number of the first row."""
+) -> Iterator[tuple[int, Any]]:
+    """Yield some columns, some rows at a time, and the number of the first row."""
     import pyarrow.parquet as pq
 
     # In lists the longest value times all rows says little, so dictionaries stay as they are.
@@ -136,7 +177,7 @@ def _read_batches(
     number = 1
     for batch in _batches(table, columns, n_rows):
         batch.validate()
-        yield number, {name: _values(batch.column(name), bound) for name in columns}
+        yield number, batch
         number += len(batch)
 
 
@@ -215,6 +256,10 @@ def _expand(column: Any, bound: _Bound) -> Any:
     return column
 
 
+def _as_lists(batch: Any, columns: Sequence[str], bound: _Bound) -> dict[str, list[Any]]:
+    return {name: _values(batch.column(name), bound) for name in columns}
+
+
 def _values(column: Any, bound: _Bound) -> list[Any]:
     """Return the values of a column, lists among them, as Python knows them."""
     if not _is_list(column.type):
@@ -224,6 +269,51 @@ def _values(column: Any, bound: _Bound) -> list[Any]:
     ends = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).cumsum().tolist()
     starts = [0, *ends[:-1]]
     return [values[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _as_texts(column: Any, bound: _Bound) -> Sequence[str]:
+    """Return a column of strings, or of numbers, without a string for each; none where absent."""
+    if not _is_string(column.type):
+        return [spell_id(each) for each in _values(column, bound)]
+    import pyarrow as pa
+
+    strings = _expand(column, bound).fill_null("").cast(pa.large_string())
+    _, start, letters = strings.buffers()
+    n = strings.offset + len(strings)
+    bounds = np.frombuffer(start, np.int64)[strings.offset : n + 1]
+    held = np.frombuffer(letters or b"", np.uint8)[bounds[0] : bounds[-1]]
+    return Texts(held, bounds - bounds[0])
+
+
+def _join_all(columns: Sequence[Sequence[str]]) -> list[str]:
+    return [join_texts(parts) for parts in zip(*columns, strict=True)]
+
+
+def _number_labels(
+    column: Any, bound: _Bound, first: int
+) -> tuple[list[str], NDArray[np.int32], NDArray[np.int32]]:
+    """Return the labels of lists, each once, then all as places among these, and how many each has.
+
+    `first` is the number of the first row, for errors.
+    """
+    import pyarrow.compute as pc
+
+    bound.add(VALUE_BYTES * len(column))
+    strings = _expand(column.flatten(), bound)
+    is_label = pc.fill_null(pc.not_equal(strings, ""), False).to_numpy(zero_copy_only=False)
+    ends = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).cumsum()
+    n_labels = np.concatenate(([0], np.cumsum(is_label)))
+    counts = np.diff(n_labels[ends], prepend=0).astype(np.int32)
+    found = strings.filter(is_label).dictionary_encode()
+    names, numbers = found.dictionary.to_pylist(), found.indices.to_numpy(zero_copy_only=False)
+    for i, name in enumerate(names):
+        if (fault := find_fault(name)) is not None:
+            place = int(np.argmax(numbers == i))
+            row = first + int(np.searchsorted(np.cumsum(counts), place, side="right"))
+            raise DataError(
+                f"document {row}: a label must be a string; got {fault}", path=bound.path
+            )
+    return names, numbers.astype(np.int32), counts
 
 
 # -- pages ----------------------------------------------------------------------------------------

@@ -96,12 +96,12 @@ class Cells(Sequence[str | list[Any]]):
     """Cells of labels in a file: each a string to be split, or a list."""
 
     def __init__(self, stored: Texts) -> None:
-        """Take what `CellWriter` has stored."""
-        self._stored = stored
+        """Take what `store_cells` returns."""
+        self.stored = stored
 
     def __len__(self) -> int:
         """Return the number of cells."""
-        return len(self._stored)
+        return len(self.stored)
 
     @overload
     def __getitem__(self, index: int) -> str | list[Any]: ...
@@ -109,12 +109,19 @@ class Cells(Sequence[str | list[Any]]):
     def __getitem__(self, index: slice) -> list[str | list[Any]]: ...
     def __getitem__(self, index: int | slice) -> Any:
         """Return a cell, or several."""
-        found = self._stored[index]
+        found = self.stored[index]
         return _decode(found) if isinstance(found, str) else list(map(_decode, found))
 
     def __iter__(self) -> Iterator[str | list[Any]]:
         """Yield all cells."""
-        return map(_decode, self._stored)
+        return map(_decode, self.stored)
+
+
+def store_cells(cells: Iterable[str | list[Any]]) -> list[str]:
+    """Return cells as texts, from which `Cells` makes them again."""
+    return [
+        _TEXT + cell if isinstance(cell, str) else json.dumps(cell, default=repr) for cell in cells
+    ]
 
 
 def _decode(stored: str) -> str | list[Any]:
@@ -130,14 +137,11 @@ class CellWriter:
 
     def append(self, cell: str | list[Any]) -> None:
         """Add a cell."""
-        self._texts.append(
-            _TEXT + cell if isinstance(cell, str) else json.dumps(cell, default=repr)
-        )
+        self.extend([cell])
 
     def extend(self, cells: Iterable[str | list[Any]]) -> None:
         """Add cells."""
-        for cell in cells:
-            self.append(cell)
+        self._texts.extend(cells.stored if isinstance(cells, Cells) else store_cells(cells))
 
     def map(self) -> Cells:
         """Return all cells; none can be added any more."""

@@ -8,11 +8,14 @@ breaks and delimiters. `columns.py` says which column is what; a cell of labels 
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from longtail.data.columns import Columns, choose_columns, columns_like, find_labels, find_text
 from longtail.data.labels import find_fault
@@ -30,6 +33,8 @@ DELIMITERS = "\t,;|"
 TABLE_ENDINGS = (".csv", ".tsv")
 LONGEST_NAME = 40  # letters of a column's name that nobody knows
 _SAMPLED = 500  # rows
+
+Lines = tuple[int, list[str]]  # the number of the first one, and all of them
 
 # The line where a document stands, its text, its labels (a list, a cell to be split, or None where
 # there are none or they are not wanted), its id where there is a column of them, and all its cells
@@ -147,13 +152,67 @@ def _parse_head(source: Source, delimiter: str) -> TableHead | None:
     return TableHead(delimiter, rows[0], rows[1:]) if rows else None
 
 
+class TableReader:
+    """Reads the rows of a table whose columns are chosen.
+
+    Attributes:
+        names: all columns, in their order.
+        columns: which of them is what.
+        space: nothing that this reader knows of; others have one.
+    """
+
+    has_cells = True
+    space: Any = None
+
+    def __init__(
+        self, path: Path, options: ReadOptions, columns: Columns, names: list[str], delimiter: str
+    ) -> None:
+        """Read these columns."""
+        self.path, self.options, self.columns = path, options, columns
+        self.names, self.delimiter = names, delimiter
+
+    def read(self, lines: Iterable[tuple[int, str]]) -> Iterator[Document]:
+        """Yield the documents of lines that begin and end with whole rows."""
+        texts = [self.names.index(name) for name in self.columns.text]
+        label_column, id_column = (
+            None if name is None else self.names.index(name)
+            for name in (self.columns.labels, self.columns.id)
+        )
+        for number, row in _csv_rows(self.path, lines, self.delimiter):
+            if len(row) != len(self.names):
+                raise DataError(
+                    f"{len(row)} cells, but the header has {len(self.names)} columns; "
+                    "put quotes around a cell that holds the delimiter",
+                    path=self.path,
+                    line=number,
+                )
+            text = " ".join([cell for column in texts if (cell := row[column])])
+            cell = "" if label_column is None else row[label_column]
+            yield (
+                number,
+                text,
+                parse_cell(cell, self.path, number, self.options),
+                None if id_column is None else row[id_column],
+                dict(zip(self.names, row, strict=True)) if self.options.keep else None,
+            )
+
+
 def open_csv(source: Source, options: ReadOptions, *, labels: bool) -> Opened:
     """Choose the columns of a table and begin to read its rows."""
+    reader, lines = begin_table(source, options, labels=labels)
+    return Opened(iter([reader.read(lines)]), reader.columns, has_cells=True)
+
+
+def begin_table(
+    source: Source, options: ReadOptions, *, labels: bool
+) -> tuple[TableReader, "TableLines"]:
+    """Choose the columns of a table; return its reader, and the lines below the header."""
     head = find_table(source, options) or _parse_head(source, options.delimiter or ",")
     if head is None:
         raise DataError("the first line must name the columns", path=source.path)
-    rows = _csv_rows(source, head.delimiter)
-    names = [name.strip() for name in next(rows)[1]]
+    # A line end in a quoted cell belongs to the text, whatever its kind.
+    lines = TableLines(source.lines(exact=True), source.path)
+    names = [name.strip() for name in next(_csv_rows(source.path, lines, head.delimiter))[1]]
     is_alike = columns_like(options).stand_in(names)
     is_known = bool(find_text(names)) or options.names_columns or is_alike
     if not is_known and (not head.looks_named or head.repeats_its_first_line()):
@@ -165,55 +224,87 @@ def open_csv(source: Source, options: ReadOptions, *, labels: bool) -> Opened:
             line=1,
         )
     columns = choose_columns(names, head.sample, options, source.path, labels=labels)
-    documents = _csv_documents(source.path, rows, names, columns, options)
     columns = replace(columns, delimiter=head.delimiter)
-    return Opened(iter([documents]), columns, has_cells=True)
+    return TableReader(source.path, options, columns, names, head.delimiter), lines
 
 
-def _csv_documents(
-    path: Path,
-    rows: Iterator[tuple[int, list[str]]],
-    names: list[str],
-    columns: Columns,
-    options: ReadOptions,
-) -> Iterator[Document]:
-    texts = [names.index(name) for name in columns.text]
-    label_column = names.index(columns.labels) if columns.labels else None
-    id_column = names.index(columns.id) if columns.id else None
-    for number, row in rows:
-        if len(row) != len(names):
+class TableLines(Iterator[tuple[int, str]]):
+    """The lines of a table with their numbers, one at a time or in blocks."""
+
+    def __init__(self, blocks: Iterator[Lines], path: Path) -> None:
+        """Take blocks of lines."""
+        self._blocks, self._path = blocks, path
+        self._block: Iterator[tuple[int, str]] = iter(())
+
+    def __next__(self) -> tuple[int, str]:
+        """Return the next line."""
+        while (line := next(self._block, None)) is None:
+            number, lines = next(self._blocks)
+            self._block = enumerate(lines, number)
+        return line
+
+    def whole_rows(self, delimiter: str, at_once: int) -> Iterator[Lines]:
+        """Yield what has not been read yet, in blocks that end where a row does.
+
+        What has at most `at_once` blocks is one.
+        """
+        rest = list(self._block)
+        begun = [(rest[0][0], [line for _, line in rest])] if rest else []
+        begun += islice(self._blocks, at_once)
+        more = next(self._blocks, None)
+        if more is not None:
+            blocks = chain(begun, [more], self._blocks)
+            yield from _cut_at_rows(blocks, delimiter, self._path)
+        elif begun:
+            yield begun[0][0], [line for _, lines in begun for line in lines]
+
+
+def _cut_at_rows(blocks: Iterable[Lines], delimiter: str, path: Path) -> Iterator[Lines]:
+    from longtail.data.table_kernel import ROW, follow_rows  # for large tables only
+
+    first, waiting, state, n_letters = 1, list[str](), ROW, 0
+    for number, lines in blocks:
+        if not waiting:
+            first = number
+        text = "\n".join(lines) + "\n"
+        letters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        n_whole, state = follow_rows(letters, ord(delimiter), state)
+        if n_whole:
+            yield first, waiting + lines[:n_whole]
+            first, waiting, n_letters = number + n_whole, lines[n_whole:], 0
+        else:
+            waiting += lines
+            n_letters += len(letters)
+        if n_letters > MAX_LINE:
             raise DataError(
-                f"{len(row)} cells, but the header has {len(names)} columns; "
-                "put quotes around a cell that holds the delimiter",
+                f"the row is longer than {MAX_LINE >> 20} MiB; a quote may be missing",
                 path=path,
-                line=number,
+                line=first,
             )
-        text = " ".join([cell for column in texts if (cell := row[column])])
-        cell = "" if label_column is None else row[label_column]
-        yield (
-            number,
-            text,
-            parse_cell(cell, path, number, options),
-            None if id_column is None else row[id_column],
-            dict(zip(names, row, strict=True)) if options.keep else None,
-        )
+    if waiting:
+        yield first, waiting
 
 
-def _csv_rows(source: Source, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(
+    path: Path, lines: Iterable[tuple[int, str]], delimiter: str
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each row that is not blank."""
-    # A line end in a quoted cell belongs to the text, whatever its kind.
-    lines = (f"{line}\n" for _, block in source.lines(exact=True) for line in block)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    number = 1
+    lines = iter(lines)
+    begin = next(lines, None)
+    if begin is None:
+        return
+    feed = (f"{line}\n" for _, line in chain([begin], lines))
+    reader = csv.reader(feed, delimiter=delimiter, strict=True)
     # The module's limit is 128 KiB a cell and global, so it is lifted only while rows are parsed.
     while True:
+        number = begin[0] + reader.line_num
         limit = csv.field_size_limit(MAX_LINE)
         try:
             row = next(reader, None)
         except csv.Error as error:
             raise DataError(
                 f"not a readable table row ({error}); a quote inside a quoted cell is doubled",
-                path=source.path,
+                path=path,
                 line=number,
             ) from None
         finally:
@@ -222,7 +313,6 @@ def _csv_rows(source: Source, delimiter: str) -> Iterator[tuple[int, list[str]]]
             return
         if row:
             yield number, row
-        number = reader.line_num + 1
 
 
 def parse_cell(cell: str, path: Path | None, line: int, options: ReadOptions) -> str | list[Any]:

@@ -42,13 +42,15 @@ from longtail.data.dataset import Dataset, Splits
 from longtail.data.documents import FASTTEXT_MARK, Format, recognize
 from longtail.data.folder import read_splits
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames, find_fault
-from longtail.data.packed import read_packed, write_packed
+from longtail.data.packed import MANIFEST, FindWords, read_packed, write_packed
 from longtail.data.parquet import VALUE_BYTES
 from longtail.data.source import Source, is_bomb
 from longtail.data.splits import FEATURE_NAMES
 from longtail.errors import DataError, suggest
 from longtail.reading import ANYTHING, ReadOptions
 from longtail.runtime.mapped import scratch_in
+from longtail.runtime.store import move_to
+from longtail.runtime.store.cache import scratch_folder
 from longtail.storage import RemotePath, as_place, is_there
 
 _ROWS_AT_ONCE = 4096
@@ -64,28 +66,40 @@ def convert(data: str | Path, out: str | Path, options: ReadOptions = ANYTHING) 
     return splits
 
 
-def pack(data: Any, out: str | Path, options: ReadOptions = ANYTHING) -> Splits:
+def pack(
+    data: Any,
+    out: str | Path,
+    options: ReadOptions = ANYTHING,
+    *,
+    find_words: FindWords | None = None,
+) -> Splits:
     """Write a data set to the new folder `out` so that it is read at once, however large it is.
 
     Args:
         data: whatever `load` reads, or a Dataset, or the Splits of one. A path is read and written
             piece by piece, so that it may be larger than memory.
-        out: a new folder.
+        out: a new folder, or its URL.
         options: how a path is to be read.
+        find_words: `longtail.text.tokens.find_words`, to write the words of training texts as
+            well, so that models which read texts need not find them again.
 
     Returns:
         The data set as it lies in `out`.
     """
     out = as_place(out)
-    if isinstance(out, RemotePath):
-        raise DataError("packed data are mapped; OUT must be on a disk of this machine", path=out)
-    if os.path.lexists(out):
+    if is_there(out):
         raise DataError("exists already; choose another name or remove it", path=out)
+    if isinstance(out, RemotePath):
+        out.check_writable()
+        with scratch_folder() as folder:
+            pack(data, folder / out.name, options, find_words=find_words)
+            return read_packed(move_to(folder / out.name, out, MANIFEST))
     if isinstance(data, Splits | Dataset):
-        write_packed(_share_labels(data if isinstance(data, Splits) else Splits(data, None)), out)
+        splits = _share_labels(data if isinstance(data, Splits) else Splits(data, None))
+        write_packed(splits, out, find_words)
     else:
         with scratch_in(out.absolute().parent if out.absolute().parent.is_dir() else None):
-            write_packed(read_splits(data, replace(options, in_files=True)), out)
+            write_packed(read_splits(data, replace(options, in_files=True)), out, find_words)
     return read_packed(out)
 
 

@@ -1,4 +1,4 @@
-"""P@k, nDCG@k, PSP@k, PSnDCG@k, recall@k, F1@k and coverage@k, and some by label frequency.
+"""P@k, nDCG@k, PSP@k, PSnDCG@k, recall@k, F1@k and coverage@k.
 
 For one document with true labels T, r_1, r_2, … its predicted labels, and g(r) = 1 if r is in T:
 
@@ -9,11 +9,8 @@ For one document with true labels T, r_1, r_2, … its predicted labels, and g(r
 
 Each is the mean over all documents; a document without labels scores 0 and counts. PSP@k and
 PSnDCG@k put g(r) = 1/p_r, the inverse propensity, in place of 1, and divide the sum over all
-documents by the same sum for the best possible ranking: T in order of falling 1/p. The propensity
-p_l = 1 / (1 + C·(N_l + B)^(-A)) with C = (log N - 1)(B + 1)^A takes N, the number of training
-documents, and N_l, how many of them carry l, from the training split; labels never seen there have
-N_l = 0. Below three training documents C would be negative; it is then 0, and PSP@k equals the
-sum of hits over the best possible sum.
+documents by the same sum for the best possible ranking: T in order of falling 1/p. `propensity.py`
+says what p is; `bands.py` has P@k and recall@k by the frequency of labels.
 
 A missing prediction (`NO_LABEL`, or fewer than k columns) is a miss, so one column gives
 P@5 = P@1 / 5. A label that stands twice in a row counts at its first place only. Where the data
@@ -46,17 +43,16 @@ from numpy.typing import NDArray
 
 from longtail.data.coerce import as_dataset
 from longtail.data.dataset import Dataset
-from longtail.data.describe import BAND_NAMES, UNSEEN, assign_bands
 from longtail.data.frames import is_frame
 from longtail.data.matrix import as_csr
-from longtail.errors import DataError, ParameterError, suggest
-from longtail.evaluation.sums import GivenCounts, exact_sum
+from longtail.errors import DataError, ParameterError
+from longtail.evaluation.propensity import inverse_propensity, propensity_constants
+from longtail.evaluation.sums import GivenCounts, exact_sum, percent
+from longtail.evaluation.unknown import find_unknown
 from longtail.topk import NO_LABEL, TopK
 
 KS = (1, 3, 5)
-PROPENSITIES = {"default": (0.55, 1.5), "wikipedia": (0.5, 0.4), "amazon": (0.6, 2.6)}
 MEANS = ("micro", "macro", "document")
-SHOWN = 3  # labels that are named
 Cuts = Sequence[int]
 
 
@@ -97,37 +93,6 @@ class PerDocument(NamedTuple):
     def percent(self) -> float:
         """Return the metric over all documents, 0 where nothing was possible."""
         return percent(exact_sum(self.reached), exact_sum(self.possible))
-
-
-@dataclass(frozen=True)
-class Band:
-    """How well the labels of one frequency band were found; shares in percent.
-
-    Attributes:
-        name: head, torso, tail or unseen.
-        n_labels: the number of labels in the band.
-        min_documents: training documents of its rarest label.
-        max_documents: training documents of its most frequent label.
-        n_pairs: how often documents of the evaluated part carry a label of the band.
-        share: the percentage of all pairs that these are.
-        precision: for each k the band's part of P@k; over all bands they add up to P@k.
-        recall: for each k the percentage of the band's pairs that stand in the first k.
-    """
-
-    name: str
-    n_labels: int
-    min_documents: int
-    max_documents: int
-    n_pairs: int
-    share: float
-    precision: dict[int, float]
-    recall: dict[int, float]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row with the keys "P@1", "recall@1", … ready for JSON."""
-        row = {key: value for key, value in vars(self).items() if not isinstance(value, dict)}
-        row |= {f"P@{k}": value for k, value in self.precision.items()}
-        return row | {f"recall@{k}": value for k, value in self.recall.items()}
 
 
 def evaluate(
@@ -246,7 +211,9 @@ class Aligned(NamedTuple):
         n_true = np.diff(self.Y.indptr)
         results = _plain_metrics(self.found, n_true, cuts)
         if self.counts.n_documents:
-            inverse = _inverse_propensity(self.counts, self.Y.shape[1], a, b)
+            inverse = inverse_propensity(
+                self.counts.n_documents, self.counts.padded(self.Y.shape[1]), a, b
+            )
             gains = np.where(self.found, inverse[np.where(self.found, self.labels, 0)], 0.0)
             best = _best_gains(self.Y, inverse, max(cuts))
             results |= _propensity_metrics(gains, best, n_true, cuts)
@@ -326,66 +293,6 @@ def report_first(counted: Mapping[int, GivenCounts]) -> dict[str, float]:
     return results
 
 
-def evaluate_bands(
-    top: TopK,
-    data: Dataset | sp.csr_matrix,
-    train: Dataset | TrainingCounts,
-    k: int | Cuts = KS,
-) -> list[Band]:
-    """Return P@k and recall@k of head, torso and tail, as `longtail.data.describe` defines them.
-
-    A fourth row, "unseen", stands for labels without training documents where `data` has any.
-    """
-    cuts = check_cuts(k, top)
-    aligned = Aligned.of(top, data, train, max(cuts))
-    return find_bands(aligned.count_first(cuts), aligned.counts.padded(aligned.Y.shape[1]))
-
-
-def find_bands(counted: Mapping[int, GivenCounts], label_counts: NDArray[np.int64]) -> list[Band]:
-    """Return the rows of `evaluate_bands` out of the first k labels for each k.
-
-    Args:
-        counted: the first k labels for each k.
-        label_counts: the training documents of each label, also of those that it never saw.
-    """
-    band = assign_bands(label_counts)
-    by_band = {
-        k: [_sum_bands(each, band) for each in counts.by_label] for k, counts in counted.items()
-    }
-    n_documents, pairs = next((counted[k].n_documents, by_band[k][2]) for k in counted)
-    rows = []
-    for i, name in enumerate(BAND_NAMES):
-        n_pairs, own = int(pairs[i]), label_counts[band == i]
-        rows.append(
-            Band(
-                name=name,
-                n_labels=len(own),
-                min_documents=int(own.min(initial=own.max(initial=0))),
-                max_documents=int(own.max(initial=0)),
-                n_pairs=n_pairs,
-                share=percent(n_pairs, pairs.sum()),
-                precision={k: percent(by_band[k][0][i], n_documents * k) for k in counted},
-                recall={k: percent(by_band[k][0][i], n_pairs) for k in counted},
-            )
-        )
-    return rows if pairs[UNSEEN] else rows[:UNSEEN]
-
-
-def _sum_bands(counts: NDArray[np.int64], band: NDArray[np.int8]) -> NDArray[np.int64]:
-    sums = np.bincount(band[: len(counts)], counts[: len(band)], minlength=len(BAND_NAMES))
-    return sums.astype(np.int64)
-
-
-def propensity_constants(name: str) -> tuple[float, float]:
-    """Return A and B of the propensities that `name` means."""
-    if name not in PROPENSITIES:
-        raise ParameterError(
-            f"The 'propensity' parameter must be one of {', '.join(PROPENSITIES)}. "
-            f"Got {name!r} instead{suggest(name, PROPENSITIES)}"
-        )
-    return PROPENSITIES[name]
-
-
 def check_cuts(k: int | Cuts, top: TopK) -> Cuts:
     """Return where rankings are cut; raise ParameterError where the predictions end before."""
     given = list(k) if isinstance(k, Iterable) else [k]
@@ -404,48 +311,6 @@ def check_cuts(k: int | Cuts, top: TopK) -> Cuts:
             f"{cuts[-1]}; predict with k={cuts[-1]}"
         )
     return cuts
-
-
-def find_unknown(data: Dataset, label_names: Sequence[str]) -> str | None:
-    """Say which labels of the documents a model of `label_names` cannot give; None if none.
-
-    Raises:
-        DataError: the model knows none of them.
-    """
-    data = as_dataset(data).align(label_names)
-    true = np.bincount(data.Y.indices, minlength=len(label_names))
-    return describe_unknown(true, data.label_names, label_names)
-
-
-def describe_unknown(
-    true: NDArray[np.int64], names: Sequence[str], label_names: Sequence[str]
-) -> str | None:
-    """Do what `find_unknown` does, given how many documents carry each of the labels `names`.
-
-    Those that a model knows come first, as `Dataset.align` orders them.
-    """
-    n_known = len(label_names)
-    unknown = n_known + np.flatnonzero(true[n_known:])
-    if not len(unknown):
-        return None
-    examples = _list_names([names[label] for label in unknown[:SHOWN].tolist()])
-    n_carried = np.count_nonzero(true)
-    if n_carried == len(unknown):
-        raise DataError(
-            f"the model knows none of the labels that these documents carry, such as {examples}; "
-            f"it knows {_list_names(label_names[:SHOWN])}, …; use the names that it was trained "
-            "with"
-        )
-    share = percent(true[unknown].sum(), true.sum())
-    return (
-        f"the model does not know {len(unknown):,} of the {n_carried:,} labels that these "
-        f"documents carry, such as {examples}; they are {share:.1f} % of the pairs and count as "
-        "missed"
-    )
-
-
-def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name:.40}'" for name in names)
 
 
 def _canonical(matrix: sp.csr_matrix) -> sp.csr_matrix:
@@ -517,15 +382,6 @@ def _ndcg(gains: NDArray[Any], n_true: NDArray[np.integer], k: int) -> NDArray[n
     return each
 
 
-def _inverse_propensity(
-    counts: TrainingCounts, n_labels: int, a: float, b: float
-) -> NDArray[np.float64]:
-    """Return 1/p of each label."""
-    c = max(np.log(max(counts.n_documents, 1)) - 1, 0) * (b + 1) ** a
-    inverse: NDArray[np.float64] = 1 + c * (counts.padded(n_labels) + b) ** -a
-    return inverse
-
-
 def _best_gains(Y: sp.csr_matrix, inverse: NDArray[np.float64], depth: int) -> NDArray[np.float64]:
     """Return (n, depth) the largest inverse propensities of each document's labels, falling."""
     gains, rows = inverse[Y.indices], _rows(Y)
@@ -535,8 +391,3 @@ def _best_gains(Y: sp.csr_matrix, inverse: NDArray[np.float64], depth: int) -> N
     best = np.zeros((Y.shape[0], depth))
     best[rows[kept], rank[kept]] = gains[kept]
     return best
-
-
-def percent(part: float, whole: float) -> float:
-    """Return the share in percent, 0 of nothing."""
-    return 100 * float(part) / float(whole) if whole else 0.0

@@ -91,19 +91,15 @@ class GivenCounts:
             part, whole = micro[name]
             results[f"{name}-micro"] = 100 * float(part / max(whole, 1))
         for name, (part, whole) in macro.items():
-            results[f"{name}-macro"] = _mean(exact_sum(part / np.maximum(whole, 1)), len(part))
+            results[f"{name}-macro"] = percent(exact_sum(part / np.maximum(whole, 1)), len(part))
         for name, found in self._shares.items():
-            results[f"{name}-document"] = _mean(found.value, self.n_documents)
+            results[f"{name}-document"] = percent(found.value, self.n_documents)
         return results
 
 
 def _parts(right: Any, given: Any, true: Any) -> dict[str, tuple[Any, Any]]:
     """Return of what each metric is the share: a part and the whole."""
     return {"precision": (right, given), "recall": (right, true), "F1": (2 * right, given + true)}
-
-
-def _mean(total: float, n: int) -> float:
-    return 100 * total / n if n else 0.0
 
 
 def _count(counts: NDArray[np.int64], labels: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -113,3 +109,8 @@ def _count(counts: NDArray[np.int64], labels: NDArray[np.integer]) -> NDArray[np
         counts = np.pad(counts, (0, missing))
     np.add.at(counts, labels, 1)
     return counts
+
+
+def percent(part: float, whole: float) -> float:
+    """Return the share in percent, 0 of nothing."""
+    return 100 * float(part) / float(whole) if whole else 0.0

@@ -10,21 +10,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import DataError
+from longtail.evaluation.bands import Band, find_bands
 from longtail.evaluation.hierarchical import AboveCounts
 from longtail.evaluation.metrics import (
     KS,
     Aligned,
-    Band,
     TrainingCounts,
     count_above,
-    find_bands,
-    percent,
-    propensity_constants,
     report_first,
     report_given,
 )
+from longtail.evaluation.propensity import propensity_constants
 from longtail.evaluation.reliability import Reliability, ReliabilityCounts
-from longtail.evaluation.sums import ExactSum, GivenCounts
+from longtail.evaluation.sums import ExactSum, GivenCounts, percent
 from longtail.topk import TopK
 
 

@@ -67,7 +67,7 @@ class Contract(Estimated, ABC):
     can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
     can_resume: ClassVar[bool] = False  # goes on with training from what is in `run_dir`
     has_embeddings: ClassVar[bool] = False  # places documents by an `embedder_`
-    uses_cluster: ClassVar[bool] = False  # trains on `runtime.workers.cluster_in_use`
+    uses_cluster: ClassVar[bool] = False  # can be trained on one
     plans: ClassVar[bool] = False  # says what it will do before it does: `plan_lines`
     holds_out: ClassVar[bool] = False  # leaves predictions for held-out documents: `held_out_`
 
@@ -76,6 +76,7 @@ class Contract(Estimated, ABC):
     member_reason: ClassVar[str] = "it was named"  # why a plan takes it
     cheaper_presets: ClassVar[Sequence[str]] = ()  # in place of the defaults, the best first
     milliseconds: ClassVar[float] = 1.0  # for one document, about; only the order counts
+    member_seeds: ClassVar[int] = 1  # members of other seeds that a plan takes before rarer models
     least_sample: ClassVar[int] = 500  # documents from which on time grows evenly with them
 
     run_dir: Path | None = learned(default=None)  # for log and checkpoints, if it can resume
@@ -83,6 +84,7 @@ class Contract(Estimated, ABC):
     checkpoint_seconds: float = learned(default=300.0)  # from one checkpoint to the next
     began: float | None = learned(default=None)  # when a budget began to run, by the clock
     stop_at: float | None = learned(default=None)  # when torch's steps must end, by the clock
+    only_scores: bool = learned(default=False)  # others propose labels: `prepare_search` can wait
 
     trained_on: DocumentType = learned()  # what it was trained on is what it predicts for
     label_names_: Sequence[str] = learned()  # the name of each label
@@ -132,6 +134,18 @@ class Contract(Estimated, ABC):
         """Rank labels for what `read_rows` made of one row or more; k is at most all labels."""
         raise NotImplementedError
 
+    def prepare_search(self, X: sp.csr_matrix, progress: Progress) -> None:
+        """Make ranking all labels quick, by rows like those to come: nothing, unless overridden.
+
+        `fit` does so, but where the model `only_scores`. Labels and scores stay nearly the same.
+        """
+        return
+
+    @property
+    def has_search(self) -> bool:
+        """Whether all labels can be ranked quickly; if not, `prepare_search` makes it so."""
+        return True
+
     def score_rows(self, X: Any, candidates: Ids) -> Floats:
         """Score candidates (n, c) for what `read_rows` made of n rows; 0 for -1, which is none.
 
@@ -139,6 +153,18 @@ class Contract(Estimated, ABC):
         ranked to find these scores.
         """
         return self._rank_all(self.predict_rows, X, candidates)
+
+    def read_texts(self, texts: list[str]) -> Any:
+        """Return what ranking and scoring of texts begin with: the texts, unless overridden."""
+        return texts
+
+    def predict_texts(self, read: Any, k: int) -> TopK:
+        """Rank labels for what `read_texts` made of texts, where these do not become rows."""
+        return self.predict_documents(read, k)
+
+    def score_texts(self, read: Any, candidates: Ids) -> Floats:
+        """Score candidates (n, c) for what `read_texts` made of n texts; 0 for -1, for none."""
+        return self.score_documents(read, candidates)
 
     def fit_documents(self, dataset: Dataset, progress: Progress) -> None:
         """Learn from documents, of which at least one has a label: as rows, unless overridden."""

@@ -40,6 +40,7 @@ MOST_EPOCHS = 1_000_000
 AHEAD = 4  # batches that the training loop prepares before they are needed
 INT8_SHARE = 12  # of what training takes is kept: parameters without gradients, at a byte each
 CELL = 28  # bytes of a cell of a `SparseBatch`
+MOVED = {"cpu": 40 << 20, "cuda": 40 << 24}  # ten numbers for each of `PART` in training/layers.py
 
 SPLIT_HELP = (
     "split the labels' weights among the processes that train together; none does so where one "
@@ -47,6 +48,7 @@ SPLIT_HELP = (
 )
 
 Device = Literal["auto", "cpu", "cuda"]
+OptimizerState = Literal["float32", "bfloat16", "int8", "host"]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
@@ -56,6 +58,7 @@ class Neural(Model):
 
     needs_torch: ClassVar[bool] = True
     can_resume: ClassVar[bool] = True
+    uses_cluster: ClassVar[bool] = True
 
     keep: float = setting(
         1.0, "share of the input cells that input dropout keeps", above(0, at_most=1)
@@ -80,6 +83,12 @@ class Neural(Model):
         None, "stop after so many epochs that were no better (with valid only)", at_least(1)
     )
     device: Device = setting("auto", "where to train")
+    optimizer_state: OptimizerState = setting(
+        "float32",
+        "how Adam keeps what it remembers of the tables of features, words and labels: with 8, 4 "
+        "or 2 bytes a weight, the latter two rounded at random, or with 8 in RAM while a GPU "
+        "trains, which is slower",
+    )
 
     history_: "History" = learned()  # what happened in training
 
@@ -144,13 +153,25 @@ class Neural(Model):
             **more,
         )
 
+    def remembered(self, tables: int, rest: int, device_type: str) -> dict[str, int]:
+        """Return how many bytes Adam remembers of weights of so many: where they are, and in RAM.
+
+        Of what is coarser than float32, a part is float32 while it is moved.
+        """
+        parts = {"float32": 2 * tables, "bfloat16": tables, "int8": tables // 2 + tables // 256}
+        if self.optimizer_state == "host" and device_type != "cpu":
+            return {"optimizer": 2 * rest + MOVED[device_type], "on_host": 2 * tables}
+        own = parts.get(self.optimizer_state, 2 * tables)
+        moved = 0 if own == 2 * tables else min(MOVED[device_type], 10 * tables)
+        return {"optimizer": 2 * rest + own + moved}
+
     def share_labels(
         self,
         needs: Callable[[Self, int], Needs],
         n_labels: int,
         device_type: str,
         *,
-        can: bool = True,
+        hindrance: str | None = None,
     ) -> "Processes | None":
         """Return the processes that the labels' rows are split among, None if each holds all.
 
@@ -158,16 +179,15 @@ class Neural(Model):
             needs: what a model takes with so many processes to split labels among.
             n_labels: how many there are.
             device_type: "cpu" or "cuda".
-            can: whether the other parameters let labels be split.
+            hindrance: with which other parameter labels cannot be split; None if they can.
         """
         from longtail.training.processes import join_processes
 
         wish: bool | None = getattr(self, "split_labels", None)
-        can = can and not self.valid
-        if wish and not can:
+        if wish and hindrance is not None:
             raise ParameterError(
                 f"The 'split_labels' parameter of {type(self).__name__} must be none or false "
-                "with held-out documents (valid) or a loss other than bce. Got true instead."
+                f"with {hindrance}. Got true instead."
             )
         processes = join_processes(self.device)
         if wish and n_labels < processes.count:
@@ -175,7 +195,7 @@ class Neural(Model):
                 f"{n_labels} labels cannot be split among {processes.count} processes; leave out "
                 "split_labels"
             )
-        if wish is None and can and 1 < processes.count <= n_labels:
+        if wish is None and hindrance is None and 1 < processes.count <= n_labels:
             wish = processes.share(not fits_memory(needs(self, 1), device_type))
         return processes if wish else None
 

@@ -117,16 +117,18 @@ class _Cache(FunctionCache):
             _warn(error)
 
 
-def _find_stamp(function: Any) -> tuple[tuple[int, int], ...]:
+def _find_stamp(function: Any) -> tuple[object, ...]:
     """Return what changes with the sources of a function and of all that it may call.
 
     Compiled code holds what it calls; numba looks at the function's own file alone. Times count in
-    whole seconds, as images of containers keep no others.
+    whole seconds, as images of containers keep no others. Code that does not check its indices
+    would be taken for code that does (NUMBA_BOUNDSCHECK), so that counts as well.
     """
     found: set[str] = set()
     _collect_sources(function.__module__, function.__globals__, found)
     stats = [Path(file).stat() for file in sorted(found)]
-    return tuple((int(each.st_mtime), each.st_size) for each in stats)
+    sources = [(int(each.st_mtime), each.st_size) for each in stats]
+    return (*sources, "checked") if getattr(numba.config, "BOUNDSCHECK", None) else tuple(sources)
 
 
 def _collect_sources(module: str, names: Mapping[str, Any], found: set[str]) -> None:

@@ -165,6 +165,22 @@ class ArrayWriter:
             self._file.close()
 
 
+class WordsOfTexts(NamedTuple):
+    """The words of texts, found before: those of text i are ids[start[i]:start[i + 1]].
+
+    Attributes:
+        names: the words, each once.
+        start: (n + 1,) where the words of each text begin.
+        ids: the words of all texts in a row, as places in `names`.
+        rule: stands for what a word was at that time.
+    """
+
+    names: Sequence[str]
+    start: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    rule: str
+
+
 class Texts(Sequence[str]):
     """Texts in UTF-8, one behind the other; each becomes a string when it is asked for."""
 
@@ -173,9 +189,13 @@ class Texts(Sequence[str]):
         letters: NDArray[np.uint8],
         start: NDArray[np.int64],
         rows: NDArray[np.int64] | None = None,
+        words: WordsOfTexts | None = None,
     ) -> None:
-        """Text i is letters[start[i]:start[i + 1]], or that of rows[i] where `rows` are given."""
-        self.letters, self.start, self.rows = letters, start, rows
+        """Text i is letters[start[i]:start[i + 1]], or that of rows[i] where `rows` are given.
+
+        `words` are those of all texts, where they were found before.
+        """
+        self.letters, self.start, self.rows, self.words = letters, start, rows, words
         self._view = letters.data
 
     @classmethod
@@ -209,6 +229,14 @@ class Texts(Sequence[str]):
         """Yield all texts."""
         return map(self._read, range(len(self)))
 
+    def as_list(self) -> list[str]:
+        """Return all texts, for those that are short; many times as fast, where all are ASCII."""
+        letters = self.letters
+        if self.rows is not None or (len(letters) and letters.max() > 127):
+            return list(self)
+        whole = str(self._view, "ascii")
+        return [whole[begin:end] for begin, end in pairwise(self.start.tolist())]
+
     def __eq__(self, other: object) -> bool:
         """Compare with any sequence of texts, as lists do."""
         if not isinstance(other, Sequence) or len(other) != len(self):
@@ -234,7 +262,7 @@ class Texts(Sequence[str]):
     def take(self, rows: NDArray[np.integer]) -> "Texts":
         """Return the texts `rows`, in that order, without reading them."""
         chosen = rows.astype(np.int64) if self.rows is None else self.rows[rows]
-        return Texts(self.letters, self.start, chosen)
+        return Texts(self.letters, self.start, chosen, self.words)
 
     def blocks(self, size: int) -> Iterator[list[str]]:
         """Yield the texts in lists of about `size` bytes."""
@@ -383,12 +411,15 @@ def take_rows(matrix: sp.csr_matrix, rows: NDArray[np.integer]) -> sp.csr_matrix
 
 def cut_sizes(sizes: NDArray[np.integer], most: int) -> list[tuple[int, int]]:
     """Cut what has these sizes into pieces of about `most`; return where each begins and ends."""
-    if not len(sizes):
+    return cut_ends(np.cumsum(sizes, dtype=np.int64), most)
+
+
+def cut_ends(ends: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
+    """Do as `cut_sizes` does for what ends there."""
+    if not len(ends):
         return []
-    ends = np.cumsum(sizes, dtype=np.int64)
     borders = np.searchsorted(ends, np.arange(most, int(ends[-1]), most)).tolist()
-    cuts = sorted({0, *borders, len(sizes)})
-    return list(pairwise(cuts))
+    return list(pairwise(sorted({0, *borders, len(ends)})))
 
 
 def count_values(numbers: NDArray[np.integer], n: int) -> NDArray[np.int64]:

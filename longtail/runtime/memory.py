@@ -47,6 +47,7 @@ def train_stage(
     averages: int = 0,
     best: int = 0,
     held: int = 0,
+    on_host: int = 0,
 ) -> Stage:
     """Return what is held while a network is trained.
 
@@ -59,6 +60,7 @@ def train_stage(
         averages: the running mean of the weights, if there is one.
         best: the copy of the best weights that validation keeps; always in RAM.
         held: what else is there all the time, such as weighted rows; always in RAM.
+        on_host: what the optimizers remember in RAM while a GPU trains.
     """
     trained = {
         "parameters": parameters,
@@ -70,7 +72,7 @@ def train_stage(
     beside = {"best weights": best, "rows and counts": held}
     if device == "cpu":
         return Stage({**trained, **beside, "workspace": WORKSPACE})
-    return Stage({"parameters": parameters, **beside}, trained)
+    return Stage({"parameters": parameters, **beside, "optimizer": on_host}, trained)
 
 
 def size_of(*matrices: sp.csr_matrix) -> int:

@@ -1,6 +1,7 @@
 """Rows: a sparse matrix as three plain arrays that compiled code can walk, saved and loaded."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 from zlib import crc32
 
@@ -225,10 +226,11 @@ def weigh_rows(X: sp.csr_matrix, weights: NDArray[np.float32], normalize: bool) 
     for first in range(0, X.nnz, BLOCK):
         some = slice(first, first + BLOCK)
         values[some] = X.data[some] * weights[X.indices[some]]
-    X = build_csr(values, X.indices, X.indptr, X.shape)
+    weighed = copy(X)  # which shares what is not replaced, and takes no time
+    weighed.data = values
     if normalize:
-        _scale_into(view_rows(X), values)
-    return X
+        _scale_into(view_rows(weighed), values)
+    return weighed
 
 
 def hold_out(
@@ -240,13 +242,19 @@ def hold_out(
     return np.sort(order[n_held:]), np.sort(order[:n_held])
 
 
+@njit(nogil=True, cache=True)
 def pairs_of(Y: Rows, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the pairs (place in the batch, label) of these documents."""
-    counts = Y.start[rows + 1] - Y.start[rows]
-    documents = np.repeat(np.arange(len(rows)), counts)
-    offsets = np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts)
-    labels = Y.columns[np.repeat(Y.start[rows], counts) + offsets]
-    return documents, labels.astype(np.int64)
+    n_pairs = 0
+    for row in rows:
+        n_pairs += Y.start[row + 1] - Y.start[row]
+    documents, labels = np.empty(n_pairs, np.int64), np.empty(n_pairs, np.int64)
+    at = 0
+    for place in range(len(rows)):
+        for cell in range(Y.start[rows[place]], Y.start[rows[place] + 1]):
+            documents[at], labels[at] = place, Y.columns[cell]
+            at += 1
+    return documents, labels
 
 
 def fingerprint(X: sp.csr_matrix, Y: sp.csr_matrix) -> str:

@@ -14,7 +14,7 @@ batch gives the very bits of one by one, and a GPU those of a CPU. Equal scores 
 lower id.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, Self, cast, get_args
@@ -477,6 +477,17 @@ def build_index(
     if method == "auto" and index.n_probes > LARGEST_SHARE * index.n_lists:
         return _exact(checked, metric, device)
     return index
+
+
+def build_on(device: str, build: Callable[[str], Index], progress: Progress) -> Index:
+    """Return what `build` makes on a device, or on a CPU where a GPU has too little memory."""
+    try:
+        return build(device)
+    except RuntimeError as error:
+        if device == "cpu" or not is_out_of_memory(error):
+            raise
+        progress.say("Note: the GPU has too little memory for the index; a CPU builds it")
+        return build("cpu")
 
 
 def _exact(vectors: Floats, metric: Metric, device: str) -> Index:

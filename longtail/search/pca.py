@@ -22,13 +22,14 @@ from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.quantized import QuantizedRows, multiply_row, padded
 from longtail.runtime.schema import Schema, Value, floats, look_up, whole
 from longtail.runtime.store import Files
-from longtail.search.gpu import VectorsOnDevice, is_out_of_memory, multiply_transposed
+from longtail.search.gpu import VectorsOnDevice, multiply_transposed
 from longtail.search.index import (
     LARGEST_EXACT,
     LARGEST_VALUE,
     Found,
     Index,
     build_index,
+    build_on,
     index_bytes,
 )
 from longtail.search.inverted import count_enough
@@ -210,13 +211,9 @@ def build_label_index(
         progress: shows what takes long with many labels.
     """
     options: dict[str, Any] = {"recall": recall, "recall_at": recall_at, "seed": seed}
-    try:
-        return _build(vectors, queries, device, progress, options)
-    except RuntimeError as error:
-        if device == "cpu" or not is_out_of_memory(error):
-            raise
-        progress.say("Note: the GPU has too little memory for the label index; a CPU builds it")
-        return _build(vectors, queries, "cpu", progress, options)
+    return build_on(
+        device, lambda where: _build(vectors, queries, where, progress, options), progress
+    )
 
 
 def _build(
@@ -225,7 +222,7 @@ def _build(
     """Return the index that reads the least: by PCA, by inverted lists, or of all vectors."""
     n, dim = vectors.shape
     best: Index | None = None
-    if n * dim > SMALLEST and dim >= 2 * max(SHARES) and len(queries) >= 2:
+    if worth_searching(n, dim) and len(queries) >= 2:
         progress.stage("PCA of the labels", 1)
         best = _build_pca(vectors, queries, options["recall"], options["recall_at"], device)
         progress.advance(1)
@@ -236,9 +233,14 @@ def _build(
     return best or build_index(vectors, method="exact", device=device)
 
 
+def worth_searching(n: int, dim: int) -> bool:
+    """Whether so many labels are worth a search that does not look at all of them in full."""
+    return n * dim > SMALLEST and dim >= 2 * max(SHARES)
+
+
 def label_index_bytes(n: int, dim: int, n_queries: int) -> int:
     """Return about what `build_label_index` takes beside the vectors themselves."""
-    if n * dim <= SMALLEST or dim < 2 * max(SHARES):
+    if not worth_searching(n, dim):
         return index_bytes(n, dim)
     with_lists = index_bytes(n, dim) + n * padded(dim // MOST_KEPT)  # beside what PCA has made
     at_once = max(1, min(-(-n_queries // 2 // n_threads()), LARGEST_SCORES // n))

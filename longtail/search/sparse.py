@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
+from longtail.runtime.mapped import build_csr, cut_sizes, room_for
 from longtail.runtime.parallel import cut, in_threads, n_threads
 from longtail.runtime.rows import (
     Rows,
@@ -40,6 +41,7 @@ Codes = NDArray[np.uint8]
 Keys = NDArray[np.int64]  # of a document and its score; the best document has the lowest
 
 QUERIES_A_TASK = 64
+AT_ONCE = 1 << 22  # values that are rounded together
 WINDOW = 16384  # documents whose sums stay in a near cache
 SPAN = 4 * WINDOW  # documents that are added up in full before any is left out
 GROUP = 64  # documents of which at first only the best is looked at
@@ -123,16 +125,24 @@ class SparseIndex:
     def __init__(self, X: sp.csr_matrix, unit: Floats) -> None:
         """Take rows of which each holds whole multiples, up to 127, of its unit."""
         self.vectors = X
-        self.lists = list_documents(view_rows(X), np.array(unit, np.float32), X.shape[1])
+        self.lists = list_documents(X, np.array(unit, np.float32))
         self._spare: list[Scratch] = []  # one for each thread at a time
 
     @classmethod
     def of(cls, X: sp.csr_matrix) -> Self:
-        """Take rows without negative values, which are rounded to a byte each."""
-        rows = view_rows(X)
-        codes, unit = code_values(rows)
-        values = codes * np.repeat(unit, np.diff(rows.start))
-        return cls(sp.csr_matrix((values, X.indices, rows.start), X.shape), unit)
+        """Take rows without negative values, which are rounded to a byte each.
+
+        Of rows that lie in a file, all that is large does so, too.
+        """
+        rows, counts = view_rows(X), np.diff(X.indptr)
+        values, units = room_for(X, np.float32), np.zeros(X.shape[0], np.float32)
+        for first, last in cut_sizes(counts, AT_ONCE):
+            start = rows.start[first : last + 1]
+            cells = slice(int(start[0]), int(start[-1]))
+            some = Rows(start - start[0], rows.columns[cells], rows.values[cells])
+            codes, units[first:last] = code_values(some)
+            values[cells] = codes * np.repeat(units[first:last], counts[first:last])
+        return cls(build_csr(values, rows.columns, rows.start, X.shape), units)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: all but the scratch space, which must be written to."""
@@ -192,10 +202,20 @@ class SparseIndex:
         return cls(X, files.arrays[f"{name}.unit"])
 
 
-@njit(nogil=True, cache=True)
-def list_documents(rows: Rows, unit: Floats, n_features: int) -> Lists:
+def list_documents(X: sp.csr_matrix, unit: Floats) -> Lists:
     """Return the rows with a list or a column for each feature; zeros are in no list."""
-    n = len(unit)
+    rows, n = view_rows(X), X.shape[0]
+    start, column = _count_documents(rows, n, X.shape[1])
+    n_columns = int(column.max(initial=-1)) + 1
+    documents, codes = (room_for(X, kind, int(start[-1])) for kind in (np.int32, np.uint8))
+    columns = room_for(X, np.uint8, n_columns * n).reshape(n_columns, n)
+    largest = _list_into(rows, unit, start, column, documents, codes, columns)
+    return Lists(unit, start, documents, codes, column, columns, largest)
+
+
+@njit(nogil=True, cache=True)
+def _count_documents(rows: Rows, n: int, n_features: int) -> tuple[NDArray[np.int64], Ids]:
+    """Return where the list of each feature begins, and which column it has instead."""
     counts = np.zeros(n_features, np.int64)
     for cell in range(len(rows.columns)):
         counts[rows.columns[cell]] += rows.values[cell] > 0
@@ -204,10 +224,22 @@ def list_documents(rows: Rows, unit: Floats, n_features: int) -> Lists:
     column[frequent] = np.arange(len(frequent))
     counts[frequent] = 0
     start[1:] = np.cumsum(counts)
-    columns = np.zeros((len(frequent), n), np.uint8)
-    documents, codes = np.empty(start[-1], np.int32), np.empty(start[-1], np.uint8)
+    return start, column
+
+
+@njit(nogil=True, cache=True)
+def _list_into(
+    rows: Rows,
+    unit: Floats,
+    start: NDArray[np.int64],
+    column: Ids,
+    documents: Ids,
+    codes: Codes,
+    columns: Codes,
+) -> Floats:
+    """Fill lists and columns; return the largest value of each column."""
     place = start[:-1].copy()
-    for i in range(n):
+    for i in range(len(unit)):
         for cell in range(rows.start[i], rows.start[i + 1]):
             feature, value = rows.columns[cell], rows.values[cell]
             if value > 0:
@@ -217,10 +249,10 @@ def list_documents(rows: Rows, unit: Floats, n_features: int) -> Lists:
                 else:
                     documents[place[feature]], codes[place[feature]] = i, code
                     place[feature] += 1
-    largest = np.zeros(len(frequent), np.float32)
-    for j in range(len(frequent)):
+    largest = np.zeros(len(columns), np.float32)
+    for j in range(len(columns)):
         largest[j] = (columns[j] * unit).max()
-    return Lists(unit, start, documents, codes, column, columns, largest)
+    return largest
 
 
 # -- one search -----------------------------------------------------------------------------------

@@ -71,6 +71,26 @@ class Neighbours(NamedTuple):
     weights: Floats
 
 
+class Carried(NamedTuple):
+    """The labels that each voter carries, as compiled code takes them.
+
+    Attributes:
+        start: (n + 1,) where those of each voter begin.
+        labels: the labels of all voters.
+        n_labels: how many labels there are.
+    """
+
+    start: NDArray[np.int64]
+    labels: Ids
+    n_labels: int
+
+    @classmethod
+    def of(cls, Y: sp.csr_matrix) -> "Carried":
+        """View a matrix (n, n_labels); copies what has another type."""
+        start = Y.indptr.astype(np.int64, copy=False)
+        return cls(start, Y.indices.astype(np.int32, copy=False), int(Y.shape[1]))
+
+
 @dataclass(frozen=True, eq=False)
 class Voters:
     """The documents that vote, and how they vote.
@@ -93,6 +113,11 @@ class Voters:
         counts = np.bincount(self.Y.indices, minlength=self.Y.shape[1])
         return np.argsort(-counts, kind="stable").astype(np.int32)
 
+    @cached_property
+    def carried(self) -> Carried:
+        """Their labels; to copy where they begin takes longer than to count a document's votes."""
+        return Carried.of(self.Y)
+
     def search(self, queries: Any, at_least: int = 1) -> tuple[Ids, Floats]:
         """Return ids and similarities (n, m) of the neighbours that vote, or of more."""
         return self.index.search(queries, max(self.n_neighbours, at_least))
@@ -110,12 +135,12 @@ class Voters:
             k: how many labels.
             fill: whether labels that no neighbour carries follow by frequency, with score 0.
         """
-        top = count_votes(*neighbours, self.Y, k)
+        top = count_votes(*neighbours, self.carried, k)
         return fill_labels(top, self.frequent) if fill else top
 
     def score_labels(self, neighbours: "Neighbours", candidates: Ids) -> Floats:
         """Return the share (n, c) of the votes that each of a document's candidates gets."""
-        return count_votes_for(candidates, *neighbours, self.Y)
+        return count_votes_for(candidates, *neighbours, self.carried)
 
     def find_carriers(self, label: int) -> NDArray[np.int64]:
         """Return the numbers of the documents that carry a label."""
@@ -243,7 +268,7 @@ def weigh_votes(similarities: NDArray[Any], temperature: float) -> Floats:
     return np.exp((exact - exact[:, :1]) / temperature).astype(np.float32)
 
 
-def count_votes(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) -> TopK:
+def count_votes(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix | Carried, k: int) -> TopK:
     """Rank labels by the share of a document's neighbours that carry them.
 
     A neighbour counts by its similarity, a negative one and the id -1 not at all; so the scores
@@ -257,8 +282,9 @@ def count_votes(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) 
     """
     if k < 1:
         raise ParameterError(f"k must be at least 1. Got {k} instead.")
-    ids, weights, carried = _check_votes(ids, similarities, Y)
-    k = min(k, Y.shape[1])
+    carried = Y if isinstance(Y, Carried) else Carried.of(Y)
+    ids, weights = _check_votes(ids, similarities, carried)
+    k = min(k, carried.n_labels)
     tasks = [(ids[a:b], weights[a:b], carried, k) for a, b in pairwise(cut(len(ids), n_threads()))]
     if not tasks:
         return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
@@ -269,49 +295,38 @@ def count_votes(ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix, k: int) 
 
 
 def count_votes_for(
-    candidates: Ids, ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix
+    candidates: Ids, ids: Ids, similarities: NDArray[Any], carried: Carried
 ) -> Floats:
     """Return the scores (n, c) that `count_votes` gives the candidates of each document.
 
     A candidate that no neighbour carries gets 0, and so does -1, which is none.
     """
-    ids, weights, carried = _check_votes(ids, similarities, Y)
+    ids, weights = _check_votes(ids, similarities, carried)
     cuts = cut(len(ids), n_threads())
     tasks = [(candidates[a:b], ids[a:b], weights[a:b], carried) for a, b in pairwise(cuts)]
     found = in_threads(_share_candidates, tasks)
     return np.concatenate(found) if found else np.zeros(candidates.shape, np.float32)
 
 
-class _Carried(NamedTuple):
-    """The labels that each voter carries, and how many labels there are."""
-
-    start: NDArray[np.int64]
-    labels: Ids
-    n_labels: int
-
-
-def _check_votes(
-    ids: Ids, similarities: NDArray[Any], Y: sp.csr_matrix
-) -> tuple[Ids, Floats, _Carried]:
-    """Return neighbours, weights and labels as compiled code takes them, or say what is wrong."""
+def _check_votes(ids: Ids, similarities: NDArray[Any], carried: Carried) -> tuple[Ids, Floats]:
+    """Return neighbours and weights as compiled code takes them, or say what is wrong."""
+    n_voters = len(carried.start) - 1
     ids = np.require(ids, np.int32, ["C", "A", "W"])
     weights = np.require(similarities, np.float32, ["C", "A", "W"])
     if ids.ndim != 2 or ids.shape != weights.shape:
         raise DataError(f"{ids.shape} neighbours have {weights.shape} similarities")
-    if ids.size and (ids.min() < -1 or ids.max() >= Y.shape[0]):
+    if ids.size and (ids.min() < -1 or ids.max() >= n_voters):
         raise DataError(
             f"neighbours are numbered from {ids.min()} to {ids.max()}, "
-            f"but labels are known of {Y.shape[0]}"
+            f"but labels are known of {n_voters}"
         )
     if not np.isfinite(weights).all():
         raise DataError("the similarities hold values that are not finite")
-    labels = Y.indices.astype(np.int32, copy=False)
-    start = Y.indptr.astype(np.int64, copy=False)
-    return ids, weights, _Carried(start, labels, Y.shape[1])
+    return ids, weights
 
 
 @njit(nogil=True, cache=True)
-def _add_votes(ids: Ids, weights: Floats, carried: _Carried, sums: NDArray[np.float64]) -> float:
+def _add_votes(ids: Ids, weights: Floats, carried: Carried, sums: NDArray[np.float64]) -> float:
     """Add what one document's neighbours count to the sums of their labels; return it all."""
     start, labels, n_labels = carried
     total = 0.0
@@ -330,7 +345,7 @@ def _add_votes(ids: Ids, weights: Floats, carried: _Carried, sums: NDArray[np.fl
 
 
 @njit(nogil=True, cache=True)
-def _share_labels(ids: Ids, weights: Floats, carried: _Carried, k: int) -> tuple[Ids, Floats]:
+def _share_labels(ids: Ids, weights: Floats, carried: Carried, k: int) -> tuple[Ids, Floats]:
     """Return the k labels of each row with the highest share of the neighbours' weights."""
     start, labels, n_labels = carried
     best_ids = np.full((len(ids), k), NOTHING, np.int32)
@@ -355,7 +370,7 @@ def _share_labels(ids: Ids, weights: Floats, carried: _Carried, k: int) -> tuple
 
 
 @njit(nogil=True, cache=True)
-def _share_candidates(candidates: Ids, ids: Ids, weights: Floats, carried: _Carried) -> Floats:
+def _share_candidates(candidates: Ids, ids: Ids, weights: Floats, carried: Carried) -> Floats:
     """Return for each row the share of the neighbours' weights that its candidates have."""
     start, labels, n_labels = carried
     scores = np.zeros(candidates.shape, np.float32)

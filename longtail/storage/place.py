@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from longtail.errors import ParameterError
 from longtail.storage import remote
 
+HERE = ("file", "local")  # schemes of files of this machine
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # two letters at least: C: is a drive
 _MAGIC = re.compile(r"[*?\[]")
@@ -40,7 +41,7 @@ def as_place(path: str | Path) -> Path:
     found = _URL.match(url)
     if found is None:
         return Path(path)
-    if found[1].lower() == "file":
+    if found[1].lower() in HERE:
         return Path(unquote(urlsplit(url).path))
     _check_secrets(url)
     return RemotePath(url)
@@ -56,7 +57,7 @@ def _find_url(path: Path) -> str:
     first, *rest = path.parts or ("",)
     if not (rest and _SCHEME.fullmatch(first)) or Path(first).exists():
         return str(path)
-    return f"{first}//{'/' if first.lower() == 'file:' else ''}{'/'.join(rest)}"
+    return f"{first}//{'/' if first.lower().rstrip(':') in HERE else ''}{'/'.join(rest)}"
 
 
 def _check_secrets(url: str) -> None:
@@ -126,6 +127,10 @@ class RemotePath(_Base):
         """Yield what lies right under this name and has a name of the pattern."""
         with suppress(FileNotFoundError):
             yield from [each for each in self.iterdir() if fnmatch(each.name, pattern)]
+
+    def list_files(self) -> dict[str, tuple[int, str]]:
+        """Return size and stamp of all files under this name, by their names there."""
+        return remote.list_files(str(self))
 
     def match_files(self) -> list["RemotePath"]:
         """Return the files that this name describes as a pattern, sorted; none if it is none."""

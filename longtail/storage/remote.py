@@ -46,6 +46,11 @@ def connect(url: str) -> tuple[Any, str]:
             f"{scheme}:// needs a package that is not installed ({error}); install it with pip"
         ) from None
     except Exception as error:
+        if "libhdfs" in str(error) or "libjvm" in str(error):
+            raise MissingExtraError(
+                f"{scheme}:// needs Hadoop's client, which is not found here; install Java and "
+                "Hadoop, and set JAVA_HOME, HADOOP_HOME and CLASSPATH (hadoop classpath --glob)"
+            ) from None
         raise _translate(error, url) from None
     return file_system, path
 
@@ -73,6 +78,26 @@ def list_names(url: str) -> list[str]:
         paths = [each.rstrip("/") for each in file_system.ls(path, detail=False)]
         # Some storages have an empty object that stands for the folder itself.
         return sorted({each.rpartition("/")[2] for each in paths if each != path.rstrip("/")})
+
+    return _patiently(look, url)
+
+
+def list_files(url: str) -> dict[str, tuple[int, str]]:
+    """Return size, and what changes with the contents, of all files under a name, however deep."""
+
+    def look() -> dict[str, tuple[int, str]]:
+        file_system, path = connect(url)
+        file_system.invalidate_cache()
+        found = file_system.find(path, detail=True)
+        begin = len(path.rstrip("/")) + 1
+        return {
+            name[begin:]: (
+                int(facts.get("size") or 0),
+                repr([str(facts.get(each)) for each in _STAMPS]),
+            )
+            for name, facts in found.items()
+            if len(name) > begin
+        }
 
     return _patiently(look, url)
 

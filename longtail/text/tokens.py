@@ -2,11 +2,15 @@
 
 What a word is, `words` says; here words are in lower case, and a character of a script that sets
 no blanks between words, an emoji or a flag is a word of its own.
+
+Packed texts may hold all words of theirs as numbers (`find_words`). Then no text is looked at: the
+words that are kept, and their order, follow from which documents hold them, as they always do.
 """
 
 import json
 import os
 import secrets
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,13 +21,19 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.errors import LongtailError, NotFittedError, ParameterError
+from longtail.errors import DataError, LongtailError, NotFittedError, ParameterError
 from longtail.runtime.compiled import njit
-from longtail.runtime.mapped import Texts, is_mapped, room
+from longtail.runtime.mapped import Texts, WordsOfTexts, is_mapped, room
 from longtail.runtime.schema import Schema, Value, whole
 from longtail.runtime.schema import Texts as TextsOf
 from longtail.runtime.store import Files
-from longtail.text.lexicon import Lexicon, learn_words, learn_words_of_many, replace_ids
+from longtail.text.lexicon import (
+    Lexicon,
+    learn_words,
+    learn_words_of_many,
+    replace_ids,
+    starts_of,
+)
 from longtail.text.words import WordReader, check_texts, no_words_error, word_pattern
 
 PADDING, UNKNOWN = 0, 1
@@ -126,7 +136,7 @@ class Tokens:
         With a folder, the rows lie there and not in memory; if it holds those of the same texts
         and settings already, words and rows are taken from it.
         """
-        if folder is None:
+        if folder is None or _found_before(texts) is not None:
             return self._learn(texts)
         key = self._fingerprint(texts)
         with suppress(OSError, EOFError, ValueError, KeyError, TypeError):  # absent or broken
@@ -207,16 +217,17 @@ class Tokens:
     def _learn(self, texts: Iterable[str]) -> TokenRows:
         """Learn the words, numbered anew by how many documents hold them; return the rows."""
         self._check_settings()
-        if isinstance(texts, Texts):
-            read = learn_words_of_many(texts, self._reader)
+        texts = texts if isinstance(texts, Texts) else check_texts(texts)
+        if isinstance(texts, Texts) and (words := _found_before(texts)) is not None:
+            read = _limit(words, texts.rows, self.max_length)
         else:
-            texts = check_texts(texts)
-            read = learn_words(texts, self._reader)
-        names, held = read.lexicon.words, read.held.tolist()
+            read = _read_words(texts, self._reader)
+        names, held = read.names, read.held.tolist()
         kept = [i for i, name in enumerate(names) if len(name) <= LONGEST_WORD]
         kept = [i for i in kept if held[i] >= self.min_documents]
         if not kept:
-            raise no_words_error(len(texts), len(names), "min_documents", self.min_documents)
+            n_found = int((read.held > 0).sum())
+            raise no_words_error(len(texts), n_found, "min_documents", self.min_documents)
         kept.sort(key=lambda i: (-held[i], names[i]))
         del kept[self.max_words :]
         new_id = np.full(len(names), UNKNOWN, np.int32)
@@ -247,6 +258,59 @@ class Tokens:
             raise ValueError("a token is none of the words")
         self._set_words(words)
         return rows
+
+
+# ------------------------------------------------------------------------------- words of texts
+
+
+class _Read(NamedTuple):
+    """All words, how many texts hold each, where the words of each text begin, and all of them."""
+
+    names: Sequence[str]
+    held: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ids: NDArray[np.int32]
+
+
+def _read_words(texts: list[str] | Texts, reader: WordReader) -> _Read:
+    if isinstance(texts, Texts):
+        read = learn_words_of_many(texts, reader)
+    else:
+        read = learn_words(texts, reader)
+    return _Read(read.lexicon.words, read.held, read.starts, read.ids)
+
+
+def find_words(texts: Sequence[str]) -> WordsOfTexts:
+    """Return all words of texts, for `Tokens` to take up later."""
+    checked = texts if isinstance(texts, Texts) else check_texts(texts)
+    read = _read_words(checked, WordReader(single_characters=True))
+    return WordsOfTexts(read.names, read.starts, read.ids, _word_rule())
+
+
+def _word_rule() -> str:
+    """Return what changes when a word becomes something else."""
+    said = f"{word_pattern(single_characters=True).pattern} {unicodedata.unidata_version}"
+    return blake2b(said.encode(), digest_size=8).hexdigest()
+
+
+def _found_before(texts: Iterable[str]) -> WordsOfTexts | None:
+    """Return the words that lie beside texts, if they are what words are now."""
+    words = texts.words if isinstance(texts, Texts) else None
+    return words if words is not None and words.rule == _word_rule() else None
+
+
+def _limit(words: WordsOfTexts, rows: NDArray[np.int64] | None, limit: int) -> _Read:
+    """Return the first words of each text, or of those in `rows`, and which texts hold which."""
+    names = list(words.names)
+    chosen = np.arange(len(words.start) - 1) if rows is None else rows
+    starts = starts_of(np.minimum(words.start[chosen + 1] - words.start[chosen], limit))
+    ids = room(int(starts[-1]), np.int32, in_file=True)
+    held = np.zeros(len(names), np.int64)
+    if len(set(names)) != len(names) or not _take_words(
+        words.start, words.ids, chosen, starts, ids, held
+    ):
+        raise DataError("the words of packed texts are damaged; pack the data again")
+    return _Read(names, held, starts, ids)
 
 
 # ------------------------------------------------------------------------------- words of a text
@@ -290,6 +354,29 @@ def _gather(
         begin = start[rows[i]]
         for place in range(new_start[i], new_start[i + 1]):
             gathered[place] = tokens[begin + place - new_start[i]]
+
+
+@njit(nogil=True, cache=True)
+def _take_words(
+    start: NDArray[np.int64],
+    words: NDArray[np.int32],
+    rows: NDArray[np.int64],
+    new_start: NDArray[np.int64],
+    taken: NDArray[np.int32],
+    held: NDArray[np.int64],
+) -> bool:
+    """Copy the first words of some texts, and count how many hold each; False if damaged."""
+    last = np.full(len(held), -1, np.int64)  # the text that held a word last
+    for i in range(len(rows)):
+        begin = start[rows[i]] - new_start[i]
+        for place in range(new_start[i], new_start[i + 1]):
+            word = words[begin + place]
+            if not 0 <= word < len(held):
+                return False
+            taken[place] = word
+            held[word] += last[word] != i
+            last[word] = i
+    return True
 
 
 def _write(path: Path, write: Callable[[Any], object]) -> None:

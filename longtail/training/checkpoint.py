@@ -20,6 +20,7 @@ from torch import Tensor
 from longtail.errors import LongtailError, ModelFileError, ParameterError
 from longtail.progress import SILENT, Progress
 from longtail.runtime.store import Files, read_folder, write_folder
+from longtail.training.layers import RowAdam
 
 KEPT = 2
 
@@ -170,18 +171,26 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[int, Any]
     """Give an optimizer back what it remembered, to the bit.
 
     Its own load_state_dict would turn every tensor to the type of the weights, counters as well.
-    As there, the number of steps lies on the CPU unless the optimizer is fused or capturable.
+    As there, the number of steps lies on the CPU unless the optimizer is fused or capturable; so
+    does what RowAdam keeps on the host.
     """
+    on_host = ("mean", "square") if keeps_on_host(optimizer) else ()
     placed = [
         (parameter, group) for group in optimizer.param_groups for parameter in group["params"]
     ]
     for number, memory in state.items():
         parameter, group = placed[number]
         counts_on_cpu = not (group.get("fused") or group.get("capturable"))
+        on_cpu = (*on_host, "step") if counts_on_cpu else on_host
         optimizer.state[parameter] = {
-            name: _put(value, "cpu" if name == "step" and counts_on_cpu else parameter.device)
+            name: _put(value, "cpu" if name in on_cpu else parameter.device)
             for name, value in memory.items()
         }
+
+
+def keeps_on_host(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether what an optimizer remembers lies in RAM, though the weights do not."""
+    return isinstance(optimizer, RowAdam) and optimizer.moments.is_on_host
 
 
 def _put(value: Any, device: str | torch.device) -> Any:

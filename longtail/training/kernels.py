@@ -29,5 +29,6 @@ def _try(device: torch.device) -> Tensor:
     state = {name: torch.zeros_like(weight) for name in ("mean", "square")}
     state["steps"] = torch.zeros(2, device=device)
     rows = torch.tensor([1], device=device)
-    move_rows(weight, state, rows, torch.ones_like(weight[:1]), (0.1, 0.9, 0.999, 1e-8), None)
-    return weight
+    given = weight, state, rows, torch.ones_like(weight[:1]), (0.1, 0.9, 0.999, 1e-8), None
+    change = move_rows(*given, measured=True)
+    return weight if change is None else weight + change

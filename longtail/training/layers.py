@@ -26,9 +26,11 @@ from longtail.runtime.compiled import njit
 from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows
 from longtail.training.kernels import has_triton
+from longtail.training.moments import Moments, OptimizerState
 
 ROWS_PER_TASK = 1024  # fixed, so that sums do not depend on the number of threads
 EVERY = slice(None)
+PART = {"cpu": 1 << 20, "cuda": 1 << 24}  # numbers whose memory is float32 at a time
 
 
 class SparseBatch(NamedTuple):
@@ -89,7 +91,6 @@ def _gather_cells(
     size = start[len(chosen)]
     feature = np.empty(size, np.int32)
     value = np.empty(size, np.float32)
-    touched = np.empty(size, np.int64)
     n_touched = 0
     for i in range(len(chosen)):
         first = rows.start[chosen[i]]
@@ -97,13 +98,14 @@ def _gather_cells(
             column = rows.columns[first + offset]
             feature[start[i] + offset] = column
             value[start[i] + offset] = rows.values[first + offset]
-            if place[column] < 0:
-                place[column] = 0
-                touched[n_touched] = column
-                n_touched += 1
-    touched = np.sort(touched[:n_touched])  # a gradient with sorted rows needs no coalescing
-    for at in range(n_touched):
-        place[touched[at]] = at
+            n_touched += place[column] < 0
+            place[column] = 0
+    touched = np.empty(n_touched, np.int64)  # rising: such a gradient needs no coalescing
+    at = 0
+    for column in range(len(place)):
+        if place[column] == 0:
+            touched[at], place[column] = column, at
+            at += 1
     touched_start = np.zeros(n_touched + 1, np.int32)
     for cell in range(size):
         touched_start[place[feature[cell]] + 1] += 1
@@ -289,7 +291,8 @@ class RowAdam(torch.optim.Optimizer):
 
     Each row counts its own steps, so that a rare row is not moved too far when it first occurs
     (with a common count its first step would be three times the usual). The `squares` of a layer
-    given as `layer` are kept up to date.
+    given as `layer` are kept up to date. What is remembered may be coarser than the weights
+    (`moments.py`); a dense gradient, which moves all rows, is for that.
     """
 
     def __init__(
@@ -300,17 +303,17 @@ class RowAdam(torch.optim.Optimizer):
         eps: float = 1e-8,
         *,
         layer: SparseLinear | None = None,
+        form: OptimizerState = "float32",
     ):
         super().__init__([weight], {"lr": lr, "betas": betas, "eps": eps})
         self.layer = layer
+        self.moments = Moments(weight, form)
         self.found_inf: Tensor | None = None  # above 0: take no step, as torch's optimizers know it
 
     def _state_of(self, weight: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[weight]
         if not state:
-            state["mean"] = torch.zeros_like(weight)
-            state["square"] = torch.zeros_like(weight)
-            state["steps"] = torch.zeros(len(weight), dtype=torch.float32, device=weight.device)
+            state |= self.moments.begin(weight)
         return state
 
     @torch.no_grad()
@@ -320,23 +323,55 @@ class RowAdam(torch.optim.Optimizer):
             for weight in group["params"]:
                 if weight.grad is None:
                     continue
-                gradient = weight.grad.coalesce()
-                rows, values = gradient._indices()[0], gradient._values()
                 settings = (group["lr"], *group["betas"], group["eps"])
-                self._move(weight, rows, values, settings)
+                state = self._state_of(weight)
+                if weight.grad.is_sparse:
+                    gradient = weight.grad.coalesce()
+                    rows, values = gradient._indices()[0], gradient._values()
+                else:
+                    rows, values = torch.arange(len(weight), device=weight.device), weight.grad
+                if self.moments.is_plain:
+                    self._move(weight, state, rows, values, settings)
+                else:
+                    self._move_in_parts(weight, state, rows, values, settings)
 
-    def _move(self, weight: Tensor, rows: Tensor, values: Tensor, settings: "Settings") -> None:
-        state = self._state_of(weight)
+    def _move_in_parts(
+        self,
+        weight: Tensor,
+        state: dict[str, Tensor],
+        rows: Tensor,
+        values: Tensor,
+        settings: "Settings",
+    ) -> None:
+        """Take one step for `rows`, some at a time, whose memory is float32 for as long."""
+        size = max(1, PART[weight.device.type] // weight.shape[1])
+        parts = zip(torch.split(rows, size), torch.split(values, size), strict=True)
+        for some, gradients in parts:
+            own, memory = weight.index_select(0, some), self.moments.fetch(state, some)
+            places = torch.arange(len(some), device=weight.device)
+            self._move(own, memory, places, gradients, settings)
+            weight.index_copy_(0, some, own)
+            self.moments.keep(state, some, memory)
+
+    def _move(
+        self,
+        weight: Tensor,
+        state: dict[str, Tensor],
+        rows: Tensor,
+        values: Tensor,
+        settings: "Settings",
+    ) -> None:
+        change: Tensor | None
         if weight.device.type == "cpu":
             change = _move_on_cpu(weight, state, rows, values, settings)
-        elif self.layer is None and has_triton(weight.device):
+        elif has_triton(weight.device):
             from longtail.training.row_kernels import move_rows
 
-            move_rows(weight, state, rows, values, settings, self.found_inf)
-            return
+            given = weight, state, rows, values, settings, self.found_inf
+            change = move_rows(*given, measured=self.layer is not None)
         else:
             change = _move_on_gpu(weight, state, rows, values, settings, self.found_inf)
-        if self.layer is not None:
+        if self.layer is not None and change is not None:
             self.layer.squares += change
 
 

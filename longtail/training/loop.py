@@ -25,6 +25,7 @@ from longtail.training.averaging import WeightMean
 from longtail.training.batches import LOSS, Batches, Share
 from longtail.training.checkpoint import (
     as_fingerprint,
+    keeps_on_host,
     make_run_dir,
     optimizer_state,
     pack_state,
@@ -335,10 +336,14 @@ class _Run:
     # -- validation -------------------------------------------------------------------------
 
     def _validate(self) -> None:
-        """Validate in the main process; every process learns the result and keeps the best."""
+        """Validate in the main process; every process learns the result and keeps the best.
+
+        Where rows are split, all of them help.
+        """
         self.module.eval()
+        helps = self.processes.is_main or bool(self.split.names)
         with torch.no_grad(), self.mean.in_place():
-            scores = self.processes.share(self.task.validate() if self.processes.is_main else None)
+            scores = self.processes.share(self.task.validate() if helps else None)
             if scores is not None:
                 self._compare(scores)
         self.module.train()
@@ -398,7 +403,8 @@ class _Run:
             return
         files = pack_state(state, self.fingerprint)
         job = partial(write_checkpoint, self.run_dir, self.step, files)
-        if self.processes.device.type == "cuda" and not last:
+        changes_meanwhile = any(map(keeps_on_host, self.optimizers))
+        if self.processes.device.type == "cuda" and not (last or changes_meanwhile):
             self.writing = self.writer.submit(job)
         else:
             self._attempt(job)

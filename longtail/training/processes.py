@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +25,7 @@ Value = TypeVar("Value")
 
 DEVICES = ("auto", "cpu", "cuda")
 LAUNCH_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # that WORLD_SIZE makes necessary
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 SMALL = 1 << 18  # numbers of a gradient that is sent with others
 _NONE, _DENSE, _SPARSE = 0, 1, 2  # layouts of a gradient
 
@@ -43,9 +45,23 @@ def choose_device(name: str) -> torch.device:
         raise ParameterError(f"there is no GPU to train on: {why}; choose --device cpu or auto")
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
+    _let_segments_grow()
     if _count_launched() > 1:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     return torch.device("cuda", torch.cuda.current_device())
+
+
+@cache
+def _let_segments_grow() -> None:
+    """Let torch's GPU memory grow where it is, unless the user has said how it should be kept.
+
+    Batches of texts differ in length; otherwise each size of their tensors gets memory of its own,
+    which is half as much again as is in use with millions of labels.
+    """
+    is_chosen = any(os.environ.get(name) for name in ALLOCATOR_VARIABLES)
+    choose = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    if choose is not None and not is_chosen:
+        choose("expandable_segments:True")
 
 
 @dataclass(frozen=True)
@@ -112,8 +128,9 @@ class Processes:
         """Return the tensors of all processes, which have the same shape."""
         if self.count == 1:
             return [tensor]
-        # gloo knows no bfloat16, but bytes
-        sent = tensor.view(torch.uint8) if tensor.dtype == torch.bfloat16 else tensor
+        # gloo knows neither of these types, but bytes
+        as_bytes = tensor.dtype in (torch.bfloat16, torch.int16)
+        sent = tensor.view(torch.uint8) if as_bytes else tensor
         parts = [torch.empty_like(sent) for _ in range(self.count)]
         with self._reaching_others():
             dist.all_gather(parts, sent)

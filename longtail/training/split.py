@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from longtail.training.layers import EVERY
 from longtail.training.processes import Processes
@@ -92,16 +93,29 @@ class _Assemble(torch.autograd.Function):
         return total.index_select(0, ctx.saved_tensors[0]), None, None, None
 
 
+def find_best(scores: Tensor, k: int, processes: Processes | None) -> Tensor:
+    """Return the labels (B, k) with the highest scores, of which each process gives its own."""
+    own = scores.topk(min(k, scores.shape[1]), dim=1)
+    if processes is None or processes.count == 1:
+        return own.indices
+    missing = (0, k - own.indices.shape[1])
+    values = processes.gather(F.pad(own.values, missing, value=-torch.inf))
+    rows = processes.gather(F.pad(own.indices, missing))
+    labels = [each * processes.count + rank for rank, each in enumerate(rows)]
+    best = torch.cat(values, 1).topk(k, dim=1).indices
+    return torch.cat(labels, 1).gather(1, best)
+
+
 def gather_rows(rows: Tensor, processes: Processes, *, wanted: bool = True) -> Tensor:
     """Return all labels' rows, on the CPU; nothing where they are not `wanted`.
 
     Some rows are sent at a time: no device has to hold all of them.
     """
-    n_own = processes.gather(torch.tensor([len(rows)], device=rows.device))
+    n_own = processes.gather(torch.tensor([len(rows)], device=processes.device))
     n_rows, most = int(sum(n_own)), int(max(n_own))
     whole = torch.empty(n_rows if wanted else 0, *rows.shape[1:], dtype=rows.dtype)
     for first in range(0, most, SENT):
-        part = rows.detach()[first : min(first + SENT, most)]
+        part = rows.detach()[first : min(first + SENT, most)].to(processes.device)
         size = min(SENT, most - first)
         part = torch.cat([part, part.new_zeros(size - len(part), *part.shape[1:])])
         for rank, sent in enumerate(processes.gather(part)):

@@ -1,14 +1,18 @@
 """A real cluster of one node: the results of one machine, whatever dies."""
 
 import json
+import math
 import os
 import signal
+import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from cluster.clusters import find_workers, kill, one_node
+import scipy.sparse as sp
+from cluster.clusters import find_workers, kill
 from command_line import fail, succeed, write_texts
 from planted import planted_texts
 
@@ -16,9 +20,10 @@ import longtail
 from longtail.cluster import Request, connected, predict
 from longtail.cluster.model_folder import offer_model, open_model
 from longtail.cluster.parts import PartsFolder
+from longtail.cluster.predict import AHEAD
 from longtail.cluster.tasks import WorkerError, group_tasks
 from longtail.cluster.versions import ClusterError, find_versions
-from longtail.data import documents
+from longtail.data import Dataset, documents
 from longtail.errors import DataError, MemoryPlanError, ParameterError
 from longtail.labels.tree import build_label_vectors
 from longtail.models.fusion.spread import ClusterTrainer
@@ -28,18 +33,6 @@ from longtail.runtime.mapped import write_matrix
 from longtail.runtime.memory import full_size_of, size_of
 from longtail.runtime.workers import Needs, cluster_in_use
 from longtail.text.tfidf import Tfidf
-
-
-@pytest.fixture(scope="module")
-def ray():
-    with one_node() as ray:
-        yield ray
-
-
-@pytest.fixture
-def workers(ray):
-    with connected("local") as workers:
-        yield workers
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +112,44 @@ def test_predict_survives_killed_workers(made, tmp_path, workers, small_batches,
     label(made, tmp_path / "out", workers)
     assert killed
     assert ds.dataset(tmp_path / "out").to_table().to_pydict() == one_machine(made)
+
+
+def test_documents_are_read_no_faster_than_they_are_labelled(made, tmp_path, workers, monkeypatch):
+    """Parts are written while others are yet to be read, and few are under way at a time."""
+    written, ahead, write = [], [], PartsFolder.write
+
+    def note_written(folder, number, contents):
+        write(folder, number, contents)
+        written.append(number)
+
+    def read(source, reading):
+        texts = planted_texts(20).texts
+        for number in range(41):
+            ahead.append(number - len(written))
+            yield Dataset(sp.csr_matrix((20, 0), dtype=np.float32), [], texts=texts)
+
+    monkeypatch.setattr(PartsFolder, "write", note_written)
+    monkeypatch.setitem(predict.__globals__, "read_batches", read)
+    n = predict(made / "model", "-", tmp_path / "out", workers, Request(k=3), part_batches=1)
+    assert n == 41 * 20
+    assert sorted(written) == list(range(41))
+    assert 2 < max(ahead) <= AHEAD * workers.n_cores + 1  # and one that is being put together
+
+
+def test_workers_of_a_node_share_the_pages_of_a_model(made, workers):
+    def find_files(folder, number):
+        from longtail.cluster import model_folder
+        from longtail.runtime.store import manifest
+
+        manifest.MAPPED_BYTES = 1  # this model is small
+        model_folder._load.cache_clear()
+        open_model(folder)
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return {line.split()[-1] for line in lines if line.endswith("weights.safetensors")}
+
+    folder = offer_model(made / "model", workers)
+    found = workers.run(find_files, folder, [0, 1], [1.0, 1.0], needs=[Needs()] * 2)
+    assert found == [{str(made / "model" / "weights.safetensors")}] * 2
 
 
 def test_a_task_whose_worker_dies_is_done_again(tmp_path, workers):
@@ -277,12 +308,39 @@ def test_a_member_that_fails_on_the_cluster_is_left_out(ray, monkeypatch):
     assert any("on a cluster of 1 node, 2 cores" in line for line in said)
 
 
+def test_members_have_a_limit_and_stay_if_they_keep_it(ray, monkeypatch):
+    limits, time_for = {}, ClusterTrainer.time_for
+
+    def give_no_time(self, *arguments):  # once the cluster has been told what to train
+        return 0.0 if ("knn", "3") in limits else time_for(self, *arguments)
+
+    def note_limit(self, member, fold):
+        task = make_task(self, member, fold)
+        limits[member.name, fold] = task.limit_at - time.time()
+        return task
+
+    make_task = ClusterTrainer._make_task
+    monkeypatch.setattr(ClusterTrainer, "_make_task", note_limit)
+    settings = {"members": "linear,knn", "budget": "300s"}
+    monkeypatch.setattr(ClusterTrainer, "time_for", give_no_time)
+    found = longtail.train(planted_texts(400), model="fusion", settings=settings, cluster="local")
+    assert list(found.model.members_) == ["linear", "knn"]
+    assert limits["linear", "1"] == math.inf  # there has to be a model
+    assert 0 < limits["knn", "1"] < 150  # half of the time is for training on all documents
+
+
 def fail_knn(make_task):
     def make(self, member, fold):
         task = make_task(self, member, fold)
-        return task._replace(limit_in=-1.0) if member.name == "knn" else task
+        return task._replace(limit_at=0.0) if member.name == "knn" else task
 
     return make
+
+
+def test_a_plan_for_a_cluster_says_what_it_has(ray, tmp_path):
+    data = write_texts(tmp_path / "train.jsonl", 120, seed=1)
+    asked = ("train", data, "--plan", "--set", "members=linear,knn", "--cluster", "local")
+    assert "on a cluster of 1 node, 2 cores" in succeed(*asked).stdout
 
 
 def test_methods_are_compared_on_a_cluster(ray, tmp_path):

@@ -51,7 +51,8 @@ def made(tmp_path_factory, cluster):
     (folder / "in.jsonl").write_text("\n".join(lines))
     for task in ("predict", "train"):
         began = time.monotonic()
-        assert start(task, folder, folder / f"quiet-{task}", cluster).wait(LONGEST) == 0
+        quiet = folder / f"quiet-{task}"
+        assert start(task, folder, quiet, cluster).wait(LONGEST) == 0, said_by(quiet).read_text()
         QUIET[task] = time.monotonic() - began
     return folder
 
@@ -59,7 +60,13 @@ def made(tmp_path_factory, cluster):
 def start(task, folder, out, cluster):
     environment = {**os.environ, "RAY_ADDRESS": cluster.address}
     command = [sys.executable, str(DRIVER), task, str(folder), str(out)]
-    return subprocess.Popen(command, env=environment)
+    with said_by(out).open("wb") as said:
+        return subprocess.Popen(command, env=environment, stdout=said, stderr=said)
+
+
+def said_by(out):
+    """Return the file of what the last driver said, by its output."""
+    return out.with_name(f"{out.name}.said")
 
 
 def read(task, out):
@@ -116,8 +123,8 @@ def test_the_result_is_that_of_a_quiet_run(task, kind, made, cluster, tmp_path):
             n_killed += driver.poll() is None and strike(kind, cluster, driver)
             assert time.monotonic() - began < LONGEST
         code = driver.wait(LONGEST)
-        assert code == (-9 if kind == "driver" and code else 0)
-    assert start(task, made, out, cluster).wait(LONGEST) == 0
+        assert code == (-9 if kind == "driver" and code else 0), said_by(out).read_text()
+    assert start(task, made, out, cluster).wait(LONGEST) == 0, said_by(out).read_text()
     assert same(task, out, made / f"quiet-{task}")
     took = time.monotonic() - began
     print(  # noqa: T201

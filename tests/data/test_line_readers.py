@@ -1,12 +1,13 @@
-"""JSON lines that several processes read are what one process reads."""
+"""Lines that several processes read are what one process reads."""
 
+import csv
 import json
 import sys
 
 import numpy as np
 import pytest
 
-from longtail.data import line_readers, pack, source
+from longtail.data import cell_readers, documents, line_readers, pack, source, table
 from longtail.data.folder import load
 from longtail.errors import DataError
 from longtail.runtime.parallel import set_threads
@@ -19,6 +20,9 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(source, "HEAD", 2000)
     monkeypatch.setattr(source, "BLOCK", 2000)
     monkeypatch.setattr(line_readers, "READ_HERE", 1)
+    monkeypatch.setattr(documents, "READ_HERE", 1)
+    monkeypatch.setattr(cell_readers, "BLOCK", 40)
+    monkeypatch.setattr(cell_readers, "SPLIT_HERE", 40)
     yield
     set_threads(None)
 
@@ -32,9 +36,9 @@ def write(path, make_labels):
     return path
 
 
-def read(path, n_threads):
+def read(path, n_threads, **options):
     set_threads(n_threads)
-    return load(path).train
+    return load(path, **options).train
 
 
 FORMS = {
@@ -55,6 +59,62 @@ def test_documents_are_those_that_one_process_reads(form, tmp_path):
     assert together.label_uris == alone.label_uris
     assert together.read_as == alone.read_as
     assert (together.Y != alone.Y).nnz == 0
+
+
+def write_table(path, make_cell, delimiter=","):
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, delimiter=delimiter)
+        table.writerow(["id", "title", "text", "labels"])
+        for i in range(N):
+            text = f'wörd{i} "{i}" 日本, ' + "x\n" * (i % 7) + "y" * (i % 40)
+            table.writerow([f"d{i}", f'5" {i}' if i % 3 else "", text, make_cell(i)])
+    return path
+
+
+CELLS = {
+    "separated": lambda i: f"a{i % 37};b {i % 11}",
+    "arrays": lambda i: json.dumps([f"a{i % 37}", i % 11]),
+    "blanks": lambda i: f"a{i % 37} b{i % 11}",
+}
+
+
+@pytest.mark.parametrize(
+    ("cells", "delimiter"), [("separated", ","), ("arrays", ","), ("blanks", "¦")]
+)
+def test_rows_of_a_table_are_those_that_one_process_reads(cells, delimiter, tmp_path):
+    path = write_table(tmp_path / "train.csv", CELLS[cells], delimiter)
+    alone, together = (read(path, n, delimiter=delimiter) for n in (1, 2))
+    assert alone.texts[8].endswith('wörd8 "8" 日本, x\n' + "y" * 8)
+    assert len(together.texts) == N
+    assert together.texts == alone.texts
+    assert together.ids == alone.ids
+    assert together.label_names == alone.label_names
+    assert together.read_as == alone.read_as
+    assert (together.Y != alone.Y).nnz == 0
+
+
+@pytest.mark.parametrize("row", ['x,y,"z"z,a', 'x,y,"z,a', 'x,y,z,"[null]"'])
+def test_the_first_wrong_row_is_named(row, tmp_path):
+    path = write_table(tmp_path / "train.csv", CELLS["arrays"])
+    with path.open(newline="") as file:
+        rows = file.read().split("\r\n")
+    rows[200] = rows[260] = row
+    path.write_text("\r\n".join(rows), newline="")
+    said = []
+    for n in (1, 2):
+        with pytest.raises(DataError) as caught:
+            read(path, n)
+        said.append((str(caught.value), caught.value.line))
+    assert said[0] == said[1]
+    assert said[0][1] == 2 + "\n".join(rows[:200]).count("\n")
+
+
+def test_a_row_without_an_end_is_refused_before_all_is_in_memory(tmp_path, monkeypatch):
+    path = write_table(tmp_path / "train.csv", CELLS["arrays"])
+    monkeypatch.setattr(table, "MAX_LINE", 5000)
+    path.write_text(path.read_text() + '"' + "z\n" * 9000)
+    with pytest.raises(DataError, match=r"csv:\d+: the row is longer than 0 MiB; a quote may"):
+        read(path, 2)
 
 
 def test_packs_have_the_same_bytes(tmp_path):

@@ -12,6 +12,7 @@ from longtail.data.packed import MANIFEST, read_description
 from longtail.errors import DataError
 from longtail.reading import ANYTHING
 from longtail.runtime.mapped import Texts, is_mapped
+from longtail.text.tokens import Tokens, find_words
 
 TEXTS = ["red wine", "", "dark beer\nand Käse", "🍺"]
 LABELS = [["wine", "red"], [], ["beer", "cheese", "beer"], ["other"]]
@@ -243,3 +244,52 @@ def test_nothing_is_left_where_packing_fails(tmp_path: Path) -> None:
 def test_options_are_for_packing(folder: Path) -> None:
     with pytest.raises(DataError, match="leave out --format"):
         load(folder, format="jsonl")
+
+
+@pytest.mark.parametrize("settings", [{}, {"min_documents": 2}, {"max_length": 2, "max_words": 3}])
+def test_words_that_were_packed_give_the_same_tokens(tmp_path: Path, settings) -> None:
+    source = write_json_lines(tmp_path / "x.jsonl", 9)
+    plain = pack(source, tmp_path / "plain").train
+    packed = pack(source, tmp_path / "packed", find_words=find_words).train
+    some = np.array([5, 2, 7, 3, 0])
+    for rows in (np.arange(9), some):
+        expected, found = Tokens(**settings), Tokens(**settings)
+        want = expected.fit_encode(plain.take(rows).texts)
+        texts = packed.take(rows).texts
+        texts.letters = np.zeros_like(texts.letters)  # nobody looks there
+        got = found.fit_encode(texts, tmp_path / "unused")
+        assert found.words_ == expected.words_
+        np.testing.assert_array_equal(got.start, want.start)
+        np.testing.assert_array_equal(got.tokens, want.tokens)
+    assert_same(packed, plain)
+
+
+def test_packed_words_of_another_rule_are_not_taken(tmp_path: Path) -> None:
+    source = write_json_lines(tmp_path / "x.jsonl", 9)
+    texts = pack(source, tmp_path / "packed", find_words=find_words).train.texts
+    texts.words = texts.words._replace(rule="older", ids=texts.words.ids * 0)
+    assert Tokens().fit(texts).words_ == Tokens().fit(list(texts)).words_
+
+
+@pytest.mark.parametrize("number", [-1, 99])
+def test_packed_words_of_a_stranger_are_checked(tmp_path: Path, number: int) -> None:
+    source = write_json_lines(tmp_path / "x.jsonl", 9)
+    pack(source, tmp_path / "packed", find_words=find_words)
+    file = tmp_path / "packed" / "train.tokens.columns.bin"
+    ids = np.frombuffer(file.read_bytes(), "<i4").copy()
+    ids[3] = number
+    file.write_bytes(ids.tobytes())
+    with pytest.raises(DataError, match="the words of packed texts are damaged"):
+        Tokens().fit(load(tmp_path / "packed").train.texts)
+
+
+@pytest.mark.parametrize("names", [["a", "", "bcd"], ["a", "Käse", "日本"], []])
+def test_short_texts_are_read_together(names) -> None:
+    assert Texts.of(names).as_list() == names
+
+
+def test_a_description_needs_no_names(folder: Path) -> None:
+    (folder / "label_names.text.bin").unlink()
+    assert read_description(folder, ANYTHING) is not None
+    with pytest.raises(DataError, match="label_names"):
+        load(folder)

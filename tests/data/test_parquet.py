@@ -146,3 +146,30 @@ def test_columns_of_the_wrong_type(path, texts, labels, message):
 def test_a_column_that_stands_twice(path):
     pq.write_table(pa.table([["a"], ["b"], [["x"]]], names=["text", "text", "labels"]), path)
     assert message_of(path) == f"{path}: the column 'text' stands there twice"
+
+
+def test_lists_of_labels_are_read_many_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_module, "BATCH", 2)
+    columns = {
+        "id": ["a", None, "c", "d", "e"],
+        "title": ["Ä", "", None, "x", "y"],
+        "text": ["one", "two", None, "vier", "five"],
+        "labels": [["b", "", None, "a"], None, [], ["a", "日", "a"], ["b"]],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
+    read = load(tmp_path / "train.parquet", text=["title", "text"]).train
+    assert list(read.texts) == ["Ä one", "two", "", "x vier", "y five"]
+    assert read.ids == ["a", "", "c", "d", "e"]
+    assert read.label_names == ["a", "b", "日"]
+    assert read.Y.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 0], [1, 0, 1], [0, 1, 0]]
+    assert list(load(tmp_path / "train.parquet", text="text").train.texts) == [
+        each or "" for each in columns["text"]
+    ]
+
+
+def test_a_blank_label_in_a_list_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_module, "BATCH", 2)
+    columns = {"text": ["a", "b", "c", "d"], "labels": [["x"], ["y"], [], ["x", " "]]}
+    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
+    with pytest.raises(DataError, match="document 4: a label must be a string; got an empty"):
+        load(tmp_path / "train.parquet")

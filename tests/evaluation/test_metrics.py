@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 
 from longtail.data.dataset import Dataset
 from longtail.errors import DataError, ParameterError
-from longtail.evaluation.metrics import (
-    KS,
-    PROPENSITIES,
-    TrainingCounts,
-    evaluate,
-    evaluate_bands,
-    evaluate_given,
-    find_hits,
-)
+from longtail.evaluation.bands import evaluate_bands
+from longtail.evaluation.metrics import KS, TrainingCounts, evaluate, evaluate_given, find_hits
+from longtail.evaluation.propensity import PROPENSITIES
 from longtail.topk import NO_LABEL, TopK
 
 BY_LABEL = ("F1-micro", "F1-macro", "F1-document", "coverage")

@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.errors import DataError
-from longtail.evaluation.metrics import TrainingCounts, evaluate, evaluate_bands
+from longtail.evaluation.bands import evaluate_bands
+from longtail.evaluation.metrics import TrainingCounts, evaluate
 from longtail.evaluation.reliability import error_of_first
 from longtail.evaluation.sums import ExactSum, exact_sum
 from longtail.evaluation.tally import Tally

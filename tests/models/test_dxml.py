@@ -592,3 +592,12 @@ print(model.predict(X, k=1).labels.ravel().tolist())
     X = sp.csr_matrix(np.eye(56, dtype=np.float32))
     model.partial_fit(X[:3], [["0"], ["1"], ["mead"]])
     assert answer.stdout.strip() == str(model.predict(X, k=1).labels.ravel().tolist())
+
+
+def test_the_more_labels_documents_carry_the_less_of_the_graph_is_left():
+    share = [
+        1 - DXML()._choose_whitening(sp.csr_matrix(np.ones((4, n), np.float32)))
+        for n in (1, 5, 10, 11)
+    ]
+    assert share == pytest.approx([0.25, 0.05, 0.025, 0.0])
+    assert DXML(whiten=0.3)._choose_whitening(sp.csr_matrix(np.ones((4, 20)))) == 0.3

@@ -23,7 +23,9 @@ from longtail.models.glas.network import (  # noqa: E402
     similarity,
     spread_out,
 )
+from longtail.progress import SILENT  # noqa: E402
 from longtail.runtime.quantized import QuantizedRows  # noqa: E402
+from longtail.search import pca  # noqa: E402
 
 SMALL = {"dim": 16, "epochs": 20, "learning_rate": 0.01, "device": "cpu"}
 
@@ -191,13 +193,21 @@ def test_gravity_is_the_mean_square_of_all_products(V):
     np.testing.assert_allclose(found, expected)
 
 
+def test_pairs_are_the_same_however_many_parts_they_are_counted_in(monkeypatch):
+    Y = sp.random(60, 40, 0.2, "csr", np.float32, random_state=0)
+    whole = count_together(Y)
+    monkeypatch.setattr(module, "FEWEST_PAIRS", 1)
+    parts = count_together(Y)
+    for name in ("indptr", "indices", "data"):
+        assert np.array_equal(getattr(parts, name), getattr(whole, name))
+    assert np.array_equal(whole.toarray(), ((Y > 0).T @ (Y > 0).astype(np.float32)).toarray())
+
+
 def test_the_block_of_a_batch_is_that_of_its_labels(Y):
     A = count_together(sp.csr_matrix(Y))
     chosen = np.array([5, 0, 2])
-    place = np.full(7, -1, np.int64)
-    block = module._take_block(module.view_rows(A), chosen, place)
+    block = module._take_block(module.view_rows(A), chosen)
     assert np.array_equal(block, A.toarray()[np.ix_(chosen, chosen)])
-    assert (place == -1).all()
 
 
 def make_task(Y, **parameters):
@@ -296,6 +306,26 @@ def test_every_variant_learns(parameters):
     assert evaluate(top, test)["P@1"] > 90
     lengths = np.linalg.norm(model.index_.vectors, axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=2e-5)
+
+
+def test_a_member_that_only_scores_builds_no_search_until_it_is_asked_to(monkeypatch):
+    monkeypatch.setattr(pca, "SMALLEST", 100)
+    monkeypatch.setattr(pca, "LARGEST_COST", 1e9)
+    data = planted_dataset()
+    usual = GLaS(**{**SMALL, "dim": 64, "epochs": 3}).fit(data)
+    model = usual.with_parameters()
+    model.only_scores = True
+    model.fit(data)
+    assert usual.has_search
+    assert model.index_.exact
+    assert not model.has_search
+    assert "labels.basis" not in model.to_files().arrays
+    asked = np.tile(np.arange(12, dtype=np.int32), (300, 1))
+    np.testing.assert_array_equal(model.score(data, asked), usual.score(data, asked))
+    model.prepare_search(data.X, SILENT)
+    assert model.has_search
+    assert "labels.basis" in model.to_files().arrays
+    np.testing.assert_array_equal(model.predict(data).labels, usual.predict(data).labels)
 
 
 def test_sampled_labels_leave_the_others_alone():

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from longtail import load_model
 from longtail.data import Dataset
 from longtail.errors import DataError, ModelFileError
+from longtail.models.fusion.candidates import ask
 from longtail.models.lexical.matching import (
     N_INPUTS,
     PRIORS,
@@ -297,3 +298,19 @@ def test_crafted_arrays_are_refused(tmp_path, array, change, message):
     write_folder(tmp_path / "model", files)
     with pytest.raises(ModelFileError, match=message):
         load_model(tmp_path / "model")
+
+
+def test_a_fusion_reads_texts_once_to_propose_and_to_score(monkeypatch):
+    names = ["cat", "dog", "wild horse", "none"]
+    texts = ["a cat sat", "dogs and cats", "a wild horse ran", "nothing at all", "horses"] * 4
+    labels = [["cat"], ["dog", "cat"], ["wild horse"], ["none"], ["wild horse"]] * 4
+    model = Lexical().fit(dataset(texts, labels, names))
+    reads, read = [], Reader.read
+    monkeypatch.setattr(Reader, "read", lambda *given: reads.append(given) or read(*given))
+    row = sp.csr_matrix((5, 1), dtype=np.float32)
+    said = ask({"lexical": model}, {"lexical": 2}, texts[:5], row, 4, k=3)
+    assert len(reads) == 1
+    for i, text in enumerate(texts[:5]):
+        asked = np.where(said.labels[i] >= 0, said.labels[i], 0)[None, :]
+        expected = np.where(said.labels[i] >= 0, model.score([text], asked)[0], 0)
+        np.testing.assert_array_equal(said.scores[0, i], expected)

@@ -7,11 +7,16 @@ from planted import planted_dataset
 
 pytest.importorskip("torch", reason="training needs torch")
 
-from longtail.errors import MissingExtraError, TrainingError
+from longtail.errors import MissingExtraError, ParameterError, TrainingError
 from longtail.models import neural
+from longtail.models.attention_xml import network
 from longtail.models.glas.model import GLaS
+from longtail.models.registry import get_model_class
 from longtail.runtime import rows
+from longtail.runtime.mapped import Extent
+from longtail.runtime.memory import Stage
 from longtail.runtime.rows import view_rows
+from longtail.training import processes
 
 
 def test_features_are_weighed_where_rows_hold_counts():
@@ -75,3 +80,47 @@ def test_a_loss_that_is_no_number_leaves_a_model_that_can_be_used(monkeypatch):
 def test_a_learning_rate_beyond_reason():
     with pytest.raises(TrainingError, match="no earlier weights are of use; try a smaller"):
         GLaS(dim=8, epochs=2, learning_rate=1e38).fit(planted_dataset())
+
+
+# -- labels that are split among processes ----------------------------------------------------
+
+
+class TwoProcesses:
+    count, rank = 2, 0
+
+    def share(self, value):
+        return value
+
+
+@pytest.mark.parametrize(("size", "is_split"), [(1 << 60, True), (1 << 10, False)])
+def test_labels_are_split_where_they_do_not_fit(monkeypatch, size, is_split):
+    monkeypatch.setattr(processes, "join_processes", lambda device: TwoProcesses())
+    found = GLaS(device="cpu").share_labels(lambda model, n: [Stage({"labels": size})], 9, "cpu")
+    assert (found is not None) == is_split
+
+
+def test_labels_are_not_split_where_that_is_impossible(monkeypatch):
+    monkeypatch.setattr(processes, "join_processes", lambda device: TwoProcesses())
+    needs = [Stage({"labels": 1 << 60})]
+    given = (lambda model, n: needs), 9, "cpu"
+    assert GLaS(device="cpu").share_labels(*given, hindrance="loss=softmax") is None
+    with pytest.raises(ParameterError, match=r"must be none or false with loss=softmax\. Got true"):
+        GLaS(device="cpu", split_labels=True).share_labels(*given, hindrance="loss=softmax")
+
+
+# -- what the optimizer remembers -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["glas", "mnn", "dxml", "rank-ae", "attention-xml"])
+def test_the_plan_knows_how_the_optimizer_remembers(name, monkeypatch):
+    monkeypatch.setattr(network, "count_numbers", lambda device: 1 << 26)  # there may be no GPU
+    n, n_labels = 1_000_000, 2_000_000
+    X, Y = Extent((n, 2_000_000), 50 * n, 200), Extent((n, n_labels), 5 * n, 20)
+    on_gpu, in_ram = {}, {}
+    for form in ("float32", "bfloat16", "int8", "host"):
+        stages = get_model_class(name)(optimizer_state=form).needs_of(X, Y, "cuda")
+        (stage,) = [stage for stage in stages if stage.gpu]
+        on_gpu[form], in_ram[form] = stage.gpu["optimizer"], stage.ram["optimizer"]
+    assert on_gpu["float32"] > on_gpu["bfloat16"] > on_gpu["int8"]
+    assert in_ram["float32"] == in_ram["int8"] == 0
+    assert in_ram["host"] > 0

@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 from numba.core import caching
 
@@ -59,6 +60,21 @@ def test_damaged_files_are_compiled_again(script, tmp_path):
     for path in (tmp_path / "cache").rglob("*.nb[ic]"):
         path.write_bytes(path.read_bytes()[:20])
     assert run(script, tmp_path / "cache") == (["3", "0"], 1)
+
+
+def test_code_that_checks_no_index_is_not_taken_for_code_that_does(monkeypatch, tmp_path):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def make():
+        return compiled.njit(cache=True)(lambda numbers, place: numbers[place])
+
+    make()(np.zeros(3), 2)
+    again = make()
+    again(np.zeros(3), 2)
+    assert sum(again.stats.cache_hits.values()) == 1
+    monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)
+    with pytest.raises(IndexError, match="out of bounds"):
+        make()(np.zeros(3), 5)
 
 
 @pytest.fixture

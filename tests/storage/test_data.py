@@ -5,15 +5,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
-from command_line import run, succeed
+from command_line import fail, run, succeed, write_texts
 from planted import pairs, write_planted_texts
 
 import longtail
-from longtail.data import convert, read_batches
+from longtail.compare.folder import ReportFolder
+from longtail.data import convert, pack, read_batches
 from longtail.errors import DataError, MissingExtraError, ParameterError, StorageError
 from longtail.labels.vocabulary_files import read_vocabulary
+from longtail.runtime.store import fetch_folder
 from longtail.storage import RemotePath, as_place
 
 
@@ -31,6 +34,7 @@ def test_a_url_is_a_place_even_after_it_was_a_path(tmp_path, monkeypatch):
         assert str(place.parent / "c") == "s3://store/a/c"
     assert as_place("file:///data/my%20file.csv") == Path("/data/my file.csv")
     assert as_place(Path("file:///data/a")) == Path("/data/a")
+    assert as_place(Path("local:///data/a")) == as_place("local:///data/a") == Path("/data/a")
     Path("s3:").mkdir()
     for here in ("data.csv", "C:/data.csv", "./s3:/x", Path("s3:/x")):
         assert not isinstance(as_place(here), RemotePath)
@@ -68,10 +72,70 @@ def test_parquet_and_names_beside_the_data(s3, tmp_path, lines):
         convert("s3://store/in", "s3://store/out.parquet")
 
 
-def test_packed_data_are_to_be_copied_first(s3):
-    s3.put("packed/longtail-data.json", b"{}")
-    with pytest.raises(DataError, match=r"s3://store/packed: is packed.* copy the folder"):
-        longtail.load("s3://store/packed")
+def test_packed_data_at_a_url_are_fetched_once(s3, tmp_path, lines, monkeypatch):
+    s3.put("in/train.jsonl", lines)
+    packed = pack("s3://store/in", "s3://store/packed").train
+    local = longtail.load(tmp_path / "lines.jsonl").train
+    assert pairs(packed) == pairs(local)
+    assert pairs(longtail.load("s3://store/packed").train) == pairs(local)
+    assert len(list((tmp_path / "cache" / "data").glob("*/longtail-data.json"))) == 1
+    rmtree(tmp_path / "cache")
+    assert pairs(longtail.load("s3://store/packed/train").train) == pairs(local)
+    monkeypatch.setattr("longtail.runtime.store.copies.download_folder", None)
+    assert pairs(longtail.load("s3://store/packed").train) == pairs(local)
+    with pytest.raises(DataError, match=r"s3://store/packed: exists already"):
+        pack("s3://store/in", "s3://store/packed")
+
+
+def test_a_folder_at_a_url_that_leads_elsewhere_is_refused(monkeypatch):
+    files = {"longtail-data.json": (2, ""), "../../.profile": (1, "")}
+    monkeypatch.setattr(RemotePath, "list_files", lambda self: files)
+    with pytest.raises(StorageError, match="holds a file whose name no folder can hold"):
+        fetch_folder(RemotePath("s3://store/packed"))
+
+
+def test_the_folder_of_a_report_at_a_url(s3, tmp_path):
+    place, data = RemotePath("s3://store/report"), {"sha256": "1"}
+
+    def open_report(identity=data, **options):
+        folder = ReportFolder(place)
+        folder.open(identity, **{"resume": False, "overwrite": False, **options})
+        return folder
+
+    report = open_report()
+    (report.path / "runs").mkdir()
+    (report.path / "runs" / "run.json").write_text("{}")
+    with pytest.raises(ParameterError, match=r"s3://store/report already holds a comparison; add"):
+        open_report()  # one that was interrupted, here
+    report.publish()
+    assert s3.names() == ["report/comparison.json", "report/runs/run.json"]
+    assert not report.path.exists()
+    with pytest.raises(ParameterError, match=r"s3://store/report already holds a comparison; add"):
+        open_report()
+    assert (open_report(resume=True).path / "runs" / "run.json").read_text() == "{}"
+    with pytest.raises(ParameterError, match=r"s3://store/report holds a comparison on other doc"):
+        open_report({"sha256": "2"}, resume=True)
+    open_report(overwrite=True).publish()
+    assert s3.names() == ["report/comparison.json"]
+    s3.client.delete_object(Bucket="store", Key="report/comparison.json")
+    s3.put("report/notes.txt", b"kept")
+    with pytest.raises(ParameterError, match="already exists and holds no comparison; choose ano"):
+        open_report(overwrite=True)
+
+
+@pytest.mark.slow
+def test_a_comparison_at_a_url(s3, tmp_path):
+    for name, n in (("train", 120), ("test", 40)):
+        write_texts(tmp_path / f"{name}.jsonl", n, seed=n)
+    asked = ("compare", tmp_path, "--out", "s3://store/report", "--threads", 1, "--models")
+    assert "s3://store/report/report.html" in succeed(*asked, "linear:trees=1").stdout
+    assert {"report/results.json", "report/report.html"} <= set(s3.names("report/"))
+    assert not list((tmp_path / "cache" / "reports").iterdir())
+    assert "already holds a comparison; add --resume" in fail(*asked, "linear:trees=1")
+    run_there, n_files = s3.get("report/runs/linear-trees=1/seed-0/run.json"), len(s3.names())
+    succeed(*asked, "linear:trees=1", "--resume")
+    assert s3.get("report/runs/linear-trees=1/seed-0/run.json") == run_there
+    assert len(s3.names()) == n_files
 
 
 @pytest.mark.parametrize(
@@ -96,6 +160,33 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(MissingExtraError, match=r"s3:// needs fsspec, .*pip install '\.\[cloud\]'"):
         longtail.load("s3://store/x")
+
+
+def test_a_missing_driver_is_named(monkeypatch):
+    import fsspec
+
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(
+        MissingExtraError, match=r"^gs:// needs a package that is .*gcsfs.*with pip"
+    ):
+        longtail.load("gs://store/x")
+
+    def fail(url):
+        raise OSError("Unable to load libjvm: cannot open shared object file")
+
+    monkeypatch.setattr(fsspec, "url_to_fs", fail)
+    with pytest.raises(MissingExtraError, match=r"^hdfs:// needs Hadoop's client, .* JAVA_HOME"):
+        longtail.load("hdfs://host:8020/x")
+
+
+def test_a_storage_that_renames_holds_packed_data(tmp_path, lines, monkeypatch):
+    """As hdfs:// does: a file is written under another name and appears when it is whole."""
+    monkeypatch.setenv("LONGTAIL_CACHE", str(tmp_path / "cache"))
+    local = longtail.load(tmp_path / "lines.jsonl").train
+    pack(tmp_path / "lines.jsonl", "memory://packs/questions")
+    rmtree(tmp_path / "cache")
+    assert pairs(longtail.load("memory://packs/questions").train) == pairs(local)
+    assert not [name for name in RemotePath("memory://packs").list_files() if ".tmp-" in name]
 
 
 def test_wrong_credentials_are_refused_and_never_shown(strict, lines, monkeypatch):

@@ -22,7 +22,8 @@ def test_a_cpu_has_no_kernels():
 
 
 @ON_GPU
-def test_rows_move_as_by_torch():
+@pytest.mark.parametrize("measured", [False, True])
+def test_rows_move_as_by_torch(measured):
     pytest.importorskip("triton")
     from longtail.training.row_kernels import move_rows
 
@@ -35,8 +36,13 @@ def test_rows_move_as_by_torch():
     for _ in range(4):
         rows = torch.randperm(9, device="cuda")[:4].sort().values
         values = torch.randn(4, 300, device="cuda")
-        _move_on_gpu(weights[0], states[0], rows, values, SETTINGS)
-        move_rows(weights[1], states[1], rows, values, SETTINGS, torch.zeros((), device="cuda"))
+        change = _move_on_gpu(weights[0], states[0], rows, values, SETTINGS)
+        given = weights[1], states[1], rows, values, SETTINGS, torch.zeros((), device="cuda")
+        found = move_rows(*given, measured=measured)
+        assert measured == (found is not None)
+        if found is not None:
+            torch.testing.assert_close(found, change, rtol=1e-4, atol=1e-5)
+    assert torch.equal(states[1]["steps"], states[0]["steps"])
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-5)
     before = weights[1].clone()
     move_rows(weights[1], states[1], rows, values, SETTINGS, torch.ones((), device="cuda"))

@@ -176,7 +176,8 @@ def test_processes_joined_on_gpus_do_not_train_on_cpus(monkeypatch):
 
 
 def compare_with_one(count, folder, names):
-    alone, together = train_all(names), train_among(count, folder, names)
+    # What is rounded at random differs from one process, but not between several.
+    alone, together = train_all(names), train_among(count, folder, [*names, "glas, int8"])
     for name in names:
         (losses, scores, held), (shared_losses, shared_scores, share) = alone[name], together[name]
         np.testing.assert_allclose(shared_losses, losses, rtol=1e-5, err_msg=name)
@@ -186,10 +187,10 @@ def compare_with_one(count, folder, names):
 
 
 def test_two_processes_have_the_losses_of_one_at_every_step(tmp_path):
-    split = ["glas, sampled, split", "attention-xml, tree, split"]
+    split = ["glas, split", "glas, automatically split", "attention-xml, tree, split"]
     compare_with_one(2, tmp_path, ["glas", "mnn", "dxml", "rank-ae", "attention-xml", *split])
 
 
 @pytest.mark.slow
 def test_four_processes_have_the_losses_of_one_at_every_step(tmp_path):
-    compare_with_one(4, tmp_path, list(CASES))
+    compare_with_one(4, tmp_path, [name for name in CASES if "int8" not in name])

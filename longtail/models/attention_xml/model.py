@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation
-from longtail.labels.pairs import estimate_product, thin_labels
-from longtail.labels.tree import LabelTree, build_label_vectors, build_tree, vector_bytes
+from longtail.labels.pairs import thin_labels
+from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.explaining import as_terms, weigh_tokens, with_losses
 from longtail.models.attention_xml.kept import KeptDocuments, find_known
+from longtail.models.attention_xml.label_trees import build_trees, count_levels, tree_stage
 from longtail.models.attention_xml.presets import PRESETS
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.neural import (
@@ -47,7 +48,7 @@ from longtail.models.new_labels import find_new_labels
 from longtail.progress import SILENT, Progress
 from longtail.runtime.device import chosen_device
 from longtail.runtime.mapped import is_mapped
-from longtail.runtime.memory import Needs, Stage, plan_memory, size_of, train_stage
+from longtail.runtime.memory import Needs, Stage, train_stage
 from longtail.runtime.rows import hold_out
 from longtail.runtime.schema import ListOf, Schema, Value
 from longtail.runtime.settings import (
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from longtail.models.attention_xml.search import ProbabilisticLabelTree
     from longtail.training.processes import Processes
 
-MOST_NODES = 30_000  # that a network meets all at once
 SIZES, LARGE_SIZES = (256, 200), (512, 300)  # hidden and word_dim, of some and of many documents
 LARGE_FROM = 100_000  # documents
 INNER_WORDS, LEAST_INNER_EPOCHS = 12_000_000, 3  # that a level above the labels reads
@@ -107,12 +107,6 @@ def _reading(n_tokens: int, n_words: int, *, in_files: bool) -> dict[str, int]:
     return {"texts as tokens": 12 * n_tokens * (not in_files) + BYTES_A_WORD * n_words}
 
 
-def _tree_stage(X: sp.csr_matrix, Y: sp.csr_matrix) -> Stage:
-    """Return what it takes to build label trees from rows."""
-    vectors = vector_bytes(X, estimate_product(Y, X))
-    return Stage({"label vectors": vectors, "rows of texts": size_of(X)})
-
-
 POWERS_OF_2 = Range("a power of 2, at least 2", lambda n: n >= 2 and n & (n - 1) == 0)
 LARGEST_LAYER, DEEPEST, MOST_TREES = 1 << 20, 64, 1000  # of a saved network
 EXPLAINED = 5  # labels whose attention is shown if none is asked for
@@ -130,6 +124,7 @@ class AttentionXML(Neural):
     member_order: ClassVar[int | None] = 3
     member_reason: ClassVar[str] = "reads the words in their order"
     cheaper_presets: ClassVar[Sequence[str]] = ("small",)
+    member_seeds: ClassVar[int] = 2
     milliseconds: ClassVar[float] = 4.0
     reads = ("texts",)
     makes_rows: ClassVar[bool] = False
@@ -281,9 +276,9 @@ class AttentionXML(Neural):
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Reading takes as long as a text is, of which its different words give an idea."""
         words = facts.n_values / facts.n_documents
-        seconds = 10 + (0.3 + 0.017 * words) * facts.n_documents / 1000
         if facts.device == "cuda":
-            return seconds
+            return 10 + (0.18 + 0.006 * words) * facts.n_documents / 1000
+        seconds = 10 + (0.3 + 0.017 * words) * facts.n_documents / 1000
         return 18 * seconds if preset == "small" else 100 * seconds
 
     def work(self, facts: Facts) -> float:
@@ -393,42 +388,19 @@ class AttentionXML(Neural):
         levels = self._n_levels(dataset.n_labels)
         if not levels:
             return [LabelTree.flat(dataset.n_labels)] * self.trees
-        X = (self.tfidf or Tfidf()).copy().fit_transform(dataset.texts or [])
-        Y = thin_labels(dataset.Y, self.seed, progress)
-        plan_memory([_tree_stage(X, Y)], what="the label tree")
-        vectors = build_label_vectors(X, Y)
-        trees = []
-        for number in range(self.trees):
-            binary = build_tree(
-                vectors,
-                branching=2,
-                max_leaf=self.branching,
-                seed=self.seed + number,
-                progress=progress,
-            )
-            self._check_levels(levels, binary)
-            trees.append(binary.compress(self.branching.bit_length() - 1, levels))
-        progress.say("Label tree: " + " → ".join(f"{size:,}" for size in trees[0].sizes[1:]))
-        return trees
-
-    def _check_levels(self, levels: int, binary: LabelTree) -> None:
-        """Raise ParameterError if the labels are too few for so many levels."""
-        apart = self.branching.bit_length() - 1
-        most = (binary.depth - 2) // apart + 1 if binary.depth > 1 else 0
-        if levels > most:
-            raise ParameterError(
-                f"The 'levels' parameter of AttentionXML must be at most {most} for "
-                f"{binary.n_labels} labels with branching {self.branching}. Got {levels} instead."
-            )
+        return build_trees(
+            (self.tfidf or Tfidf()).copy().fit_transform(dataset.texts or []),
+            thin_labels(dataset.Y, self.seed, progress),
+            n_trees=self.trees,
+            levels=levels,
+            branching=self.branching,
+            seed=self.seed,
+            progress=progress,
+        )
 
     def _n_levels(self, n_labels: int) -> int:
-        """Return H: as given, or so that the first level has at most 30,000 nodes."""
-        if self.levels is not None:
-            return self.levels
-        levels, n_nodes = 0, n_labels
-        while n_nodes > MOST_NODES:
-            levels, n_nodes = levels + 1, -(-n_nodes // self.branching)
-        return levels
+        """Return H: as given, or as many levels as so many labels need."""
+        return count_levels(n_labels, self.branching) if self.levels is None else self.levels
 
     def _read_vectors(self, tokens: Tokens, progress: Progress) -> NDArray[np.float32] | None:
         """Return the word vectors of the file to begin with, if there is one."""
@@ -493,7 +465,8 @@ class AttentionXML(Neural):
             trained = model._needs(shape, level, words, device_type, size, shards)
             return [*begin, trained.also(read)]
 
-        sharing = self.share_labels(needs, trees[0].n_labels, device_type)
+        hindrance = "held-out documents (valid)" if self.valid else None
+        sharing = self.share_labels(needs, trees[0].n_labels, device_type, hindrance=hindrance)
         shards = 1 if sharing is None else sharing.count
         others = ({"batch_size": max(1, batch_size // 4)}, {"max_length": 100})
         self.say_memory(lambda model: needs(model, shards), others, progress, device_type)
@@ -515,7 +488,7 @@ class AttentionXML(Neural):
         read = _reading(n * length, shape.n_words, in_files=is_mapped(X))
         size = min(self.choose_batch(n), n)
         trained = self._needs(shape, level, length, device_type, size).also(read)
-        return [_tree_stage(X, thin_labels(Y, self.seed, SILENT)), trained] if levels else [trained]
+        return [tree_stage(X, thin_labels(Y, self.seed, SILENT)), trained] if levels else [trained]
 
     def _needs(
         self,
@@ -548,7 +521,7 @@ class AttentionXML(Neural):
             device_type,
             parameters=parameters,
             gradients=4 * (n_words * shape.word_dim + between + first * width),
-            optimizer=2 * parameters,
+            **self.remembered(parameters - 4 * between, 4 * between, device_type),
             activations=4 * (cells * (3 * shape.word_dim + states * width) + scored)
             + BATCHES * 12 * cells,
             averages=parameters if self.averaging else 0,

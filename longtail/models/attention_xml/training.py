@@ -120,8 +120,13 @@ class LevelTask:
 
     @property
     def replays(self) -> bool:
-        """Whether batches have few shapes: candidates differ in number, and keep a GPU busy."""
-        return self.candidates is None and has_triton(self.net.labels.device)
+        """Whether batches have few shapes: candidates differ in number, and keep a GPU busy.
+
+        What lies in RAM cannot be recorded.
+        """
+        if self.candidates is not None or self.model.optimizer_state == "host":
+            return False
+        return has_triton(self.net.labels.device)
 
     def share(self) -> float:
         """Return which share of the nodes that documents meet is right, a little above 0."""
@@ -213,12 +218,17 @@ class LevelTask:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
         net = self.net
         net.words.requires_grad_(self.model.train_vectors)
+        form = self.model.optimizer_state
         lazy = [net.words] if self.model.train_vectors else []
         if self.candidates is not None:
-            lazy.append(read_once(net.labels))
+            read_once(net.labels)
+        if self.candidates is not None or form != "float32":
+            lazy.append(net.labels)
         taken = {id(parameter) for parameter in lazy}
         rest = [p for p in net.parameters() if p.requires_grad and id(p) not in taken]
-        rows: list[torch.optim.Optimizer] = [RowAdam(each, learning_rate) for each in lazy]
+        rows: list[torch.optim.Optimizer] = [
+            RowAdam(each, learning_rate, form=form) for each in lazy
+        ]
         return [*rows, torch.optim.Adam(rest, learning_rate, fused=True)]
 
     def validate(self) -> dict[str, float] | None:

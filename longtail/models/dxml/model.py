@@ -25,6 +25,7 @@ at once, and go on training with old and new ones when it should (`partial_fit`)
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -33,19 +34,13 @@ from numpy.typing import NDArray
 
 from longtail.data import as_dataset
 from longtail.errors import TrainingError
-from longtail.evaluation.metrics import evaluate
-from longtail.labels.graph import (
-    LARGEST_CORPUS,
-    build_graph,
-    draw_directions,
-    draw_orthogonal,
-    embed_labels,
-    mean_length,
-)
-from longtail.labels.hierarchy import check_hierarchy, link_labels
+from longtail.evaluation.metrics import evaluate_documents
+from longtail.labels.graph import LARGEST_CORPUS
+from longtail.labels.hierarchy import check_hierarchy
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.models.contract import Documents
 from longtail.models.cost import Facts, estimate_by_document
+from longtail.models.dxml.label_vectors import count_walks, make_label_vectors, place_new_labels
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.leaving_out import weigh_sides
 from longtail.models.neural import (
@@ -72,8 +67,7 @@ from longtail.runtime.rows import (
 from longtail.runtime.schema import Schema
 from longtail.runtime.settings import at_least, between, configurable, learned, setting, share
 from longtail.runtime.store import Files
-from longtail.search.index import LARGEST_EXACT, Index, build_index
-from longtail.search.kernels import to_unit
+from longtail.search.index import LARGEST_EXACT, Index, build_index, build_on
 from longtail.search.voters import Neighbours, Voters, choose_voting
 from longtail.topk import TopK
 
@@ -82,9 +76,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
-FEWEST_STEPS = 1_000_000  # of all walks together, unless a label would get more than it needs
-FEWEST_WALKS, MOST_WALKS = 4, 1000  # from each label
-GRAPH_SHARE = 0.25  # of a label's vector, if a document carried one label
 WALK_SECONDS = 4e-6  # of a step of a walk, at dim=300 and window=5
 HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
 NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # of neighbours, to choose from
@@ -224,7 +215,7 @@ class DXML(NeuralRows):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
-        return estimate_by_document(facts, cpu=(17, 2.2), cuda=(10, 0.12))
+        return estimate_by_document(facts, cpu=(9, 1.0), cuda=(10, 0.12))
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all documents, along all dimensions."""
@@ -234,7 +225,8 @@ class DXML(NeuralRows):
         """Walks through the graph of labels take their own time."""
         if self.label_vectors != "graph":
             return super().extra_seconds(facts)
-        steps = self._count_walks(facts.n_labels) * facts.n_labels * self.walk_length
+        n_walks = self.walks or count_walks(facts.n_labels, self.walk_length)
+        steps = n_walks * facts.n_labels * self.walk_length
         walking = WALK_SECONDS * steps * (self.dim / 300) * (self.window / 5)
         return super().extra_seconds(facts) + walking
 
@@ -262,7 +254,7 @@ class DXML(NeuralRows):
         self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
         useful = _useful(X, Y)
         X, Y = X[useful], Y[useful]
-        vectors = self._embed_labels(Y, progress)  # lines 1 and 2
+        vectors = make_label_vectors(self, Y, self._names, progress)  # lines 1 and 2
         neighbours = self.neighbours
         if neighbours is None and not self.valid:
             neighbours = self._try_neighbours(X, Y, vectors, progress)
@@ -273,45 +265,6 @@ class DXML(NeuralRows):
         self.embedder_, self.label_vectors_ = embedder, QuantizedRows.of(vectors)
         self.voters_ = Voters(index, Y, neighbours, self.temperature)
         self.rows_ = round_values(X)
-
-    def _embed_labels(self, Y: sp.csr_matrix, progress: Progress) -> Floats:
-        """Lines 1 and 2: return V, from co-occurrence, from the hierarchy, or at random."""
-        if self.label_vectors != "graph":
-            draw = draw_orthogonal if self.label_vectors == "orthogonal" else draw_directions
-            return draw(Y.shape[1], self.dim, self.seed)
-        if self.hierarchy is None:
-            graph = build_graph(thin_labels(Y, self.seed, progress), weighted=self.weighted)
-        else:
-            graph = link_labels(self.hierarchy, self._names, progress)
-        n_connected = max(1, int((graph.degrees > 0).sum()))
-        vectors = embed_labels(
-            graph,
-            self.dim,
-            n_walks=self._count_walks(n_connected),
-            length=self.walk_length,
-            window=self.window,
-            hierarchical=self.hierarchical,
-            whiten=self._choose_whitening(Y),
-            unit=self.unit_labels,
-            seed=self.seed,
-            progress=progress,
-        )
-        return vectors[: Y.shape[1]]  # a hierarchy may have more nodes than labels
-
-    def _choose_whitening(self, Y: sp.csr_matrix) -> float:
-        """Return how far to shrink the cosines of labels.
-
-        In the mean of n vectors what they have in common keeps its length, and of what is each
-        label's own 1/n is left, by squared length. So the graph gets 1/n of the share that it has
-        where documents carry one label.
-        """
-        n_carried = max(1.0, Y.nnz / Y.shape[0])
-        return self.whiten if self.whiten is not None else 1 - GRAPH_SHARE / n_carried
-
-    def _count_walks(self, n_labels: int) -> int:
-        """Return how many walks begin at each of so many labels."""
-        enough = -(-FEWEST_STEPS // (self.walk_length * n_labels))
-        return self.walks or int(np.clip(enough, FEWEST_WALKS, MOST_WALKS))
 
     def _train(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
@@ -390,12 +343,15 @@ class DXML(NeuralRows):
         second = self._width * self.dim
         parameters = 4 * (n_features * self._width + second)
         touched = n_features if self.optimizer == "sgd" else min(n_cells, n_features)
-        remembered = parameters if self.optimizer == "sgd" else 2 * parameters + 4 * n_features
+        remembered = {"optimizer": parameters}
+        if self.optimizer == "adam":
+            first, others = parameters - 4 * second, 4 * second + 2 * n_features
+            remembered = self.remembered(first, others, device_type)
         return train_stage(
             device_type,
             parameters=parameters,
             gradients=4 * (touched * self._width + second),
-            optimizer=remembered,
+            **remembered,
             activations=4 * batch_size * (3 * self._width + 6 * self.dim)
             + batch_bytes(n_cells, n_features),
             best=parameters if self.valid else 0,
@@ -439,11 +395,12 @@ class DXML(NeuralRows):
         numbers = [n for n in NUMBERS if n <= ids.shape[1]]
         if not numbers:
             return USUAL_NUMBER
+        wanted = Y[held]
         return choose_voting(
             ids,
             cosines,
             Y[kept],
-            lambda top: evaluate(top, Y[held])["nDCG@5"],
+            lambda top: evaluate_documents(top, wanted, k=5)["nDCG@5"].percent(),
             numbers=numbers,
             temperatures=[self.temperature],
         ).n_neighbours
@@ -467,7 +424,10 @@ class DXML(NeuralRows):
         self, embedder: Embedder, X: sp.csr_matrix, neighbours: int, progress: Progress
     ) -> Index:
         """Line 5 of algorithm 1: embed the documents and divide them."""
-        return cluster(
+        from longtail.training.processes import choose_device
+
+        build = partial(
+            cluster,
             embed_rows(embedder, view_rows(X), self.normalize),
             self._embed_parts(embedder, X),
             neighbours,
@@ -476,6 +436,8 @@ class DXML(NeuralRows):
             seed=self.seed,
             progress=progress,
         )
+        device = choose_device(self.device).type
+        return build_on(device, lambda where: build(device=where), progress)
 
     def _embed_parts(self, embedder: Embedder, X: sp.csr_matrix) -> Floats:
         """Embed documents that lack some of their features: they lie as new ones may lie."""
@@ -507,7 +469,8 @@ class DXML(NeuralRows):
     ) -> None:
         """Take in new documents, after going on with training from the present weights if asked."""
         all_X, all_Y = sp.vstack([self.rows_, X], "csr"), self.voters_.join_labels(Y)
-        vectors = self._place_new_labels(all_Y, self.rows_.shape[0])
+        known = self.label_vectors_.take(slice(None), self.dim)
+        vectors = place_new_labels(known, all_Y, self.n_kept, unit=self.unit_labels, seed=self.seed)
         if train:
             embedder = self._train_further(all_X, all_Y, vectors, progress)
             index = self._cluster(embedder, all_X, self.voters_.n_neighbours, progress)
@@ -532,28 +495,6 @@ class DXML(NeuralRows):
         if self.history_.problem is not None:
             raise TrainingError(self.history_.problem)
         return embedder
-
-    def _place_new_labels(self, Y: sp.csr_matrix, n_old: int) -> Floats:
-        """Return V with new labels: a direction of their own, moved towards those beside them.
-
-        A label is new if none of the first `n_old` documents carries it, though V may have a row
-        for it: its name was known in training.
-        """
-        V = self.label_vectors_.take(slice(None), self.dim)
-        n_known, n_labels = len(V), Y.shape[1]
-        Y = thin_labels(Y, self.seed, SILENT)
-        seen = np.bincount(Y[:n_old].indices, minlength=n_labels) > 0
-        carried = np.bincount(Y.indices, minlength=n_labels) > 0
-        new = np.flatnonzero((carried & ~seen) | (np.arange(n_labels) >= n_known))
-        old = np.flatnonzero(seen)
-        beside = Y[:, new].T @ Y[:, old]  # (n_new, n_old) how often they are together
-        totals = np.maximum(np.asarray(beside.sum(axis=1)), 1)
-        usual = 1.0 if self.unit_labels else mean_length(V[old])
-        own = usual * draw_directions(len(new), V.shape[1], self.seed + n_known)
-        placed = to_unit(np.asarray(own + beside @ V[old] / totals, np.float32))
-        vectors = np.concatenate([V, np.empty((n_labels - n_known, V.shape[1]), np.float32)])
-        vectors[new] = usual * placed
-        return vectors
 
     # -- saving -----------------------------------------------------------------------------
 
@@ -595,6 +536,7 @@ def cluster(
     *,
     clusters: int | None = None,
     searched: int | None = None,
+    device: str = "cpu",
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Index:
@@ -607,6 +549,7 @@ def cluster(
         clusters: how many to make; 1 for none.
         searched: how many to search; by default those that hold 95 % of the neighbours, but no
             more than hold 20,000 documents.
+        device: where to divide them: "cpu" or "cuda".
         seed: fixes the clusters.
         progress: shows the rounds of k-means.
     """
@@ -620,10 +563,11 @@ def cluster(
         recall_at=n,
         n_lists=clusters,
         sampled=clusters is None,
+        device=device,
         seed=seed,
         progress=progress,
     )
     most = searched or max(1, MOST_SEARCHED * index.n_lists // len(index))
     if searched is not None or index.n_probes > most:
         index.set_probes(min(most, index.n_lists), queries, n)
-    return index
+    return index.to("cpu")  # which frees the GPU's memory

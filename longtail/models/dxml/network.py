@@ -189,7 +189,7 @@ class DXMLTask:
             ]
         rest = [parameter for parameter in net.parameters() if parameter is not net.first]
         return [
-            RowAdam(net.first, learning_rate),
+            RowAdam(net.first, learning_rate, form=model.optimizer_state),
             torch.optim.Adam(rest, learning_rate, fused=True),
         ]
 

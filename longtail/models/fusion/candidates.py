@@ -11,7 +11,7 @@ The description of a label depends on what was proposed, never on what is asked 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -88,14 +88,18 @@ class Asked:
     def __init__(self, member: Model, documents: list[str] | sp.csr_matrix, X: sp.csr_matrix):
         self.member, self.reads_rows = member, member.trained_on == "rows"
         self.n_known = len(member.label_names_)  # further labels came with an update
-        self.read = member.read_rows(X) if self.reads_rows else documents
+        self.read = (
+            member.read_rows(X)
+            if self.reads_rows
+            else member.read_texts(cast(list[str], documents))
+        )
 
     def propose(self, k: int) -> TopK:
         """Return its best labels."""
         k = min(k, self.n_known)
         if self.reads_rows:
             return self.member.predict_rows(self.read, k)
-        return self.member.predict_documents(self.read, k)
+        return self.member.predict_texts(self.read, k)
 
     def score(self, labels: Ids) -> Floats:
         """Return its scores of labels (n, c); 0 for those that it does not know."""
@@ -103,7 +107,7 @@ class Asked:
             labels = np.where(labels < self.n_known, labels, np.int32(-1))
         if self.reads_rows:
             return self.member.score_rows(self.read, labels)
-        return self.member.score_documents(self.read, labels)
+        return self.member.score_texts(self.read, labels)
 
     def complete(self, top: TopK, labels: Ids, n_labels: int) -> Floats:
         """Return its scores of labels (n, c), of which its own list has some already."""

@@ -14,8 +14,6 @@ from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.models.fusion.weight import Scale
 from longtail.models.fusion.worth import Judge, find_worth
 
-SEED_STEP = 7_919  # between the seeds of members of one model
-
 
 def grow(
     trainer: MemberTrainer,
@@ -98,9 +96,5 @@ def _further_seeds(
 
     for first in sorted(firsts.values(), key=rate, reverse=True):
         number = 1 + sum(held.member.model == first.model for held in members.values())
-        yield first._replace(
-            name=f"{first.model}-{number}",
-            why=f"another seed of {first.model}, which gains {gains[first.name]:.2f}",
-            cost=trainer.estimates.cost(first),
-            seed=SEED_STEP * (number - 1),
-        )
+        why = f"another seed of {first.model}, which gains {gains[first.name]:.2f}"
+        yield first.with_seed(number, why)._replace(cost=trainer.estimates.cost(first))

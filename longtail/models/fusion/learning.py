@@ -130,11 +130,13 @@ class Learning:
         held = self._hold_out(trainer, judge, scale) if trainer.splits else {}
         choice = self._learn_stacking(trainer, held) if held else None
         members = self._finish(trainer, held)
+        proposers = dict.fromkeys(members, USUAL_PROPOSED) if choice is None else choice.proposers
+        for name in proposers:
+            members[name].prepare_search(self.X, self.progress)
         gains = {name: judge.gain(held, name) for name in held} if choice else {}
         report = self._report(trainer, members, gains, scale)
         took = ", ".join(f"{name} {format_seconds(s)}" for name, s in trainer.taken.items())
         self.progress.say(f"Trained in {format_seconds(time.monotonic() - self.began)}: {took}")
-        proposers = dict.fromkeys(members, USUAL_PROPOSED) if choice is None else choice.proposers
         stacker = Stacker.plain_mean(len(members)) if choice is None else choice.stacker
         held_out = None if choice is None else HeldOut(choice.rows, choice.unseen)
         return Learned(members, proposers, stacker, report, self.dropped, held_out)
@@ -175,10 +177,11 @@ class Learning:
         held = trainer.in_lanes(hold_out, self.plan.members)
         if held and self.fusion.members is None and self.dataset.Y[judge.rows].nnz:
             self._drop_unpaid(trainer, held, judge, scale)
-            given_up = set(self.dropped)
+            given_up = {each.model for each in self.plan.members if each.name in self.dropped}
             grow(trainer, held, judge, scale, self.prober, width, self.limits, given_up)
             self._drop_unpaid(trainer, held, judge, scale)
         if held and self.limits.any:
+            self._add_cheaper(trainer, held, scale, width)
             self._keep_limits(trainer, held, judge, scale)
         return held
 
@@ -186,6 +189,20 @@ class Learning:
         """Take out the members that gain too little for what they weigh and take."""
         for name, worth in find_unpaid(held, judge, scale).items():
             self._drop(trainer, held, name, worth.gain, scale, worth.line())
+
+    def _add_cheaper(self, trainer: MemberTrainer, held: Held, scale: Scale, width: int) -> None:
+        """Train a cheaper form of members that are more than is allowed even alone."""
+        for name, weight in scale.weigh(held).items():
+            member = held[name].member
+            if self.limits.allow(add_up(scale.shared, [weight])) or member.cheaper:
+                continue
+            for preset in member.model_class.cheaper_presets:
+                self.progress.say(f"{name} has {say_weight(weight)}, so preset={preset} is tried")
+                cheaper = member.in_form(preset, self.prober(member.model, preset))
+                found = trainer.hold_out(cheaper._replace(name=f"{member.model}-{preset}"), width)
+                if found is not None:
+                    held[found.member.name] = found
+                    break
 
     def _keep_limits(self, trainer: MemberTrainer, held: Held, judge: Judge, scale: Scale) -> None:
         """Take out the members that make the fusion too large or too slow."""

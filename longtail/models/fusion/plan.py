@@ -46,6 +46,7 @@ LEAST_HELD_OUT = 20  # with fewer there is nothing to learn stacking from
 WITHOUT_TORCH = f"without torch only a few members can be trained; {install_hint('deep')}"
 CORE = 4  # members, the first in their order, are worth more than folds are
 REDUCED = 0.6  # what a cheaper form of them is worth
+SEED_STEP = 7_919  # between the seeds of members of one model
 
 Split = tuple[Any, Any]
 Measure = Callable[[str, str | None], Cost]  # how long a model takes with a preset
@@ -55,7 +56,7 @@ class Member(NamedTuple):
     """A model that is planned to be trained.
 
     Attributes:
-        name: in the fusion: the model's, or with a number if the model is a member already.
+        name: in the fusion: the model's, or with a number or a preset if the model was a member.
         model: the name of the registered model.
         why: it is there, in a few words.
         cost: how long one training on all documents will take, about.
@@ -88,6 +89,19 @@ class Member(NamedTuple):
     def reduced(self) -> bool:
         """Whether there is no time for what would be best."""
         return self.cheaper or self.epochs is not None
+
+    @property
+    def form(self) -> tuple[str, str | None, int | None]:
+        """What it has in common with members of other seeds, which take as long."""
+        return self.model, self.preset, self.epochs
+
+    def in_form(self, preset: str, cost: Cost) -> "Member":
+        """Return the member in the cheaper form of a preset."""
+        return self._replace(preset=preset, cost=cost, epochs=None, cheaper=True)
+
+    def with_seed(self, number: int, why: str) -> "Member":
+        """Return the member of that number, from 1, which differs by the seed."""
+        return self._replace(name=f"{self.model}-{number}", why=why, seed=SEED_STEP * (number - 1))
 
     def lane(self, device: DeviceType) -> DeviceType:
         """Return where it is trained, if torch trains on `device`."""
@@ -372,6 +386,8 @@ def _weigh_core(plan: Plan) -> float:
     worth = 0.0
     for member in plan.members:
         order = member.model_class.member_order or CORE + 1
+        if member.seed:
+            continue
         worth += max(0, CORE + 1 - order) * (REDUCED if member.reduced else 1.0)
     return worth
 
@@ -402,7 +418,28 @@ def _all_forms(name: str, measure: Measure) -> Iterator[Member]:
     whole = _whole_form(name, measure)
     yield whole
     for preset in whole.model_class.cheaper_presets:
-        yield whole._replace(preset=preset, cost=measure(name, preset), cheaper=True)
+        yield whole.in_form(preset, measure(name, preset))
+
+
+def _list_models(usable: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield the core models, further seeds of them, then the others; each with its number."""
+    orders = {name: get_model_class(name).member_order or CORE + 1 for name in usable}
+    core = [name for name in usable if orders[name] <= CORE]
+    yield from ((name, 1) for name in core)
+    for name in core:
+        yield from ((name, n) for n in range(2, 1 + get_model_class(name).member_seeds))
+    yield from ((name, 1) for name in usable if orders[name] > CORE)
+
+
+def _another_seed(
+    name: str, number: int, members: Sequence[Member], seconds: float
+) -> list[Member]:
+    """Return a further member of a model that is planned in its best form, if there is time."""
+    return [
+        member.with_seed(number, f"another seed of {name}")
+        for member in members
+        if member.name == name and not member.reduced and member.seconds <= seconds
+    ]
 
 
 def _fill(
@@ -418,9 +455,15 @@ def _fill(
     members: list[Member] = []
     left_out = {}
     lanes = dict.fromkeys(("cpu", "cuda"), float("inf") if left is None else left)
-    for name in usable:
+    for name, number in _list_models(usable):
         lane = lane_of(name, facts.device)
-        member, quickest = find_form(name, lanes[lane] / scheme.trainings, measure, limits)
+        seconds = lanes[lane] / scheme.trainings
+        if number > 1:
+            more = _another_seed(name, number, members, seconds)
+            members += more
+            lanes[lane] -= scheme.trainings * sum(member.seconds for member in more)
+            continue
+        member, quickest = find_form(name, seconds, measure, limits)
         if member is None:
             takes = f"it would take about {format_seconds(scheme.trainings * quickest.seconds)}"
             if not limits.allow(quickest.cost):

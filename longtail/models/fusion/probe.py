@@ -14,7 +14,7 @@ reach, or for which no time is left, is estimated by a formula (`Model.estimate_
 """
 
 import time
-from statistics import median_low
+from statistics import median, median_low
 from typing import NamedTuple
 
 import numpy as np
@@ -59,8 +59,8 @@ class Stopwatch(Silent):
         self._clock = time.process_time if by_processor else time.monotonic
         self._began = self._clock()
         self.passed = 0.0
-        self._first = self._later = 0.0  # seconds in the first step of loops, and in later ones
-        self._in_later = 0.0  # documents
+        self._first = 0.0  # seconds in the first steps of loops
+        self._later: list[float] = []  # seconds for a document in each of the later ones
         self._is_loop, self._is_first, self._last = False, False, 0.0
 
     @property
@@ -70,9 +70,9 @@ class Stopwatch(Silent):
 
     @property
     def each(self) -> float:
-        """Seconds for a document in a step; first steps count only if there are no others."""
-        if self._in_later:
-            return self._later / self._in_later
+        """Seconds for a document in a usual step; first ones count only if there are no others."""
+        if self._later:
+            return median(self._later)
         return self._first / self.passed if self.passed else 0.0
 
     def stage(self, name: str, total: float) -> None:
@@ -88,8 +88,8 @@ class Stopwatch(Silent):
             self.passed += amount
             if self._is_first:
                 self._first += took
-            else:
-                self._later, self._in_later = self._later + took, self._in_later + amount
+            elif amount > 0:
+                self._later.append(took / amount)
             self._is_first = False
         self._check()
 

@@ -36,14 +36,14 @@ class MemberTask(NamedTuple):
     Attributes:
         model: untrained.
         fold: whose documents to train on; None for all.
-        stop_in: seconds until the steps of torch should end.
-        limit_in: seconds until the training is given up.
+        stop_in: seconds from its beginning until the steps of torch should end.
+        limit_at: when the training is given up, by the clock of all nodes: a task may wait long.
     """
 
     model: Model
     fold: int | None
     stop_in: float | None
-    limit_in: float
+    limit_at: float
 
 
 class Outcome(NamedTuple):
@@ -99,8 +99,8 @@ class ClusterTrainer(MemberTrainer):
                 self._keep(model, member, self._facts(tasks[number].model, fold), folder)
 
         self.progress.say(
-            f"{len(new)} trainings on the cluster ({self.cluster.describe()}), {cores} "
-            f"core{'s' * (cores > 1)} each"
+            f"{len(new)} training{'s' * (len(new) > 1)} on the cluster "
+            f"({self.cluster.describe()}), {cores} core{'s' * (cores > 1)} each"
         )
         self.progress.stage("members", sum(costs))
         self.cluster.run(
@@ -113,9 +113,17 @@ class ClusterTrainer(MemberTrainer):
         # Both stages share the time, as all trainings of a stage go on at once.
         n_stages = 2.0 if kept is not None and self.plan.scheme.refit else 1.0
         limit, now = self._limit(model, member, kept, n_stages), time.monotonic()
+        if self.plan.budget is not None and member.name != self.plan.members[0].name:
+            most = now + self.time_for(member.lane(self.facts.device)) / n_stages
+            limit = min(limit, self.deadline if kept is None else most)
         stop_in = None if model.stop_at is None else model.stop_at - now
         model.stop_at = None
-        return MemberTask(model, None if kept is None else int(fold) - 1, stop_in, limit - now)
+        limit_at = time.time() + limit - now
+        return MemberTask(model, None if kept is None else int(fold) - 1, stop_in, limit_at)
+
+    def _planned_after(self, member: Member) -> float:
+        """Return 0: nothing comes after a member, as all are trained at the same time."""
+        return 0.0
 
     def _find_needs(self, task: MemberTask, member: Member, cores: int) -> Needs:
         on_gpu = member.lane(self.facts.device) == "cuda"
@@ -123,6 +131,19 @@ class ClusterTrainer(MemberTrainer):
         own = total_ram(task.model.needs_of(X, Y, self.facts.device))
         fold = full_size_of(X, Y)
         return Needs(WORKER_BYTES + own + fold, cores, int(on_gpu))
+
+    def _is_ahead(self, member: Member) -> bool:
+        """Whether the cluster has trained a member, which takes no more time."""
+        return any(name == member.name for name, _ in self._ahead)
+
+    def _fit_into_time(self, member: Member, n_trainings: float, time_left: float) -> Member | None:
+        if self._is_ahead(member):
+            return member
+        return super()._fit_into_time(member, n_trainings, time_left)
+
+    def _say_time(self, member: Member) -> None:
+        if not self._is_ahead(member):
+            super()._say_time(member)
 
     def _is_kept(self, member: Member, fold: str) -> bool:
         facts = self._facts(self._new_model(member), fold)
@@ -148,8 +169,9 @@ def fit_member(
     dataset, X, splits = shared
     model, kept = task.model, None if task.fold is None else splits[task.fold]
     began = time.monotonic()
-    model.stop_at = None if task.stop_in is None else began + task.stop_in
-    progress = DeadlineProgress(SILENT, model.name, began + task.limit_in)
+    limit = began + task.limit_at - time.time()
+    model.stop_at = None if task.stop_in is None else min(began + task.stop_in, limit)
+    progress = DeadlineProgress(SILENT, model.name, limit)
     try:
         model.fit(documents_for(model, dataset, X, kept), progress=progress)
     except Exception as error:

@@ -82,29 +82,34 @@ class TimeEstimates:
     """How long members will take, corrected by what members before them took.
 
     A member that was trained already takes as long again. For others, estimates are multiplied by
-    what all members of their lane took against their estimates: others may be busy here.
+    what all members that were measured alike took against their estimates: others may be busy here.
+    What torch trains is measured otherwise than the rest, even where both are trained on a CPU.
     """
 
     def __init__(self, device: DeviceType) -> None:
         self.device = device  # where torch trains
-        self._took: dict[str, float] = {}  # seconds of one training, by member
-        self._sums: dict[str, tuple[float, float]] = {}  # seconds taken and planned, by lane
+        self._took: dict[Any, float] = {}  # seconds of one training, by form
+        self._sums: dict[Any, tuple[float, float]] = {}  # seconds taken and planned, by kind
 
     def record(self, member: Member, seconds: float, trainings: float) -> None:
         """Remember what so many trainings have taken."""
-        self._took[member.name] = seconds / trainings
-        lane = member.lane(self.device)
-        took, planned = self._sums.get(lane, (0.0, 0.0))
-        self._sums[lane] = took + seconds, planned + trainings * member.seconds
+        self._took[member.form] = seconds / trainings
+        kind = self._kind(member)
+        took, planned = self._sums.get(kind, (0.0, 0.0))
+        self._sums[kind] = took + seconds, planned + trainings * member.seconds
 
     def cost(self, member: Member) -> Cost:
         """Return how long one training will take."""
-        if member.name in self._took:
-            factor = self._took[member.name] / max(member.seconds, 1e-9)
+        if member.form in self._took:
+            factor = self._took[member.form] / max(member.seconds, 1e-9)
         else:
-            took, planned = self._sums.get(member.lane(self.device), (0.0, 0.0))
+            took, planned = self._sums.get(self._kind(member), (0.0, 0.0))
             factor = float(np.clip((took + 1) / (planned + 1), *FACTORS))
         return member.cost.times(factor)
+
+    def _kind(self, member: Member) -> tuple[DeviceType, bool]:
+        """Return what decides how it is measured: where it is trained, and whether by torch."""
+        return member.lane(self.device), member.model_class.needs_torch
 
     def expect(self, member: Member) -> float:
         """Return the seconds that one training will take."""
@@ -365,14 +370,27 @@ class MemberTrainer:
         time_left = share * self.time_for(member.lane(self.facts.device)) / n_left
         if cost.epochs:
             # Most of the rest comes before the steps, such as label vectors, and may be slow too.
-            most = SLOWER * share * cost.seconds(member.epochs)
+            own = share * cost.seconds(member.epochs)
             least = share * LEAST_EPOCHS * cost.epoch
-            model.stop_at = now + max(min(time_left - share * cost.rest, most), least)
+            # Beyond its estimate, it may have what members after it do not need.
+            spare = time_left - share * self._planned_after(member) / n_left
+            until = min(max(spare, own), time_left, SLOWER * own + share * cost.rest)
+            model.stop_at = now + max(until - share * cost.rest, least)
         else:
             model.stop_at = now + FIRST_SHARE * time_left
         if not self.taken:  # the first member is trained whatever it takes, or there is no model
             return np.inf
         return self.deadline if cost.epochs else min(self.deadline, now + time_left)
+
+    def _planned_after(self, member: Member) -> float:
+        """Return the seconds of members of the same lane that are still to be trained after it."""
+        lane, members = member.lane(self.facts.device), list(self.plan.members)
+        names = [each.name for each in members]
+        later = members[names.index(member.name) + 1 :] if member.name in names else []
+        waiting = [each for each in later if each.lane(self.facts.device) == lane]
+        return self.plan.scheme.trainings * sum(
+            self.estimates.expect(each) for each in waiting if each.name not in self.taken
+        )
 
     def _is_shown(self, member: Member) -> bool:
         """Whether the member's stages are shown; those of members beside others are not."""
@@ -383,7 +401,9 @@ class MemberTrainer:
         settings: dict[str, Any] = {"seed": self.seed + member.seed}
         if member.model_class.has_parameter("device"):
             settings["device"] = self.device
-        return member.make(**settings)
+        model = member.make(**settings)
+        model.only_scores = True  # until it is known whether it proposes labels
+        return model
 
     def predict(self, model: Model, rows: NDArray[np.int64], width: int) -> TopK:
         """Return a member's lists for some of the documents."""

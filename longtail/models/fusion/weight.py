@@ -87,7 +87,15 @@ def weigh_member(model: Model, trainer: "MemberTrainer", grown: float = 1.0) -> 
     """Return what a trained member costs; its bytes grow with the documents."""
     rows = np.arange(min(TIMED, trainer.facts.n_documents))
     width = min(MOST_PROPOSED, trainer.facts.n_labels)
-    takes = time_documents(lambda i: trainer.predict(model, rows[i : i + 1], width), len(rows))
+    labels = np.arange(width, dtype=np.int32)[None, :]
+
+    def ask(i: int) -> object:
+        row = rows[i : i + 1]
+        if model.has_search:
+            return trainer.predict(model, row, width)
+        return trainer.score(model, row, labels)  # what others propose
+
+    takes = time_documents(ask, len(rows))
     files = model.to_files()
     files.texts.pop("label_names", None)
     return Weight(int(grown * files.n_bytes), takes)

@@ -56,8 +56,15 @@ from longtail.runtime.settings import (
     share,
 )
 from longtail.runtime.store import Files
-from longtail.search.index import Index
-from longtail.search.pca import build_label_index, describe_index, label_index_bytes, open_index
+from longtail.search.gpu import gpu_is_there
+from longtail.search.index import Index, build_index
+from longtail.search.pca import (
+    build_label_index,
+    describe_index,
+    label_index_bytes,
+    open_index,
+    worth_searching,
+)
 from longtail.topk import TopK
 
 if TYPE_CHECKING:
@@ -79,6 +86,7 @@ MOST_SAMPLED = 10_000_000
 MOST_REGULARIZED = 8192
 LEAST_BATCH = 16  # documents, however many steps an epoch should have
 SAMPLED = 4096  # beyond, so many labels at random join those of the batch
+LARGEST_UNPREPARED = 1 << 26  # numbers of label vectors that thousands of searches may read in full
 
 
 @configurable
@@ -213,12 +221,18 @@ class GLaS(NeuralRows):
 
         device_type = choose_device(self.device).type
         batch_size = self.choose_batch(X.shape[0])
-        others = ({"dim": 128}, {"sampled": SAMPLED}, {"dim": 128, "sampled": SAMPLED})
+        others = (
+            {"optimizer_state": "int8"},
+            {"dim": 128},
+            {"sampled": SAMPLED},
+            {"dim": 128, "sampled": SAMPLED},
+        )
 
         def needs(model: GLaS, shards: int = 1) -> Needs:
             return model.needs_of(X, Y, device_type, shards)
 
-        sharing = self.share_labels(needs, Y.shape[1], device_type, can=self.loss == "bce")
+        hindrance = None if self.loss == "bce" else f"loss={self.loss}, which compares all labels"
+        sharing = self.share_labels(needs, Y.shape[1], device_type, hindrance=hindrance)
         shards = 1 if sharing is None else sharing.count
         self.say_memory(lambda model: needs(model, shards), others, progress, device_type)
         weights = self.weigh(X)
@@ -232,14 +246,34 @@ class GLaS(NeuralRows):
         )
         self.train_task(task, plan, X, Y, progress)
         net = task.join().requires_grad_(False)
-        self.embedder_ = net.export(weights).without_rare(X)
+        self.embedder_ = net.export(weights).without_rare(X, beside_others=self.only_scores)
+        labels = net.all_labels().cpu().numpy()
+        self.scale_, self.bias_ = float(net.scale), float(net.bias)
+        if self.only_scores and labels.size <= LARGEST_UNPREPARED:
+            self.index_ = build_index(labels, method="exact")
+        else:
+            self._build_search(labels, X, device_type, progress)
+
+    def prepare_search(self, X: sp.csr_matrix, progress: Progress) -> None:
+        """Let a search look at some of the labels, or at some of their dimensions first."""
+        if not self.has_search:
+            on_gpu = self.device != "cpu" and gpu_is_there()
+            self._build_search(self.index_.vectors, X, "cuda" if on_gpu else "cpu", progress)
+
+    @property
+    def has_search(self) -> bool:
+        """Whether a search need not look at all of so many labels in full."""
+        return not self.index_.exact or not worth_searching(len(self.index_), self.dim)
+
+    def _build_search(
+        self, labels: Floats, X: sp.csr_matrix, device_type: str, progress: Progress
+    ) -> None:
+        """Build the index of the labels, by some documents of X."""
         examples = np.random.default_rng(self.seed).permutation(X.shape[0])[:N_EXAMPLES]
         queries = embed_rows(self.embedder_, view_rows(X[np.sort(examples)]), self.normalize)
-        labels = net.all_labels().cpu().numpy()
         self.index_ = build_label_index(
             labels, queries, seed=self.seed, device=device_type, progress=progress
         ).to("cpu")  # which frees the GPU's memory until many documents are predicted
-        self.scale_, self.bias_ = float(net.scale), float(net.bias)
 
     def prepare(
         self,
@@ -321,13 +355,15 @@ class GLaS(NeuralRows):
             device_type,
             parameters=layers + held,
             gradients=self._gradient_bytes(n_cells, n_features, n_scored, n_held) + 4 * second,
-            optimizer=2 * (layers + held) + 4 * n_features,
+            **self.remembered(
+                4 * n_features * self.dim + held, 4 * second + 2 * n_features, device_type
+            ),
             activations=4 * (6 * batch_size * self.dim + 5 * n_scored * self.dim + 3 * n_scores)
             + batch_bytes(n_cells, n_features)
             + 16 * block**2
             + table,
             averages=layers + held if self.averaging else 0,
-            best=layers + labels if self.valid else 0,
+            best=layers + held if self.valid else 0,
             held=rows + 8 * n_pairs,
         )
         counting = {"parameters": layers + held, "pairs of labels": 16 * n_pairs, "rows": rows}

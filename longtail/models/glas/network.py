@@ -11,7 +11,9 @@
 This module needs torch, a trained model does not.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +27,8 @@ from longtail.evaluation.metrics import evaluate
 from longtail.labels.tree import multiply_in_blocks
 from longtail.models.embedder import Embedder
 from longtail.runtime.compiled import njit
-from longtail.runtime.mapped import is_mapped
+from longtail.runtime.mapped import cut_sizes, is_mapped
+from longtail.runtime.parallel import n_threads, run_tasks
 from longtail.runtime.rows import Rows, pairs_of, view_rows
 from longtail.topk import TopK
 from longtail.training import losses
@@ -41,8 +44,15 @@ from longtail.training.layers import (
     read_once,
     take_rows,
 )
+from longtail.training.places import find_place, find_places, number_labels
 from longtail.training.processes import Processes
-from longtail.training.split import assemble_rows, draw_rows, gather_documents, gather_rows
+from longtail.training.split import (
+    assemble_rows,
+    draw_rows,
+    find_best,
+    gather_documents,
+    gather_rows,
+)
 
 if TYPE_CHECKING:
     from longtail.models.glas.model import Embedding, GLaS, Similarity
@@ -53,6 +63,7 @@ BLOCK = 1024  # labels whose inner products a batch regularizes
 LABEL_SPREAD = 0.03
 # Of labels that lie in files: pairs of all of them, and of one; and pairs counted at a time.
 MOST_PAIRS, LEAST_PAIRS, BLOCK_OF_PAIRS = 1 << 28, 64, 1 << 25
+FEWEST_PAIRS = 1 << 20  # that are worth a thread
 
 
 # -- the paper's equations ----------------------------------------------------------------------
@@ -223,30 +234,41 @@ class GLaSTask:
         own = _draw_labels(self.pairs, rows, rng.random(len(rows)))  # y_1, …, y_B of line 12
         distinct = rng.permutation(np.unique(own[own >= 0]))
         block = distinct[:BLOCK] if model.regularized is None else self._draw_block(own, rng)
-        place = np.full(self.Y.shape[1], -1, np.int64)
         if self.together is not None and not self.has_table:
-            batch["A"] = torch.from_numpy(_take_block(self.together, block, place))
-        candidates = None
-        if self.sampled is not None:
-            more = rng.integers(len(place), size=self.sampled)
-            candidates = np.unique(np.concatenate([distinct, block, more]))
-        if self.sharing is not None:
-            candidates = _keep_own(candidates, len(place), self.sharing)
-        if candidates is not None:  # then a label is known by its place among the candidates
-            place[candidates] = np.arange(len(candidates))
+            batch["A"] = torch.from_numpy(_take_block(self.together, block))
+        scores_some = self.sampled is not None or self.sharing is not None
+        if scores_some:  # then a label is known by its place among those that are scored
             batch["regularized"] = torch.from_numpy(block)
-            own, block, labels = np.where(own >= 0, place[own], -1), place[block], place[labels]
-            documents, labels = documents[labels >= 0], labels[labels >= 0]
+            find = self._choose_scored(distinct, block, rng, batch)
+            own, block, labels = find(own), find(block), find(labels)
+            known = np.flatnonzero(labels >= 0)
+            documents, labels = documents[known], labels[known]
         if self.sharing is not None:
             batch["block_place"] = torch.from_numpy(np.flatnonzero(block >= 0))
             block = block[block >= 0]
-        if candidates is not None and self.sampled is not None:
-            held = candidates if self.sharing is None else candidates // self.sharing.count
-            batch["candidates"] = torch.from_numpy(held)
         for name, array in (("own", own[mine]), ("block", block), ("documents", documents)):
             batch[name] = torch.from_numpy(array)
         batch["labels"] = torch.from_numpy(labels)
         return batch
+
+    def _choose_scored(
+        self,
+        distinct: NDArray[np.int64],
+        block: NDArray[np.int64],
+        rng: np.random.Generator,
+        batch: dict[str, Any],
+    ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+        """Choose which labels to score; return what finds labels among them, −1 for others."""
+        sharing = self.sharing
+        if self.sampled is None and sharing is not None:
+            return partial(_find_own, sharing=sharing)
+        more = rng.integers(self.Y.shape[1], size=self.sampled)
+        candidates = np.unique(np.concatenate([distinct, block, more]))
+        if sharing is not None:
+            candidates = candidates[candidates % sharing.count == sharing.rank]
+        held = candidates if sharing is None else candidates // sharing.count
+        batch["candidates"] = torch.from_numpy(held)
+        return partial(find_places, number_labels(candidates))
 
     def _draw_block(self, own: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the distinct labels of the batch, and of as many other documents as it takes."""
@@ -279,8 +301,10 @@ class GLaSTask:
     def _loss_of_candidates(self, phi: Tensor, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
         model, net, own = self.model, self.net, batch["own"]
         scores = phi @ V.T  # (B, C)
-        relevant = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        relevant[batch["documents"], batch["labels"]] = True
+        relevant = torch.zeros(scores.numel(), dtype=torch.bool, device=scores.device)
+        pairs = batch["documents"] * scores.shape[1] + batch["labels"]
+        relevant.index_fill_(0, pairs, True)  # `relevant[…] = True` waits for a GPU
+        relevant = relevant.view(scores.shape)
         if model.loss == "margin":
             return margin_loss(scores, own, relevant, model.margin)
         if model.loss == "mining":
@@ -297,7 +321,7 @@ class GLaSTask:
 
     def _take_block(self, V: Tensor, batch: dict[str, Tensor]) -> Tensor:
         """Return the labels whose inner products count, whoever holds them."""
-        rows = V[batch["block"]]
+        rows = V.index_select(0, batch["block"])
         if self.sharing is None:
             return rows
         return assemble_rows(rows, batch["block_place"], len(batch["regularized"]), self.sharing)
@@ -337,16 +361,15 @@ class GLaSTask:
 
     def optimizers(self, learning_rate: float) -> list[torch.optim.Optimizer]:
         """Return lazy Adam for the matrices of which a batch touches rows, Adam for the rest."""
-        net = self.net
-        if not net.lazy:
-            return [torch.optim.Adam(net.parameters(), learning_rate, fused=True)]
-        if self.sampled is not None:
+        net, form = self.net, self.model.optimizer_state
+        lazy: list[torch.optim.Optimizer] = []
+        if net.lazy or form != "float32":
+            layer = net.first if net.lazy else None
+            lazy.append(RowAdam(net.first.weight, learning_rate, layer=layer, form=form))
+        if net.lazy and self.sampled is not None:
             read_once(net.labels)
-        lazy: list[torch.optim.Optimizer] = [
-            RowAdam(net.first.weight, learning_rate, layer=net.first)
-        ]
-        if self.sampled is not None:
-            lazy.append(RowAdam(net.labels, learning_rate))
+        if form != "float32" or (net.lazy and self.sampled is not None):
+            lazy.append(RowAdam(net.labels, learning_rate, form=form))
         taken = {id(p) for optimizer in lazy for p in optimizer.param_groups[0]["params"]}
         rest = [p for p in net.parameters() if id(p) not in taken]
         return [*lazy, torch.optim.Adam(rest, learning_rate, fused=True)]
@@ -372,20 +395,17 @@ class GLaSTask:
             chosen = np.arange(first, min(first + 1024, X.shape[0]))
             cells = SparseBatch.of(view_rows(X), chosen, X.shape[1])
             phi = self.net.embed(SparseBatch(*(part.to(device) for part in cells)))
-            found.append((phi @ V.T).topk(min(5, len(V)), dim=1).indices.cpu().numpy())
+            best = find_best(phi @ V.T, min(5, self.Y.shape[1]), self.sharing)
+            found.append(best.cpu().numpy())
         self.net.first.squares.copy_(lengths)
         labels = np.concatenate(found).astype(np.int32)
         return evaluate(TopK(labels, np.zeros(labels.shape, np.float32)), Y)
 
 
-def _keep_own(
-    labels: NDArray[np.int64] | None, n_labels: int, sharing: Processes
-) -> NDArray[np.int64]:
-    """Return those of the labels, or of all, whose rows this process holds."""
-    if labels is None:
-        return np.arange(sharing.rank, n_labels, sharing.count)
-    own: NDArray[np.int64] = labels[labels % sharing.count == sharing.rank]
-    return own
+def _find_own(labels: NDArray[np.int64], sharing: Processes) -> NDArray[np.int64]:
+    """Return where this process holds the labels, −1 for those that it does not."""
+    is_own = (labels >= 0) & (labels % sharing.count == sharing.rank)
+    return np.where(is_own, labels // sharing.count, -1)
 
 
 def count_together(Y: sp.csr_matrix, thinned: sp.csr_matrix | None = None) -> sp.csr_matrix:
@@ -397,11 +417,22 @@ def count_together(Y: sp.csr_matrix, thinned: sp.csr_matrix | None = None) -> sp
     ones = sp.csr_matrix(
         (np.ones(pairs.nnz, np.float32), pairs.indices, pairs.indptr), shape=Y.shape
     )
-    A = _multiply_in_blocks(ones) if is_mapped(Y) else sp.csr_matrix(ones.T @ ones)
+    A = _multiply_in_blocks(ones) if is_mapped(Y) else _multiply_on_all_cores(ones)
     if pairs.nnz == Y.nnz:
         return A
     Z = np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.float32)
     return sp.csr_matrix(A + sp.diags(Z - A.diagonal()))
+
+
+def _multiply_on_all_cores(Y: sp.csr_matrix) -> sp.csr_matrix:
+    """Return YᵀY, some labels at a time on each core."""
+    by_label = Y.T.tocsr()
+    n_cells = by_label @ np.diff(Y.indptr).astype(np.float64)
+    at_once = max(FEWEST_PAIRS, int(n_cells.sum()) // (8 * n_threads()))
+    cuts = cut_sizes(n_cells.astype(np.int64), at_once)
+    costs = [float(at_once)] * len(cuts)
+    parts = run_tasks(lambda first, last: by_label[first:last] @ Y, cuts, costs)
+    return sp.csr_matrix(sp.vstack(parts, "csr")) if len(parts) > 1 else by_label @ Y
 
 
 def _multiply_in_blocks(Y: sp.csr_matrix) -> sp.csr_matrix:
@@ -421,18 +452,13 @@ def _draw_labels(
 
 
 @njit(nogil=True, cache=True)
-def _take_block(
-    A: Rows, chosen: NDArray[np.int64], place: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Return A[chosen][:, chosen]; `place` is scratch space of −1, and is left that way."""
+def _take_block(A: Rows, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return A[chosen][:, chosen]."""
+    places = number_labels(chosen)
     block = np.zeros((len(chosen), len(chosen)), np.float32)
     for i in range(len(chosen)):
-        place[chosen[i]] = i
-    for i in range(len(chosen)):
         for cell in range(A.start[chosen[i]], A.start[chosen[i] + 1]):
-            j = place[A.columns[cell]]
+            j = find_place(places, A.columns[cell])
             if j >= 0:
                 block[i, j] = A.values[cell]
-    for i in range(len(chosen)):
-        place[chosen[i]] = -1
     return block

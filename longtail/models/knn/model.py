@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.evaluation.explanation import Explanation, Neighbour
-from longtail.evaluation.metrics import evaluate
+from longtail.evaluation.metrics import evaluate_documents
 from longtail.models.base import Model
 from longtail.models.contract import Documents
 from longtail.models.cost import Facts
@@ -42,11 +42,13 @@ from longtail.models.knn.space import (
 )
 from longtail.models.registry import find_models
 from longtail.progress import Progress
-from longtail.runtime.mapped import in_memory
+from longtail.runtime.mapped import Texts as MappedTexts
+from longtail.runtime.mapped import in_memory, is_mapped, take_rows
 from longtail.runtime.memory import Needs, Stage, size_of
 from longtail.runtime.schema import Schema, Texts, indices
 from longtail.runtime.settings import at_least, between, configurable, learned, seeds, setting
 from longtail.runtime.store import Files
+from longtail.search.sparse import AT_ONCE
 from longtail.search.voters import (
     Nearest,
     Neighbours,
@@ -169,11 +171,12 @@ class KNN(Model):
         rarities = RARITIES if self.rarity is None else (self.rarity,)
         progress.stage("choosing neighbours", len(rarities))
         labelled = np.flatnonzero(np.diff(Y.indptr))
+        voters, votes = take_rows(X, labelled), Y[labelled]
 
         def attempt(rarity: float) -> tuple[Voting, Space, Nearest]:
             space = WordSpace(weigh_words(X, self.idf, rarity))
-            index = self._index(space, X[labelled])
-            voting = self._ask(index, Y[labelled])
+            index = self._index(space, voters)
+            voting = self._ask(index, votes)
             progress.advance(1)
             return voting, space, index
 
@@ -186,12 +189,16 @@ class KNN(Model):
         n, n_features = X.shape
         index = self.kept_of(X, Y)
         n_indexes = 1 if self.rarity is not None else 2
-        rows = 8 * X.nnz + 24 * n + 16 * n_features + 2 * size_of(Y)
+        held, labels = 8 * X.nnz, size_of(Y)
+        if is_mapped(X):  # then they lie in files, but for what is worked on, and for labels
+            held, labels = 32 * min(X.nnz, AT_ONCE), 8 * (Y.nnz + n)
+        rows = held + 24 * n + 16 * n_features + 2 * labels
         return (Stage({"indexes": n_indexes * index, "rows": rows}),)
 
     def kept_of(self, X: sp.csr_matrix, Y: sp.csr_matrix) -> int:
-        """Return what one index takes."""
-        return 16 * X.nnz + 12 * X.shape[0] + 20 * X.shape[1]
+        """Return what one index takes; of rows that lie in files, its lists do, too."""
+        held = 16 * X.nnz * (not is_mapped(X))
+        return held + 12 * X.shape[0] + 20 * X.shape[1]
 
     def _ask(self, index: Nearest, Y: sp.csr_matrix) -> Voting:
         """Ask some documents for their neighbours without themselves, and choose by these."""
@@ -212,7 +219,7 @@ class KNN(Model):
             ids,
             cosines,
             Y,
-            lambda top: evaluate(top, wanted)["nDCG@5"],
+            lambda top: evaluate_documents(top, wanted, k=5)["nDCG@5"].percent(),
             numbers=[self.n_neighbours] if self.n_neighbours else numbers,
             temperatures=[self.temperature] if self.temperature else TEMPERATURES,
             alternate_from=given,  # as trying all pairs takes five times as long
@@ -290,11 +297,12 @@ class KNN(Model):
         if self.snippet_chars:
             self.snippets_ = [texts[i][: self.snippet_chars] for i in self.numbers_.tolist()]
 
-    def _cut(self, dataset: Dataset, numbers: NDArray[np.int64]) -> list[str]:
-        """Return the first characters of these texts."""
+    def _cut(self, dataset: Dataset, numbers: NDArray[np.int64]) -> Sequence[str]:
+        """Return the first characters of these texts, in a file as those are."""
         if dataset.texts is None or not self.snippet_chars:
             return []
-        return [dataset.texts[i][: self.snippet_chars] for i in numbers.tolist()]
+        cut = (dataset.texts[i][: self.snippet_chars] for i in numbers.tolist())
+        return MappedTexts.of(cut) if isinstance(dataset.texts, MappedTexts) else list(cut)
 
     # -- predicting -----------------------------------------------------------------------------
 

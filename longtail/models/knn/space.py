@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from longtail.errors import DataError
 from longtail.models.embedder import Embedder, embed_rows
-from longtail.runtime.rows import scale_rows, view_rows, weigh_features
+from longtail.runtime.mapped import count_values
+from longtail.runtime.rows import view_rows, weigh_features, weigh_rows
 from longtail.runtime.schema import Schema, Value, floats
 from longtail.runtime.store import Files
 from longtail.search.index import Index, build_index
@@ -65,9 +66,7 @@ class WordSpace:
                 "knn looks for features that documents share, so no value may be negative; "
                 f"X holds {X.data.min():g}. A space of embeddings takes them, such as space=glas"
             )
-        rows = view_rows(X)
-        unit = scale_rows(rows._replace(values=rows.values * self.weights[rows.columns]))
-        return sp.csr_matrix((unit.values, X.indices, X.indptr), X.shape)
+        return weigh_rows(X, self.weights, normalize=True)
 
     def build_index(self, places: sp.csr_matrix, n: int, seed: int) -> SparseIndex:
         """List the documents of each feature."""
@@ -142,6 +141,6 @@ class EmbeddingSpace:
 def weigh_words(X: sp.csr_matrix, idf: bool, rarity: float) -> Floats:
     """Return the weight of each feature: idf for counts, times idf once more to a power."""
     weights = weigh_features(X) if idf else np.ones(X.shape[1], np.float32)
-    held = np.bincount(X.indices, minlength=X.shape[1])
+    held = count_values(X.indices, X.shape[1])
     rare = np.log((1 + X.shape[0]) / (1 + held)) + 1
     return (weights * rare**rarity).astype(np.float32)

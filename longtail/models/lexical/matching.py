@@ -68,23 +68,23 @@ class Counts(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What is known of the text that is being read; `text` says of which text an entry is.
+    """What is known of the text that is being read; `text` says of which an entry is, from 1.
 
     Attributes:
         text, first, times, longest: (n_stems,) where a stem stands first, how often, and the number
             of words of the longest complete name that it belongs to.
         met: (n_stems,) the stems of the text.
-        name_text: (n_names,) for which text a name was looked at last.
+        name_text: (n_names,) for which text a name was looked at last, counted from 1.
         names: (MOST_NAMES,) those that are there, by half at least.
         coverage: (MOST_NAMES,) of each.
     """
 
-    text: Ints
-    first: Ints
-    times: Ints
-    longest: Ints
+    text: NDArray[np.int32]
+    first: NDArray[np.int32]
+    times: NDArray[np.int32]
+    longest: NDArray[np.int32]
     met: NDArray[np.int32]
-    name_text: Ints
+    name_text: NDArray[np.int32]
     names: NDArray[np.int32]
     coverage: Floats
 
@@ -93,12 +93,12 @@ class Scratch(NamedTuple):
 def _make_scratch(names: Names) -> Scratch:
     n_stems, n_names = len(names.anchor_start) - 1, len(names.labels)
     return Scratch(
-        np.full(n_stems, -1, np.int64),
-        np.zeros(n_stems, np.int64),
-        np.zeros(n_stems, np.int64),
-        np.zeros(n_stems, np.int64),
+        np.zeros(n_stems, np.int32),
         np.empty(n_stems, np.int32),
-        np.full(n_names, -1, np.int64),
+        np.empty(n_stems, np.int32),
+        np.empty(n_stems, np.int32),
+        np.empty(n_stems, np.int32),
+        np.zeros(n_names, np.int32),
         np.empty(MOST_NAMES, np.int32),
         np.empty(MOST_NAMES, np.float32),
     )
@@ -113,8 +113,8 @@ def _look(i: int, texts: Pair, names: Names, scratch: Scratch) -> tuple[int, int
         stem = stems[place]
         if stem < 0:
             continue
-        if scratch.text[stem] != i:
-            scratch.text[stem] = i
+        if scratch.text[stem] != i + 1:
+            scratch.text[stem] = i + 1
             scratch.first[stem] = place - start[i]
             scratch.times[stem] = 0
             scratch.longest[stem] = 0
@@ -132,12 +132,12 @@ def _look(i: int, texts: Pair, names: Names, scratch: Scratch) -> tuple[int, int
             n_looks += 1
             if n_looks > MOST_NAMES:
                 return n_met, n_names
-            if scratch.name_text[name] == i:
+            if scratch.name_text[name] == i + 1:
                 continue
-            scratch.name_text[name] = i
+            scratch.name_text[name] = i + 1
             coverage = np.float32(0)
             for part in range(names.start[name], names.start[name + 1]):
-                if scratch.text[names.stems[part]] == i:
+                if scratch.text[names.stems[part]] == i + 1:
                     coverage += names.weights[part]
             if coverage >= LEAST_COVERAGE:
                 scratch.names[n_names] = name
@@ -149,7 +149,7 @@ def _look(i: int, texts: Pair, names: Names, scratch: Scratch) -> tuple[int, int
 @njit(nogil=True, cache=True)
 def _is_complete(i: int, name: int, names: Names, scratch: Scratch) -> bool:
     for part in range(names.start[name], names.start[name + 1]):
-        if scratch.text[names.stems[part]] != i:
+        if scratch.text[names.stems[part]] != i + 1:
             return False
     return True
 
@@ -207,7 +207,7 @@ def count_matches(
         for label in labels[1][labels[0][i] : labels[0][i + 1]]:
             counts.labels[label] += 1
             for part in range(names.start[name_start[label]], names.start[name_start[label + 1]]):
-                counts.word_right[part] += scratch.text[names.stems[part]] == i
+                counts.word_right[part] += scratch.text[names.stems[part]] == i + 1
     return counts, n_matches
 
 
@@ -245,7 +245,7 @@ def _describe(
     n_words, n_within, word = 0, 0, -np.inf
     for part in range(begin, end):
         stem = names.stems[part]
-        if scratch.text[stem] != i:
+        if scratch.text[stem] != i + 1:
             continue
         n_words += 1
         first, times = min(first, scratch.first[stem]), min(times, scratch.times[stem])
@@ -385,16 +385,30 @@ class Known(NamedTuple):
     weights: NDArray[np.float64]
 
 
+class Matches(NamedTuple):
+    """The labels whose names are in n texts.
+
+    Attributes:
+        start: (n + 1,) where those of each text begin.
+        labels: (m,) the labels.
+        scores: (m,) their probabilities.
+    """
+
+    start: Ints
+    labels: NDArray[np.int32]
+    scores: Floats
+
+
 class Found(NamedTuple):
     """The labels whose names are in the text that is being read.
 
     Attributes:
-        text: (n_labels,) for which text a label was found last.
+        text: (n_labels,) for which text a label was found last, counted from 1.
         labels: (n_labels,) those of this text.
         scores: (n_labels,) their probabilities.
     """
 
-    text: Ints
+    text: NDArray[np.int32]
     labels: NDArray[np.int32]
     scores: Floats
 
@@ -402,7 +416,7 @@ class Found(NamedTuple):
 @njit(nogil=True, cache=True)
 def _make_found(n_labels: int) -> Found:
     return Found(
-        np.full(n_labels, -1, np.int64),
+        np.zeros(n_labels, np.int32),
         np.empty(n_labels, np.int32),
         np.empty(n_labels, np.float32),
     )
@@ -432,8 +446,8 @@ def _score(
             margin += row[j] * own[j]
         score = np.float32(1 / (1 + np.exp(-margin)))
         label = names.labels[scratch.names[at]]
-        if found.text[label] != i:
-            found.text[label] = i
+        if found.text[label] != i + 1:
+            found.text[label] = i + 1
             found.labels[n_found] = label
             found.scores[label] = score
             n_found += 1
@@ -442,57 +456,75 @@ def _score(
 
 
 @njit(nogil=True, cache=True)
-def rank_labels(
-    texts: Pair,
-    begin: int,
-    end: int,
-    known: Known,
-    frequent: NDArray[np.int32],
-    k: int,
+def find_matches(texts: Pair, begin: int, end: int, known: Known) -> Matches:
+    """Return the labels whose names are in the texts from `begin` to `end`."""
+    start = np.zeros(end - begin + 1, np.int64)
+    labels, scores = np.empty(64, np.int32), np.empty(64, np.float32)
+    scratch = _make_scratch(known.names)
+    found = _make_found(len(known.counts.labels))
+    size = 0
+    for i in range(begin, end):
+        n_found = _score(i, texts, known, scratch, found)
+        while size + n_found > len(labels):
+            labels = np.concatenate((labels, np.empty_like(labels)))
+            scores = np.concatenate((scores, np.empty_like(scores)))
+        for label in found.labels[:n_found]:
+            labels[size], scores[size] = label, found.scores[label]
+            size += 1
+        start[i - begin + 1] = size
+    return Matches(start, labels[:size], scores[:size])
+
+
+@njit(nogil=True, cache=True)
+def rank_matches(
+    matches: Matches, frequent: NDArray[np.int32], counts: Ints, n_documents: int, k: int
 ) -> tuple[NDArray[np.int32], Floats]:
-    """Return the best labels of the texts from `begin` to `end`, and their probabilities.
+    """Return the best labels of each text, and their probabilities.
 
     Labels whose name is not there follow by frequency, with probability 0; in a text without any
     name they have their share of the training documents.
     """
-    n = end - begin
+    n = len(matches.start) - 1
     best, scores = np.empty((n, k), np.int32), np.zeros((n, k), np.float32)
-    scratch = _make_scratch(known.names)
-    found = _make_found(len(known.counts.labels))
-    for i in range(begin, end):
-        n_found = _score(i, texts, known, scratch, found)
-        labels = found.labels[:n_found]
-        order = np.argsort(-found.scores[labels], kind="mergesort")
-        n_taken = min(k, n_found)
+    text = np.zeros(len(counts), np.int32)  # in which a label was found last, counted from 1
+    for i in range(n):
+        labels = matches.labels[matches.start[i] : matches.start[i + 1]]
+        own = matches.scores[matches.start[i] : matches.start[i + 1]]
+        order = np.argsort(-own, kind="mergesort")
+        n_taken = min(k, len(labels))
         for rank in range(n_taken):
-            best[i - begin, rank] = labels[order[rank]]
-            scores[i - begin, rank] = found.scores[labels[order[rank]]]
+            best[i, rank], scores[i, rank] = labels[order[rank]], own[order[rank]]
+        for label in labels:
+            text[label] = i + 1
         for label in frequent:
             if n_taken == k:
                 break
-            if found.text[label] != i:
-                best[i - begin, n_taken] = label
-                if not n_found:
-                    scores[i - begin, n_taken] = known.counts.labels[label] / known.n_documents
+            if text[label] != i + 1:
+                best[i, n_taken] = label
+                if not len(labels):
+                    scores[i, n_taken] = counts[label] / n_documents
                 n_taken += 1
     return best, scores
 
 
 @njit(nogil=True, cache=True)
-def score_labels(
-    texts: Pair, begin: int, end: int, known: Known, candidates: NDArray[np.int32]
+def score_matches(
+    matches: Matches, counts: Ints, n_documents: int, candidates: NDArray[np.int32]
 ) -> Floats:
-    """Return what `rank_labels` gives the candidates (n, c) of all texts, from `begin` to `end`."""
-    scores = np.zeros((end - begin, candidates.shape[1]), np.float32)
-    scratch = _make_scratch(known.names)
-    found = _make_found(len(known.counts.labels))
-    for i in range(begin, end):
-        n_found = _score(i, texts, known, scratch, found)
-        for at, label in enumerate(candidates[i]):
+    """Return what `rank_matches` gives the candidates (n, c) of each text."""
+    scores = np.zeros(candidates.shape, np.float32)
+    place = np.zeros(len(counts), np.int32)  # of a label among the matches, counted from 1
+    for i in range(len(candidates)):
+        begin, end = matches.start[i], matches.start[i + 1]
+        for at in range(begin, end):
+            place[matches.labels[at]] = at - begin + 1
+        for j, label in enumerate(candidates[i]):
             if label < 0:
                 continue
-            if found.text[label] == i:
-                scores[i - begin, at] = found.scores[label]
-            elif not n_found:
-                scores[i - begin, at] = known.counts.labels[label] / known.n_documents
+            if place[label]:
+                scores[i, j] = matches.scores[begin + place[label] - 1]
+            elif begin == end:
+                scores[i, j] = counts[label] / n_documents
+        for at in range(begin, end):
+            place[matches.labels[at]] = 0
     return scores

@@ -9,9 +9,9 @@ right (`matching.py`). A label that no training document carries is found like a
     weights_    (2, 16) the two logistic regressions: for a part of a name, for all of it
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,13 +29,15 @@ from longtail.models.lexical.matching import (
     PRIORS,
     Counts,
     Known,
+    Matches,
     Pair,
     count_held,
     count_matches,
     describe_matches,
+    find_matches,
     fit_logistic,
-    rank_labels,
-    score_labels,
+    rank_matches,
+    score_matches,
 )
 from longtail.models.lexical.names import (
     Names,
@@ -51,6 +53,7 @@ from longtail.models.lexical.names import (
 from longtail.progress import Progress
 from longtail.runtime import memory
 from longtail.runtime.mapped import Texts as MappedTexts
+from longtail.runtime.mapped import is_mapped
 from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import cut, in_threads
 from longtail.runtime.schema import (
@@ -66,6 +69,7 @@ from longtail.runtime.schema import (
 )
 from longtail.runtime.settings import at_least, configurable, learned, setting
 from longtail.runtime.store import Files
+from longtail.text.lexicon import READ_TOGETHER
 from longtail.text.words import WordReader, word_pattern
 from longtail.topk import TopK
 
@@ -73,6 +77,7 @@ FOLDS = 5
 ENOUGH = 1_000_000  # matches to learn the regressions from
 SAMPLED, SAMPLED_LENGTH = 1000, 2000  # texts, and characters of each, to estimate from
 BYTES_A_WORD, BYTES_A_LABEL, BYTES_A_MATCH = 14, 900, 10 * N_INPUTS
+WORDS_AT_ONCE = READ_TOGETHER // 4  # of texts that lie in files
 BATCH = 1024  # documents that a thread takes at a time
 EXPLAINED = 5  # labels whose words are shown if none is asked for
 HIDDEN, MOST_HIDDEN = 0.05, 500  # labels hidden to see how well labels without documents are found
@@ -158,7 +163,8 @@ class Lexical(Model):
 
     def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
         """Return what training takes, by the rows of the texts, in which a word stands twice."""
-        return _needs(2 * X.nnz, X.shape[0], Y.shape[1], ENOUGH)
+        in_files = is_mapped(X)
+        return _needs(2 * X.nnz, X.shape[0], Y.shape[1], ENOUGH, in_files=in_files)
 
     # -- predicting ---------------------------------------------------------------------------
 
@@ -166,26 +172,41 @@ class Lexical(Model):
         """Rank the labels whose names stand in each text; the others follow by frequency."""
         if not documents:
             return TopK(np.empty((0, k), np.int32), np.empty((0, k), np.float32))
-        frequent = self.training_counts_.by_frequency
-        found = self._in_batches(rank_labels, documents, frequent, k)
-        return TopK.concatenate([TopK(*each) for each in found])
+        return self.predict_texts(self.read_texts(cast(list[str], documents)), k)
 
     def score_documents(self, documents: list[str] | sp.csr_matrix, candidates: Ids) -> Floats:
         """Score candidates; those whose name is not there get 0, or their share if no name is."""
         if not candidates.size:
             return np.zeros(candidates.shape, np.float32)
-        return np.concatenate(self._in_batches(score_labels, documents, candidates))
+        return self.score_texts(self.read_texts(cast(list[str], documents)), candidates)
 
-    def _in_batches(
-        self, function: Callable[..., Any], documents: list[str] | sp.csr_matrix, *arguments: Any
-    ) -> list[Any]:
-        """Call compiled code for all texts, some at a time."""
-        texts = self.reader_.read(cast(list[str], documents))
-        n = len(documents)
+    def read_texts(self, texts: list[str]) -> list[Matches]:
+        """Return the labels whose names stand in the texts, some texts at a time."""
+        words, n = self.reader_.read(texts), len(texts)
         n_documents = self.training_counts_.n_documents
         known = Known(self.names_, self.counts_, n_documents, self.weights_)
         cuts = pairwise(cut(n, -(-n // BATCH)))
-        return in_threads(function, [(texts, a, b, known, *arguments) for a, b in cuts])
+        return in_threads(find_matches, [(words, a, b, known) for a, b in cuts])
+
+    def predict_texts(self, read: list[Matches], k: int) -> TopK:
+        """Rank the labels that were found; the others follow by frequency."""
+        frequent, n_documents = (
+            self.training_counts_.by_frequency,
+            self.training_counts_.n_documents,
+        )
+        known = frequent, self.counts_.labels, n_documents, k
+        found = in_threads(rank_matches, [(each, *known) for each in read])
+        return TopK.concatenate([TopK(*each) for each in found])
+
+    def score_texts(self, read: list[Matches], candidates: Ids) -> Floats:
+        """Look the candidates up among the labels that were found."""
+        counted = self.counts_.labels, self.training_counts_.n_documents
+        tasks, first = [], 0
+        for each in read:
+            last = first + len(each.start) - 1
+            tasks.append((each, *counted, candidates[first:last]))
+            first = last
+        return np.concatenate(in_threads(score_matches, tasks))
 
     # -- labels without documents ---------------------------------------------------------------
 
@@ -431,7 +452,8 @@ def measure_unseen(words: Pair, known: Known, Y: sp.csr_matrix, seed: int) -> Un
     frequent = np.argsort(-counts.labels, kind="stable").astype(np.int32)
     k = min(FIRST, Y.shape[1])
     texts = (ends, stems[taken])
-    best, scores = rank_labels(texts, 0, len(asked), known._replace(counts=counts), frequent, k)
+    found = find_matches(texts, 0, len(asked), known._replace(counts=counts))
+    best, scores = rank_matches(found, frequent, counts.labels, known.n_documents, k)
     own = sp.csr_matrix(Y[asked] @ sp.diags_array(hidden.astype(np.float32)))
     own.eliminate_zeros()
     return Unseen(
@@ -444,17 +466,21 @@ def _needs_of(texts: Sequence[str], n_labels: int, n_matches: int) -> Needs:
     some = [text[:SAMPLED_LENGTH] for text in texts[:: 1 + len(texts) // SAMPLED]]
     n_words = sum(len(WordReader().find(text)) for text in some)
     share = _count_letters(texts) / max(1, sum(map(len, some)))
-    return _needs(int(n_words * share), len(texts), n_labels, n_matches)
+    in_files = isinstance(texts, MappedTexts)
+    return _needs(int(n_words * share), len(texts), n_labels, n_matches, in_files=in_files)
 
 
 def _count_letters(texts: Sequence[str]) -> int:
     return int(texts.sizes.sum()) if isinstance(texts, MappedTexts) else sum(map(len, texts))
 
 
-def _needs(n_words: int, n_documents: int, n_labels: int, n_matches: int) -> Needs:
+def _needs(
+    n_words: int, n_documents: int, n_labels: int, n_matches: int, *, in_files: bool
+) -> Needs:
     """Return what training takes: numbers for each word, and what is known of each match."""
     matches = BYTES_A_MATCH * min(ENOUGH, n_matches)
-    words = BYTES_A_WORD * n_words + 16 * n_documents
+    at_once = min(n_words, WORDS_AT_ONCE) if in_files else n_words
+    words = BYTES_A_WORD * at_once + 16 * n_documents
     return (Stage({"words": words, "names": BYTES_A_LABEL * n_labels, "matches": matches}),)
 
 

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.errors import DataError, suggest
-from longtail.text.lexicon import learn_words
+from longtail.runtime.mapped import ArrayWriter, Texts
+from longtail.text.lexicon import READ_TOGETHER, learn_words, starts_of
 from longtail.text.words import WordReader, check_texts
 
 LONGEST_NAME = 30  # words; no more of a name are looked for
@@ -131,9 +132,20 @@ class Reader(NamedTuple):
 
     def read(self, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return where the words of each text begin (n + 1,), and the stems of all in a row."""
+        if isinstance(texts, Texts):
+            return self._read_many(texts)
         read = learn_words(check_texts(texts), WordReader(limit=self.max_length))
         known = [self.numbers.get(stem(word), -1) for word in read.lexicon.words]
         return read.starts, np.array(known, np.int32)[read.ids]
+
+    def _read_many(self, texts: Texts) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Do as `read` does for texts that are larger than memory, into a file."""
+        stems, lengths = ArrayWriter(np.int32), ArrayWriter(np.int64)
+        for block in texts.blocks(READ_TOGETHER):
+            starts, found = self.read(block)
+            stems.add(found)
+            lengths.add(np.diff(starts))
+        return starts_of(lengths.map()), stems.map()
 
 
 def spell(

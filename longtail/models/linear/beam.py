@@ -20,6 +20,7 @@ from longtail.runtime.rows import Rows
 
 # Looking a node up by halving costs about as much as passing so many rows one by one.
 STEPS_OF_A_SEARCH = 12
+DOUBT = np.float32(2e-5)  # too little to change a probability that is shown
 LEAST_LOG = np.float32(-1e30)  # of a probability; finite, whatever weights and values there are
 UNKNOWN = np.float32(1)  # in place of a logarithm, which is never above 0
 
@@ -135,14 +136,17 @@ def place_rows(
 
 @njit(nogil=True, cache=True, inline="always")
 def _log_probability(margin: np.float32, power: int) -> np.float32:
-    """Turn a margin into the logarithm of a probability: e^(−max(0, 1 − m)^power), or σ(m)."""
+    """Turn a margin into the logarithm of a probability: e^(−max(0, 1 − m)^power), or σ(m).
+
+    A little doubt, which falls with the margin, orders margins above 1: all would be sure.
+    """
     if power == 0:
         return np.float32(min(margin, 0) - np.log1p(np.exp(-abs(margin))))
     gap = max(np.float32(1) - margin, np.float32(0))
     product = gap
     for _ in range(power - 1):
         product *= gap
-    return -product
+    return -product - DOUBT / (np.float32(1) + max(margin, np.float32(0)))
 
 
 @njit(nogil=True, cache=True, inline="always")

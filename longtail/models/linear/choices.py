@@ -14,6 +14,7 @@ LEAST_C, COMMON, C_POWER = 0.5, 200, 0.35
 SMALLEST_C, LARGEST_C = 1e-9, 1e6  # that float32 holds, and more or less than ever helps
 MOST_PRUNED, PRUNED_SHARE = 0.1, 0.85
 PASSES, PASSES_OF_SEVERAL = 10, 5
+DEMAND = 0.02  # of a label, for each e-fold of its documents
 
 
 def choose_C(given: float | None, n_documents: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -46,3 +47,12 @@ def choose_passes(given: int | None, n_trees: int) -> int:
     if given is not None:
         return given
     return PASSES if n_trees == 1 else PASSES_OF_SEVERAL
+
+
+def choose_demand(n_documents: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return how much larger a label's margin must be than that of one with a single document.
+
+    A classifier with few documents hardly reaches the margins of frequent labels, even where it is
+    right: of two labels whose margins are all but equal, the rarer one is the better guess.
+    """
+    return (DEMAND * np.log(np.maximum(n_documents, 1))).astype(np.float32)

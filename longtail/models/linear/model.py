@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.evaluation.explanation import Explanation
+from longtail.labels.kmeans import LARGE
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.labels.tree import LabelTree, build_label_vectors, build_tree, vector_bytes
 from longtail.models.base import Model
@@ -66,7 +67,7 @@ from longtail.models.linear.update import Update, update_tree
 from longtail.progress import SILENT, Progress
 from longtail.runtime.mapped import Extent, count_values, is_mapped
 from longtail.runtime.memory import Needs, Stage
-from longtail.runtime.parallel import in_threads, n_threads
+from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
 from longtail.runtime.schema import LARGEST_WEIGHT, Schema, Value
 from longtail.runtime.settings import above, at_least, between, configurable, learned, setting
@@ -276,7 +277,12 @@ class Linear(Model):
         cluster = cluster_in_use()
         if cluster is not None:
             return build_trees(cluster, vectors, shape, seeds, progress)
-        return [build_tree(vectors, **shape, seed=seed, progress=progress) for seed in seeds]
+        if vectors.nnz > LARGE:  # all threads work on each tree
+            return [build_tree(vectors, **shape, seed=seed, progress=progress) for seed in seeds]
+        progress.stage("label trees", len(seeds))
+        tasks = [(seed,) for seed in seeds]
+        costs = [1.0] * len(seeds)
+        return run_tasks(lambda s: build_tree(vectors, **shape, seed=s), tasks, costs, progress)
 
     def needs_of(self, X: sp.csr_matrix, Y: sp.csr_matrix, device_type: str) -> Needs:
         """Return what the label vectors, the classifiers and their assembly take."""

@@ -4,7 +4,8 @@ The classifiers of one tree node see the same documents, so they are trained sid
 holds one row for each feature and one column for each classifier, and a visit to a document
 updates all of them with a few vector instructions per feature. Each column takes the very
 steps of the one-classifier algorithm (Hsieh et al., ICML 2008; for the logistic loss Yu et
-al., MLJ 2011), only the order of the documents is common to all.
+al., MLJ 2011), only the order of the documents is common to all. A document whose steps were all
+small is left out of the next pass.
 
     minimize over w_l   ½‖w_l‖² + C Σ_i loss(y_il · w_l·x_i),   y_il = ±1
 
@@ -203,11 +204,15 @@ def descend(
     order = np.arange(n, dtype=np.int64)
     state = np.uint64(seed) * np.uint64(2654435761) + np.uint64(88172645463325252)
     tolerance = np.float32(settings.tolerance)
+    rests = np.zeros(n, np.bool_)  # documents that taught little when they were visited last
     for _ in range(settings.max_passes):
         state = _shuffle(order, n, state)
         largest = np.float32(0)
         for place in range(n):
             i = order[place]
+            if rests[i]:
+                rests[i] = False
+                continue
             _score(X, i, W, bias, margin)
             own = positives.columns[positives.start[i] : positives.start[i + 1]]
             for c in own:
@@ -223,6 +228,7 @@ def descend(
                 _add(X, i, W, bias, step)
             for c in own:
                 sign[c] = np.float32(-1)
+            rests[i] = gradient < tolerance
             largest = max(largest, gradient)
         if largest < tolerance:
             break

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longtail.labels.tree import LabelTree
 from longtail.models.linear.beam import TreeWeights, count_rows, empty_weights, place_rows
-from longtail.models.linear.choices import choose_C
+from longtail.models.linear.choices import choose_C, choose_demand
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
 from longtail.runtime.mapped import (
@@ -114,8 +114,10 @@ class TreeWork(NamedTuple):
     ) -> TreeWeights:
         """Bring the blocks together; labels without documents are never given."""
         weights = assemble(tree, self.tasks, trained, self.n_features, in_files=in_files)
-        is_unseen = count_documents(Y) == 0
-        weights.bias[weights.level[-2] :][is_unseen[tree.leaves]] = -SURE
+        n_documents = count_documents(Y)[tree.leaves]
+        bias = weights.bias[weights.level[-2] :]
+        bias -= choose_demand(n_documents)
+        bias[n_documents == 0] = -SURE
         return weights
 
 

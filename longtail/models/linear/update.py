@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from longtail.labels.tree import LabelTree
 from longtail.models.linear.beam import TreeWeights, find_paths, search
-from longtail.models.linear.choices import choose_C
+from longtail.models.linear.choices import choose_C, choose_demand
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.models.linear.training import (
     Scratch,
@@ -240,16 +240,19 @@ class _Trainer:
         """Return the weights of a block after the update."""
         begin = self.blocks.take(task)
         level = task.level + 1
-        born = self.is_born[level][task.first : task.last]
-        is_asked = self.new.refine_all or level == len(self.levels) - 1
+        own = slice(task.first, task.last)
+        born, is_leaf = self.is_born[level][own], level == len(self.levels) - 1
+        is_asked = self.new.refine_all or is_leaf
         if task.documents is None or not len(task.documents) or not (is_asked or born.any()):
             return begin
+        if is_leaf:  # classifiers learn without it
+            begin.bias[:] += choose_demand(self.counts[level].before[own])
         begin.bias[born] = 0  # what it was said of labels without documents
         rows, labels, documents = self.rows, self.levels[level], task.documents
         if born.any():
             rows, labels = self._with_stand_ins(task, documents)
             documents = np.arange(len(rows.start) - 1, dtype=np.int32)
-        C = self.C[level][task.first : task.last]
+        C = self.C[level][own]
         seed = self.new.seed + number
         settings, scratch = self.new.settings, self.scratch.columns
         done = train_node(rows, labels, documents, task.first, begin, C, settings, seed, scratch)
@@ -257,6 +260,8 @@ class _Trainer:
         done.bias[born] -= CAUTION * np.log(
             max(counts.now[task.node], 1) / max(counts.seen[task.node], 1)
         )
+        if is_leaf:
+            done.bias[:] -= choose_demand(self.counts[level].now[own])
         return done
 
     def _with_stand_ins(self, task: Task, documents: NDArray[np.int32]) -> tuple[Rows, Rows]:

@@ -19,6 +19,7 @@ can be added to f_x. The negatives of (11) are drawn among the documents with an
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -53,7 +54,7 @@ from longtail.runtime.settings import (
     share,
 )
 from longtail.runtime.store import Files
-from longtail.search.index import Index, build_index
+from longtail.search.index import Index, build_index, build_on
 from longtail.search.voters import Neighbours, Voters
 from longtail.topk import NO_LABEL, TopK
 
@@ -167,7 +168,7 @@ class MNN(NeuralRows):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
-        return estimate_by_document(facts, cpu=(3, 2.0), cuda=(8, 0.02))
+        return estimate_by_document(facts, cpu=(3, 1.2), cuda=(8, 0.06))
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all documents, along all dimensions."""
@@ -252,6 +253,7 @@ class MNN(NeuralRows):
     ) -> None:
         """Keep what prediction needs: f_x, and the vectors that are searched."""
         from longtail.models.mnn.network import choose_ranking, embed_sets, unit_labels
+        from longtail.training.processes import choose_device
 
         if task.held_out is not None:
             choice = choose_ranking(task)
@@ -270,7 +272,8 @@ class MNN(NeuralRows):
             labelled = np.flatnonzero(np.diff(Y.indptr))
             Y, documents = Y[labelled], documents[labelled]
             vectors = _blend(documents, embed_sets(net, Y).numpy(), self.blend)
-        self.index_ = build_index(
+        build = partial(
+            build_index,
             vectors,
             queries=documents,
             recall=RECALL[self.rank_],
@@ -278,6 +281,9 @@ class MNN(NeuralRows):
             seed=self.seed,
             progress=progress,
         )
+        device = choose_device(self.device).type
+        index = build_on(device, lambda where: build(device=where), progress)
+        self.index_ = index.to("cpu")  # which frees the GPU's memory
         self.voters_ = None
         if self.rank_ == "neighbours":
             self.voters_ = Voters(self.index_, Y, n_neighbours, temperature)
@@ -304,7 +310,9 @@ class MNN(NeuralRows):
             device_type,
             parameters=parameters,
             gradients=4 * (touched * self.dim + second),
-            optimizer=2 * parameters + 4 * (n_features + n_labels),
+            **self.remembered(
+                parameters - 4 * second, 4 * second + 2 * (n_features + n_labels), device_type
+            ),
             activations=4 * (8 * batch_size * self.dim + compared)
             + batch_bytes(n_cells, n_features)
             + batch_bytes(n_pairs, n_labels),

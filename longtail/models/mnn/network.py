@@ -312,8 +312,8 @@ class MNNTask:
         net = self.net
         rest = [net.log_scale, *(net.second.parameters() if net.second is not None else ())]
         return [
-            RowAdam(net.features, learning_rate),
-            RowAdam(net.labels, learning_rate),
+            RowAdam(net.features, learning_rate, form=self.model.optimizer_state),
+            RowAdam(net.labels, learning_rate, form=self.model.optimizer_state),
             torch.optim.Adam(rest, learning_rate, fused=True),
         ]
 

@@ -405,6 +405,8 @@ class RankAE(NeuralRows):
             n_scores = batch_size * n_scored
         words, labels = 4 * n_features * C, 4 * n_labels * h
         parameters = words + 2 * labels + 4 * layers
+        tables = words + (labels if sampled is None else 2 * labels)  # moved by row
+        counts = 2 * (n_features + n_labels)  # of steps, half of their bytes
         touched = min(n_cells, n_features) * C + min(n_pairs, n_labels) * h
         scored = n_tables * n_scores + 2 * n_scored * h
         rows = weighed_bytes(X)
@@ -412,7 +414,7 @@ class RankAE(NeuralRows):
             device_type,
             parameters=parameters,
             gradients=4 * (touched + n_scored * h + layers),
-            optimizer=2 * parameters + 4 * (n_features + n_labels),
+            **self.remembered(tables, parameters - tables + counts, device_type),
             activations=4 * (n_states + 7 * n_cells * C + 8 * batch_size * (C + h) + scored)
             + batch_bytes(n_cells, n_features)
             + batch_bytes(n_pairs, n_labels),

@@ -423,7 +423,10 @@ class RankAETask:
             by_row.append(read_once(net.labels))
         taken = {id(weight) for weight in by_row}
         rest = [weight for weight in net.parameters() if id(weight) not in taken]
-        lazy: list[torch.optim.Optimizer] = [RowAdam(weight, learning_rate) for weight in by_row]
+        form = self.model.optimizer_state
+        lazy: list[torch.optim.Optimizer] = [
+            RowAdam(weight, learning_rate, form=form) for weight in by_row
+        ]
         return [*lazy, torch.optim.Adam(rest, learning_rate, fused=True)]
 
     @torch.no_grad()

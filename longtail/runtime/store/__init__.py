@@ -1,5 +1,6 @@
 """Model folders on disk and at URLs: their files, the checks on reading, atomic writes."""
 
+from longtail.runtime.store.copies import download_folder, fetch_folder, move_to, upload_folder
 from longtail.runtime.store.folder import (
     Files,
     Verified,
@@ -17,12 +18,16 @@ __all__ = [
     "Verified",
     "check_writable",
     "count_bytes",
+    "download_folder",
     "fetch",
+    "fetch_folder",
     "identify",
     "locked",
+    "move_to",
     "read_card",
     "read_digest",
     "read_folder",
+    "upload_folder",
     "verify_folder",
     "write_folder",
 ]

@@ -1,9 +1,9 @@
 """The cache: copies of what lies at URLs, in a folder of this machine that does not grow for ever.
 
 It is `LONGTAIL_CACHE`, or else `~/.cache/longtail`. Models are in `models/`, each in a folder named
-by the hash of its manifest, so the same model is there once, whatever URLs it has. Before another
-is fetched, those that were used longest ago are removed until all are within `LONGTAIL_CACHE_GB`,
-20 unless set.
+by the hash of its manifest, so the same model is there once, whatever URLs it has; packed data are
+in `data/`. Before another is fetched, those that were used longest ago are removed until all are
+within `LONGTAIL_CACHE_GB`, 20 unless set.
 """
 
 import os
@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -22,7 +23,8 @@ from longtail.storage import RemotePath
 
 FOLDER, MOST = "LONGTAIL_CACHE", "LONGTAIL_CACHE_GB"
 USUAL_GB = 20.0
-IN_USE = 600.0  # seconds from the last use of a model in which it is not removed
+COPIES = ("models", "data")  # folders of the cache
+IN_USE = 600.0  # seconds from the last use of a copy in which it is not removed
 
 
 def cache_folder(name: str) -> Path:
@@ -52,16 +54,16 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def touch(folder: Path) -> None:
-    """Note that a model of the cache is used now."""
+    """Note that a copy in the cache is used now."""
     with suppress(OSError):
         os.utime(folder)
 
 
 def make_room(n_bytes: int) -> None:
-    """Remove models that were used longest ago, until so many bytes more are within the limit."""
+    """Remove copies that were used longest ago, until so many bytes more are within the limit."""
     limit = _read_limit()
     found = []
-    for folder in cache_folder("models").iterdir():
+    for folder in chain.from_iterable(cache_folder(name).iterdir() for name in COPIES):
         with suppress(OSError):
             if folder.is_dir():
                 facts = [file.stat() for file in folder.iterdir()]

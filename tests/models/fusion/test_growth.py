@@ -7,8 +7,9 @@ from planted import planted_dataset
 
 from longtail import Fusion
 from longtail.models.cost import Cost
-from longtail.models.fusion.growth import SEED_STEP, grow
+from longtail.models.fusion.growth import grow
 from longtail.models.fusion.limits import NO_LIMITS
+from longtail.models.fusion.plan import SEED_STEP
 from longtail.models.fusion.training import MemberTrainer
 from longtail.models.fusion.weight import Weight
 from longtail.models.fusion.worth import Judge

@@ -16,7 +16,9 @@ from longtail.errors import (
     TrainingError,
     reraise_interrupt,
 )
+from longtail.models.base import Model
 from longtail.models.cost import Cost, Facts
+from longtail.models.fusion import weight
 from longtail.models.fusion.plan import Member, Plan, Scheme
 from longtail.models.fusion.training import MemberTrainer, TimeEstimates
 from longtail.models.knn.model import KNN
@@ -74,6 +76,17 @@ def test_the_plan_comes_first_then_what_each_part_took():
     assert heard.lines[-1].startswith("Trained in ")
     assert heard.stages[:2] == ["linear 1/3: classifiers", "linear 2/3: classifiers"]
     assert "linear: classifiers" in heard.stages
+
+
+def test_only_members_that_propose_prepare_a_search(monkeypatch):
+    prepared = []
+    monkeypatch.setattr(
+        Model, "prepare_search", lambda self, X, progress: prepared.append((self, X.shape[0]))
+    )
+    model = Fusion(members=PARTS).fit(planted_dataset())
+    proposing = [model.members_[name] for name in model.proposers_]
+    assert prepared == [(member, 300) for member in proposing]
+    assert all(member.only_scores for member in model.members_.values())
 
 
 def test_every_document_is_judged_by_parts_that_had_not_seen_it():
@@ -225,6 +238,19 @@ def test_limits_leave_out_what_gains_least():
     assert small.to_files().n_bytes < whole.to_files().n_bytes
 
 
+def test_a_member_that_is_too_large_is_trained_in_a_cheaper_form(monkeypatch):
+    whole = Linear().trees
+    monkeypatch.setattr(
+        weight,
+        "weigh_member",
+        lambda model, *more: weight.Weight(10**8 if model.trees == whole else 10**5, 1.0),
+    )
+    model = Fusion(members="linear", max_size="1MB").fit(planted_dataset(n=120))
+    assert list(model.members_) == ["linear-fast"]
+    assert model.members_["linear-fast"].trees < whole
+    assert list(model.dropped_) == ["linear"]
+
+
 def test_limits_that_cannot_be_met():
     with pytest.raises(ParameterError, match=r"max_size 1.0 kB cannot be met: .* allow "):
         Fusion(members=PARTS, max_size="1kB").fit(planted_dataset())
@@ -365,6 +391,10 @@ def test_estimates_follow_the_members_that_were_trained_in_the_same_place():
     estimates.record(glas, seconds=59, trainings=1)  # planned 29
     assert estimates.expect(reader) == pytest.approx(60 * 2)
     assert estimates.cost(reader) == Cost(20, 10, 10)
+    on_cpu = TimeEstimates("cpu")
+    on_cpu.record(linear, seconds=399, trainings=2)
+    assert on_cpu.expect(glas) == 29  # the processor's seconds say nothing of torch's steps
+    assert on_cpu.expect(knn) == pytest.approx(10 * 400 / 199)
     estimates.record(glas, seconds=10_000, trainings=1)  # no other member is as slow as that
     assert estimates.expect(reader) == 60 * 4
 

@@ -198,6 +198,28 @@ def test_a_gpu_takes_no_larger_form():
     assert forms_of(plan)["glas"] == (None, None)
 
 
+def test_another_seed_of_the_text_reader_comes_before_rarer_models():
+    gpu, seconds = LARGE._replace(device="cuda"), 0.98 * (320 + 55 + 320) / USABLE + 1
+    plan = plan_for(gpu, ALL, seconds)
+    names = [member.name for member in plan.members]
+    assert names == ["linear", "knn", "attention-xml", "glas", "attention-xml-2"]
+    first, second = plan.members[2], plan.members[4]
+    assert second.model == "attention-xml"
+    assert second.seed != first.seed
+    assert "attention-xml-2  about 5 min: another seed of attention-xml" in "\n".join(
+        plan.lines(gpu)
+    )
+    assert plan.seconds("cuda") == pytest.approx(0.98 * (320 + 55 + 320))
+    short = plan_for(gpu, ALL, seconds - 5)
+    assert [member.name for member in short.members][4:] == ["mnn", "dxml", "rank-ae"]
+
+
+def test_a_reduced_form_gets_no_second_seed():
+    names = [m.name for m in plan_for(LARGE._replace(device="cuda"), ALL, 300).members]
+    assert names[2:4] == ["attention-xml", "glas"]
+    assert "attention-xml-2" not in names
+
+
 def test_a_budget_too_short_for_the_first_takes_it_alone():
     plan = plan_for(LARGE, ALL, 1)
     assert forms_of(plan) == {"linear": ("fast", None)}

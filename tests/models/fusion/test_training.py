@@ -1,5 +1,7 @@
 """Members in training, within the time that there is."""
 
+import time
+
 import pytest
 from made_up_members import make_member, make_trainer
 
@@ -30,3 +32,14 @@ def test_what_was_begun_with_hope_is_given_up_in_time():
     trainer.taken["linear"] = 1.0
     limit = trainer._limit(trainer._new_model(member), member, None, 1.0)
     assert limit < trainer.deadline
+
+
+@pytest.mark.parametrize(("others", "seconds"), [((), 150), (("mnn",), 100)])
+def test_beyond_its_estimate_a_member_takes_only_what_later_ones_do_not_need(others, seconds):
+    """A later one takes nearly all of the budget by its estimate."""
+    member = make_member("glas", seconds=100.0)
+    later = [make_member(name, seconds=600.0) for name in others]
+    trainer = make_trainer(member, *later)
+    model = trainer._new_model(member)
+    trainer._limit(model, member, None, 1.0)
+    assert model.stop_at - time.monotonic() == pytest.approx(seconds, abs=5)

@@ -36,7 +36,8 @@ def weights_of(tree):
 def all_scores(tree, X, power):
     """The chain rule, literally: each node's log probability plus its parent's."""
     margins = X.toarray() @ weights_of(tree) + tree.bias
-    own = -(np.maximum(0, 1 - margins) ** power) if power else -np.logaddexp(0, -margins)
+    doubt = beam.DOUBT / (1 + np.maximum(0, margins))
+    own = -(np.maximum(0, 1 - margins) ** power) - doubt if power else -np.logaddexp(0, -margins)
     total = np.zeros_like(own)
     for node in range(int(tree.level[-2])):
         for child in range(tree.child[node], tree.child[node + 1]):
@@ -98,3 +99,9 @@ def test_what_a_search_has_reached_changes_no_bit_of_a_score(trained):
     score_paths(rows, 0, tree, paths, labels, by_margins, 3, reached)
     assert (by_sums <= 0).all()
     assert np.array_equal(by_sums, by_margins)
+
+
+def test_margins_beyond_what_is_sure_still_order_labels():
+    surer = [beam._log_probability.py_func(np.float32(m), 3) for m in (0.9, 1.0, 1.5, 4.0, 100.0)]
+    assert surer == sorted(set(surer))
+    assert -1e-6 < surer[-1] < 0

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from planted import planted_rows
 
 from longtail.models import Linear
-from longtail.models.linear.choices import choose_C, choose_passes, choose_prune
+from longtail.models.linear.choices import choose_C, choose_demand, choose_passes, choose_prune
 from longtail.runtime.rows import scale_to_unit
 
 
@@ -27,6 +27,21 @@ def test_small_weights_of_long_documents_stay():
     assert choose_prune(None, short) == 0.1
     assert choose_prune(None, long) == pytest.approx(0.85 / 20)
     assert choose_prune(None, sp.csr_matrix((4, 10), dtype=np.float32)) == 0.0
+
+
+def test_more_is_demanded_of_frequent_labels():
+    demand = choose_demand(np.array([0, 1, 10, 1000]))
+    assert demand[0] == demand[1] == 0 < demand[2] < demand[3]
+    assert demand[3] == pytest.approx(0.02 * np.log(1000))
+
+
+def test_the_demand_is_part_of_a_label_s_bias(monkeypatch):
+    X, Y = planted_rows(n=400, n_labels=10)
+    usual = Linear().fit(X, Y).trees_[0]
+    monkeypatch.setattr("longtail.models.linear.choices.DEMAND", 0)
+    without = Linear().fit(X, Y).trees_[0]
+    counts = np.asarray(Y.sum(axis=0)).ravel()[usual.leaves]
+    np.testing.assert_allclose(without.bias[1:] - usual.bias[1:], 0.02 * np.log(counts), rtol=1e-3)
 
 
 def test_several_trees_take_fewer_passes():

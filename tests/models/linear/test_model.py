@@ -48,6 +48,16 @@ def test_more_trees_are_other_trees():
     assert len(leaves) == 3
 
 
+def test_trees_are_the_same_built_side_by_side_or_in_turn(monkeypatch):
+    X, Y = planted_rows(n=200)
+    together = Linear(flat=0, max_leaf=4).fit(X, Y)
+    monkeypatch.setattr("longtail.models.linear.model.LARGE", 0)
+    in_turn = Linear(flat=0, max_leaf=4).fit(X, Y)
+    for one, other in zip(together.trees_, in_turn.trees_, strict=True):
+        np.testing.assert_array_equal(one.leaves, other.leaves)
+        np.testing.assert_array_equal(one.weight, other.weight)
+
+
 def test_without_a_tree_there_is_one_of_them():
     assert len(Linear(trees=3).fit(planted_dataset()).trees_) == 1
 
