@@ -10,6 +10,10 @@
 3. One more curve for the first five labels of a document and one for those below make up for what
    being among the first says beyond the score. A score of 0, for which nothing speaks, stays 0.
 
+Scores may be probabilities already, such as those of a stacker that was learned from held-out
+documents. A curve then learns chance alone. So curves are used only if the first five labels of
+unseen documents are better foretold by them: if the log loss is lower.
+
 How good the probabilities are is measured on documents that had no part in them: the held-out
 documents are divided in five, and each fifth is judged by what the other four taught.
 """
@@ -23,7 +27,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import DataError
-from longtail.evaluation.curve import Curve, Hits, Method, check_method
+from longtail.evaluation.curve import Curve, Hits, Method, check_method, log_odds
 from longtail.evaluation.metrics import TrainingCounts, evaluate_documents, find_hits
 from longtail.evaluation.reliability import error_of_first
 from longtail.evaluation.steps import FIRST, Steps, fit_steps
@@ -43,7 +47,7 @@ class Calibration:
     """What turns the scores of a model into probabilities.
 
     Attributes:
-        method: "isotonic" or "logistic".
+        method: "isotonic" or "logistic": of the curves, if there are any.
         steps: the way from scores to probabilities.
         thresholds: the probability from which on labels give the best F1 on the held-out
             documents: "micro" over all pairs, "document" on the mean of documents.
@@ -98,14 +102,17 @@ class Calibration:
         """Learn as `fit` does; also return each document's labels by what the others taught."""
         check_method(method)
         _check_predictions(top, Y)
-        unseen = predict_unseen(top, Y, method, counts, reorder=bool(reorder))
-        if reorder is None:
-            other = predict_unseen(top, Y, method, counts, reorder=True)
-            reorder = _ranks_better(other, unseen, Y)
+        unseen = predict_unseen(top, Y, method, counts)
+        bent = method if _log_loss(unseen, Y) < _log_loss(top, Y) else None
+        if bent is None:
+            unseen = predict_unseen(top, Y, None, counts)
+        if reorder is not False:
+            other = predict_unseen(top, Y, bent, counts, reorder=True)
+            reorder = reorder or _ranks_better(other, unseen, Y)
             unseen = other if reorder else unseen
         calibration = cls(
             method=method,
-            steps=fit_steps(top, Y, method, counts, reorder),
+            steps=fit_steps(top, Y, bent, counts, reorder),
             thresholds=find_thresholds(unseen, Y),
             depth=top.k,
             n_documents=len(top),
@@ -217,7 +224,7 @@ def _check_predictions(top: TopK, Y: sp.csr_matrix) -> None:
 def predict_unseen(
     top: TopK,
     Y: sp.csr_matrix,
-    method: Method = "isotonic",
+    method: Method | None = "isotonic",
     counts: TrainingCounts | None = None,
     *,
     reorder: bool = False,
@@ -236,6 +243,13 @@ def predict_unseen(
 
 def _take(top: TopK, rows: NDArray[np.int64]) -> TopK:
     return TopK(top.labels[rows], top.scores[rows])
+
+
+def _log_loss(top: TopK, Y: sp.csr_matrix) -> float:
+    """Return the mean log loss of the first five labels of each document."""
+    first = top.first(FIRST)
+    places = np.where(find_hits(first, Y), 1, -1) * log_odds(first.scores)
+    return float(np.logaddexp(0, -places)[first.labels != NO_LABEL].mean())
 
 
 def _ranks_better(one: TopK, other: TopK, Y: sp.csr_matrix) -> bool:

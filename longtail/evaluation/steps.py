@@ -6,7 +6,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.evaluation.curve import Curve, Floats, Hits, Method, fit_curve, log_odds, sigmoid
+from longtail.evaluation.curve import (
+    STRAIGHT,
+    Curve,
+    Floats,
+    Hits,
+    Method,
+    fit_curve,
+    log_odds,
+    sigmoid,
+)
 from longtail.evaluation.metrics import TrainingCounts, find_hits
 from longtail.topk import NO_LABEL, TopK
 
@@ -46,11 +55,23 @@ class Steps(NamedTuple):
 
 
 def fit_steps(
-    top: TopK, Y: sp.csr_matrix, method: Method, counts: TrainingCounts | None, reorder: bool
+    top: TopK, Y: sp.csr_matrix, method: Method | None, counts: TrainingCounts | None, reorder: bool
 ) -> Steps:
-    """Learn all steps from predictions and true labels; without shifts unless `reorder`."""
+    """Learn all steps from predictions and true labels.
+
+    Args:
+        top: the predictions.
+        Y: (n, n_labels) the true labels.
+        method: of the curves; None keeps scores, which are probabilities already.
+        counts: of the training split, so that labels of like frequency can share.
+        reorder: whether labels get shifts.
+    """
+
+    def fit(places: Floats, hits: Hits) -> Curve:
+        return STRAIGHT if method is None else fit_curve(places, hits, method)
+
     given, hits = _are_given(top), find_hits(top, Y)
-    base = fit_curve(log_odds(top.scores[given]), hits[given], method)
+    base = fit(log_odds(top.scores[given]), hits[given])
     shifts = np.zeros(0)
     if reorder:
         places = base.at(log_odds(top.scores[given]))
@@ -62,8 +83,8 @@ def fit_steps(
     return Steps(
         base,
         shifts,
-        fit_curve(places[first], hits[first], method),
-        fit_curve(places[later], hits[later], method),
+        fit(places[first], hits[first]),
+        fit(places[later], hits[later]),
     )
 
 

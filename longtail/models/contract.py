@@ -99,6 +99,14 @@ class Contract(Estimated, ABC):
     held_out_: HeldOut | None = learned(default=None)  # see `holds_out`
     added_: NDArray[np.int64] = learned()  # those of the last update's documents it could use
 
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Parameters that training has chosen by the data, and that change what scores mean.
+
+        Another training on like documents takes them over, so that its scores mean the same.
+        """
+        return {}
+
     # -- files --------------------------------------------------------------------------------
 
     @abstractmethod

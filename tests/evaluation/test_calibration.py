@@ -17,7 +17,7 @@ from longtail.evaluation.calibration import (
     find_thresholds,
     predict_unseen,
 )
-from longtail.evaluation.curve import check_method, fit_curve, log_odds, sigmoid
+from longtail.evaluation.curve import STRAIGHT, check_method, fit_curve, log_odds, sigmoid
 from longtail.evaluation.metrics import TrainingCounts, evaluate
 from longtail.evaluation.reliability import error_of_first, reliability
 from longtail.evaluation.steps import FIRST, fit_shifts
@@ -155,6 +155,19 @@ def test_probabilities_are_near_the_truth(method):
     assert error_of_first(found, other_Y) < 0.03 < error_of_first(other, other_Y)
     assert calibration.error == pytest.approx(error_of_first(found, other_Y), abs=0.02)
     assert calibration.error_before > 0.1
+
+
+@pytest.mark.parametrize("reorder", [None, False, True])
+def test_probabilities_stay_as_they_are(reorder):
+    """A curve could only learn by heart which of these documents had luck."""
+    wrong, Y, truth = planted_predictions(n=400)
+    top = TopK(wrong.labels, truth.astype(np.float32))
+    calibration = Calibration.fit(top, Y, reorder=reorder)
+    assert calibration.steps.base is calibration.steps.first is STRAIGHT
+    assert calibration.error <= calibration.error_before + 0.01
+    if not calibration.reorders:
+        np.testing.assert_allclose(calibration.apply(top).scores, top.scores, atol=1e-6)
+    assert Calibration.fit(wrong, Y, reorder=reorder).steps.base is not STRAIGHT
 
 
 def test_what_is_reported_was_measured_on_unseen_documents():

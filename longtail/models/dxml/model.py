@@ -360,6 +360,11 @@ class DXML(NeuralRows):
 
     # -- the number of neighbours ---------------------------------------------------------------
 
+    @property
+    def choices(self) -> dict[str, Any]:
+        """How many neighbours vote."""
+        return {"neighbours": self.voters_.n_neighbours}
+
     def _try_neighbours(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
     ) -> int:

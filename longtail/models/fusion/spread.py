@@ -96,7 +96,7 @@ class ClusterTrainer(MemberTrainer):
             folder = self._folder_of(member, fold)
             if folder is not None and outcome.files is not None:
                 model = build_model(outcome.files, folder)
-                self._keep(model, member, self._facts(tasks[number].model, fold), folder)
+                self._keep(model, member, self._facts(self._new_model(member), fold), folder)
 
         self.progress.say(
             f"{len(new)} training{'s' * (len(new) > 1)} on the cluster "
@@ -108,7 +108,7 @@ class ClusterTrainer(MemberTrainer):
         )
 
     def _make_task(self, member: Member, fold: str) -> MemberTask:
-        model = self._new_model(member)
+        model = self._take_choices(self._new_model(member), member)
         kept = None if fold == ALL else self.splits[int(fold) - 1][0]
         # Both stages share the time, as all trainings of a stage go on at once.
         n_stages = 2.0 if kept is not None and self.plan.scheme.refit else 1.0

@@ -139,6 +139,7 @@ class MemberTrainer:
         self.folder = None if run_dir is None else run_dir / "members"
         self.resume, self.checkpoint_seconds = resume, checkpoint_seconds
         self.deadline = np.inf if plan.budget is None else began + plan.budget
+        self._choices: dict[str, dict[str, Any]] = {}  # by member, of its first training
         self.stamp = fingerprint(X, dataset.Y)
         self.splits: list[Split] = []
         if plan.scheme.folds:
@@ -342,7 +343,9 @@ class MemberTrainer:
         facts = self._facts(model, fold)
         done = self._find(member, fold, facts)
         if done is not None:
+            self._choices.setdefault(member.name, done.choices)
             return done
+        model = self._take_choices(model, member)
         folder = self._folder_of(member, fold)
         if model.can_resume and folder is not None:
             model.run_dir, model.resume = folder.with_name(folder.name + ".run"), self.resume
@@ -355,9 +358,19 @@ class MemberTrainer:
         if self.dataset.texts is not None and model.trained_on == "rows":
             texts = self.dataset.texts
             model.keep_snippets(texts if kept is None else [texts[i] for i in kept.tolist()])
+        self._choices.setdefault(member.name, model.choices)
         if folder is not None:
             self._keep(model, member, facts, folder)
         return model
+
+    def _take_choices(self, model: Model, member: Member) -> Model:
+        """Return the model with what the member's first training chose; else scores may differ.
+
+        The stacker learns what scores mean from members that have not seen all documents. With
+        other neighbours or another temperature they would mean something else.
+        """
+        choices = self._choices.get(member.name)
+        return model.with_parameters(**choices) if choices else model
 
     def _limit(
         self, model: Model, member: Member, kept: NDArray[np.int64] | None, n_left: float

@@ -240,6 +240,12 @@ class KNN(Model):
         self.features_, self.n_features_ = source.features_, source.n_features_
         self._keep(space, index, dataset.Y, voting, progress)
 
+    @property
+    def choices(self) -> dict[str, Any]:
+        """How neighbours vote."""
+        n, temperature = self.voters_.n_neighbours, self.voters_.temperature
+        return {"n_neighbours": n, "temperature": temperature}
+
     def _is_open(self) -> bool:
         """Whether there is anything to choose."""
         return None in (self.n_neighbours, self.temperature)

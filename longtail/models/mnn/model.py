@@ -220,6 +220,14 @@ class MNN(NeuralRows):
         task.held_out = held
         return choose_ranking(task)
 
+    @property
+    def choices(self) -> dict[str, Any]:
+        """How labels are ranked, and how neighbours vote if these are asked."""
+        if self.voters_ is None:
+            return {"rank": self.rank_}
+        n, temperature = self.voters_.n_neighbours, self.voters_.temperature
+        return {"rank": self.rank_, "n_neighbours": n, "temperature": temperature}
+
     def _is_open(self) -> bool:
         """Whether there is anything to choose."""
         if self.rank == "labels":

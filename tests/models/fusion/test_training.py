@@ -43,3 +43,20 @@ def test_beyond_its_estimate_a_member_takes_only_what_later_ones_do_not_need(oth
     model = trainer._new_model(member)
     trainer._limit(model, member, None, 1.0)
     assert model.stop_at - time.monotonic() == pytest.approx(seconds, abs=5)
+
+
+def test_later_trainings_take_over_what_the_first_one_chose():
+    """Else a stacker would read scores of another temperature than it learned from."""
+    member = make_member("knn", epochs=0)
+    trainer = make_trainer(member)
+    found = trainer.hold_out(member, 5)
+    assert found is not None
+    chosen = found.model.choices
+    assert chosen.keys() == {"n_neighbours", "temperature"}
+    assert found.model.get_parameters()["temperature"] is None
+    again = trainer.refit(member, None)
+    assert again.choices == chosen
+    assert {name: again.get_parameters()[name] for name in chosen} == chosen
+    other = make_trainer(member)
+    other._choices["knn"] = {"n_neighbours": 3, "temperature": 0.3}
+    assert other.hold_out(member, 5).model.choices == other._choices["knn"]
