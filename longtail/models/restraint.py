@@ -18,7 +18,9 @@ from longtail.runtime.schema import Schema, floats
 from longtail.runtime.store import Files
 from longtail.topk import TopK
 
-ALLOWED = 0.001  # share of all documents whose first label new ones may take by mistake
+ALLOWED = 0.0025  # share of the documents whose first label new ones may take by mistake
+HARMLESS = 0.999  # factor, beyond which scores are left alone
+LOWEST = 0.2  # factor: one odd document should not silence new labels
 PARTS, TRIALS = 4, 2  # of the documents, and how many of them are labelled by a copy
 JUDGED = 500  # documents of a part that are labelled
 LEAST_JUDGED = 20  # fewer say nothing
@@ -108,8 +110,8 @@ def find_margins(before: TopK, after: TopK, Y: sp.csr_matrix, is_new: NDArray[np
 
 def choose_factor(margins: Floats) -> float:
     """Return the factor with which as many documents as are allowed lose their first label."""
-    n_allowed = round(ALLOWED * len(margins))
+    n_allowed = max(1, round(ALLOWED * len(margins)))
     if n_allowed >= len(margins):
         return 1.0
-    factor = np.sort(margins)[n_allowed]
-    return float(np.nextafter(factor, np.float32(0))) if factor < 1 else 1.0
+    factor = np.nextafter(np.sort(margins)[n_allowed], np.float32(0))
+    return 1.0 if factor > HARMLESS else max(LOWEST, float(factor))
