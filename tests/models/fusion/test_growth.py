@@ -87,7 +87,9 @@ def test_further_members_are_part_of_the_model(tmp_path, monkeypatch):
     from longtail import load_model
     from longtail.models.fusion import growth, learning, worth
     from longtail.models.fusion import plan as planning
+    from longtail.models.glas.model import GLaS
 
+    monkeypatch.setattr(GLaS, "choose_epochs", lambda self, n_documents: 1)
     monkeypatch.setattr(worth, "LEAST_GAIN", -100.0)
     monkeypatch.setattr(learning, "find_unpaid", lambda *asked: {})
     monkeypatch.setattr(planning, "known_members", lambda: ["linear", "glas"])
