@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import sys
 
 import pytest
@@ -98,7 +99,7 @@ def test_a_terminal_shows_a_table(model, tmp_path, monkeypatch):
     assert "document" in lines[0]
     assert "labels" in lines[0]
     assert "q0: " in lines[2]
-    assert any(name in lines[2] for name in ("beer 0.", "bread 0.", "chess 0.", "sailing 0."))
+    assert re.search(r"(beer|bread|chess|sailing) [01]\.\d\d", lines[2])
 
 
 def test_results_are_written_as_they_come(model, tmp_path, monkeypatch):

@@ -1,8 +1,9 @@
 """The members of a fusion on a cluster: every member and fold is a task of its own.
 
 All members are trained at the same time, each with its share of the cores, first without the held
-out documents, then on all. The rest of the fusion goes on as on one machine: it finds the members
-trained already. A member that fails is left out with the same line.
+out documents, then on all. Only what a member chooses in its first fold must be known for its other
+folds. The rest of the fusion goes on as on one machine: it finds the members trained already. A
+member that fails is left out with the same line.
 """
 
 import time
@@ -72,7 +73,11 @@ class ClusterTrainer(MemberTrainer):
         if not self._has_held_out:
             folds = [str(fold + 1) for fold in range(len(self.splits))]
             self._has_held_out = True
-        self._train_ahead([(member, fold) for member in members for fold in folds])
+        choosing = [member for member in members if _chooses(member)]
+        waiting = [(member, fold) for member in choosing for fold in folds[1:]]
+        trainings = [(member, fold) for member in members for fold in folds]
+        self._train_ahead([each for each in trainings if each not in waiting])
+        self._train_ahead(waiting)
         return super().in_lanes(work, members)
 
     def _train_ahead(self, trainings: Sequence[tuple[Member, str]]) -> None:
@@ -93,9 +98,12 @@ class ClusterTrainer(MemberTrainer):
             self._ahead[member.name, fold] = outcome
             seconds = self._seconds.get(member.name, 0.0)
             self._seconds[member.name] = seconds + outcome.seconds
+            if outcome.files is None:
+                return
             folder = self._folder_of(member, fold)
-            if folder is not None and outcome.files is not None:
-                model = build_model(outcome.files, folder)
+            model = build_model(outcome.files, member.name)
+            self._choices.setdefault(member.name, model.choices)
+            if folder is not None:
                 self._keep(model, member, self._facts(self._new_model(member), fold), folder)
 
         self.progress.say(
@@ -108,7 +116,7 @@ class ClusterTrainer(MemberTrainer):
         )
 
     def _make_task(self, member: Member, fold: str) -> MemberTask:
-        model = self._take_choices(self._new_model(member), member)
+        model = self._model_to_train(member)
         kept = None if fold == ALL else self.splits[int(fold) - 1][0]
         # Both stages share the time, as all trainings of a stage go on at once.
         n_stages = 2.0 if kept is not None and self.plan.scheme.refit else 1.0
@@ -146,8 +154,10 @@ class ClusterTrainer(MemberTrainer):
             super()._say_time(member)
 
     def _is_kept(self, member: Member, fold: str) -> bool:
-        facts = self._facts(self._new_model(member), fold)
-        return super()._find(member, fold, facts) is not None
+        found = super()._find(member, fold, self._facts(self._new_model(member), fold))
+        if found is not None:
+            self._choices.setdefault(member.name, found.choices)
+        return found is not None
 
     def _find(self, member: Member, fold: str, facts: dict[str, Any]) -> Model | None:
         """Return the member that the cluster trained, or an earlier run."""
@@ -160,6 +170,11 @@ class ClusterTrainer(MemberTrainer):
 
     def _count(self, member: Member, seconds: float, trainings: float) -> None:
         super()._count(member, seconds + self._seconds.pop(member.name, 0.0), trainings)
+
+
+def _chooses(member: Member) -> bool:
+    """Whether a training of the member tells its later ones what to choose."""
+    return member.model_class.choices is not Model.choices
 
 
 def fit_member(

@@ -339,13 +339,12 @@ class MemberTrainer:
 
         `n_left` trainings on all documents, this one included, share the time.
         """
-        model = self._new_model(member)
-        facts = self._facts(model, fold)
+        facts = self._facts(self._new_model(member), fold)
         done = self._find(member, fold, facts)
         if done is not None:
             self._choices.setdefault(member.name, done.choices)
             return done
-        model = self._take_choices(model, member)
+        model = self._model_to_train(member)
         folder = self._folder_of(member, fold)
         if model.can_resume and folder is not None:
             model.run_dir, model.resume = folder.with_name(folder.name + ".run"), self.resume
@@ -363,14 +362,15 @@ class MemberTrainer:
             self._keep(model, member, facts, folder)
         return model
 
-    def _take_choices(self, model: Model, member: Member) -> Model:
+    def _model_to_train(self, member: Member) -> Model:
         """Return the model with what the member's first training chose; else scores may differ.
 
         The stacker learns what scores mean from members that have not seen all documents. With
         other neighbours or another temperature they would mean something else.
         """
-        choices = self._choices.get(member.name)
-        return model.with_parameters(**choices) if choices else model
+        model = self._new_model(member).with_parameters(**self._choices.get(member.name, {}))
+        model.only_scores = True  # until it is known whether it proposes labels
+        return model
 
     def _limit(
         self, model: Model, member: Member, kept: NDArray[np.int64] | None, n_left: float
@@ -414,9 +414,7 @@ class MemberTrainer:
         settings: dict[str, Any] = {"seed": self.seed + member.seed}
         if member.model_class.has_parameter("device"):
             settings["device"] = self.device
-        model = member.make(**settings)
-        model.only_scores = True  # until it is known whether it proposes labels
-        return model
+        return member.make(**settings)
 
     def predict(self, model: Model, rows: NDArray[np.int64], width: int) -> TopK:
         """Return a member's lists for some of the documents."""

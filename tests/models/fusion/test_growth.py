@@ -90,7 +90,7 @@ def test_further_members_are_part_of_the_model(tmp_path, monkeypatch):
     from longtail.models.glas.model import GLaS
 
     monkeypatch.setattr(GLaS, "choose_epochs", lambda self, n_documents: 1)
-    monkeypatch.setattr(worth, "LEAST_GAIN", -100.0)
+    monkeypatch.setattr(worth.Worth, "pays_again", True)
     monkeypatch.setattr(learning, "find_unpaid", lambda *asked: {})
     monkeypatch.setattr(planning, "known_members", lambda: ["linear", "glas"])
     rounds = iter(range(3))
