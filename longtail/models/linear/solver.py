@@ -144,7 +144,9 @@ def _logistic_steps(
     """Solve the logistic loss's one-variable problems; return the largest gradient met.
 
     With α = C·σ(t) the optimum is the root of t + norm·(C·σ(t) − α_old) + margin, which rises
-    everywhere, and as 0 < σ < 1 it lies between two known bounds: Newton's method inside them.
+    everywhere, and as 0 < σ < 1 it lies between two known bounds: Newton's method inside them. The
+    curve is steep only in its middle, over which Newton's steps may leap back and forth for ever: the
+    bounds are halved after a step that has not halved the excess.
     """
     half, one = np.float32(0.5), np.float32(1)
     largest = np.float32(0)
@@ -153,6 +155,7 @@ def _logistic_steps(
         low, high = centre - norm * C[c], centre
         t = half * (low + high)
         sigma = one / (one + np.exp(-t))
+        before = high - low
         for _ in range(20):
             excess = t + norm * C[c] * sigma - centre
             if abs(excess) < np.float32(1e-3):
@@ -162,8 +165,9 @@ def _logistic_steps(
             else:
                 low = t
             t -= excess / (one + norm * C[c] * sigma * (one - sigma))
-            if not low < t < high:
+            if abs(excess) > half * before or not low < t < high:
                 t = half * (low + high)
+            before = abs(excess)
             sigma = one / (one + np.exp(-t))
         step[c] = C[c] * sigma - alpha[c]
         largest = max(largest, abs(step[c]) * (norm + np.float32(4) / C[c]))
@@ -207,11 +211,12 @@ def descend(
     rests = np.zeros(n, np.bool_)  # documents that taught little when they were visited last
     for _ in range(settings.max_passes):
         state = _shuffle(order, n, state)
-        largest = np.float32(0)
+        largest, n_resting = np.float32(0), 0
         for place in range(n):
             i = order[place]
             if rests[i]:
                 rests[i] = False
+                n_resting += 1
                 continue
             _score(X, i, W, bias, margin)
             own = positives.columns[positives.start[i] : positives.start[i + 1]]
@@ -231,7 +236,9 @@ def descend(
             rests[i] = gradient < tolerance
             largest = max(largest, gradient)
         if largest < tolerance:
-            break
+            if n_resting == 0:
+                break
+            rests[:] = False  # what the others did meanwhile may have changed something for them
 
 
 @njit(nogil=True, cache=True)

@@ -48,8 +48,8 @@ def test_the_optimum_is_that_of_a_general_optimizer(loss, C):
         y = 2 * Y.toarray()[:, c] - 1
         best = minimize(objective, np.zeros(with_bias.shape[1]), (with_bias, y, loss, C), tol=1e-10)
         ours = objective(W[:, c].astype(np.float64), with_bias, y, loss, C)
-        assert ours == pytest.approx(best.fun, rel=1e-3)
-        np.testing.assert_allclose(W[:, c], best.x, atol=0.02 * np.abs(best.x).max())
+        assert ours == pytest.approx(best.fun, rel=1e-6)
+        np.testing.assert_allclose(W[:, c], best.x, atol=0.002 * np.abs(best.x).max())
 
 
 def test_classifiers_trained_together_equal_those_trained_alone():
