@@ -120,7 +120,7 @@ def train_attention(data: MadeUp, settings: dict[str, Any]) -> Neural:
     sized = AttentionXML.from_settings({"epochs": 1, "inner_epochs": 1, **settings})
     model = sized.sized_for(DOCUMENTS, "cuda")
     tree = cut_line(n_labels, model.branching, model._n_levels(n_labels))
-    width = model.candidates or choose_width(data.Y, tree, model.branching)
+    width = model.candidates or choose_width(data.Y, tree, model.branching, model.compared)
     hidden, word_dim = model._choose_sizes(DOCUMENTS)
     shape = model._shape(len(SPECIAL) + N_WORDS, word_dim, hidden, n_labels)
     config = model.make_config(

@@ -696,9 +696,9 @@ def test_an_update_brings_new_labels_and_keeps_what_was_known(name, tmp_path):
     assert model.training_counts_.label_counts[new] == n_carry
     assert evaluate(model.predict(test), test)["P@1"] > before - 3
     top, carry = model.predict(test), test.Y[:, [new]].toarray().ravel() > 0
-    found = (top.labels == new).any(axis=1)
-    assert found[carry].mean() > 0.6
-    assert found[carry].mean() > found[~carry].mean() + 0.3
-    assert np.array_equal(model.score(test, top.labels), top.scores)
+    assert (top.labels[carry] == new).any(axis=1).mean() > 0.6
+    scores = model.score(test, np.full((len(test), 1), new, np.int32)).ravel()
+    assert (scores[carry][:, None] > scores[~carry]).mean() > 0.85  # pairs of documents
+    assert_same(name, TopK(top.labels, model.score(test, top.labels)), top)
     model.save(tmp_path / "model")
     assert_same(name, load_model(tmp_path / "model").predict(test), top)

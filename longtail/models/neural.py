@@ -128,6 +128,10 @@ class Neural(Model):
         """Return how many passes over so many documents there are."""
         return self.epochs or 1
 
+    def inner_passes(self, facts: Facts) -> int:
+        """Return how many passes over the documents there are beside those of `epochs`."""
+        return 0
+
     def sized_for(self, n_documents: int, device: DeviceType) -> Self:
         """Return the same model with all that depends on the number of documents given."""
         return self.with_parameters(

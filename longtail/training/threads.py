@@ -1,4 +1,7 @@
-"""Torch computes on as many threads as everything else."""
+"""Torch computes on as many threads as everything else, and small things on one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -15,3 +18,14 @@ def follow_threads() -> None:
     if chosen != _followed:
         torch.set_num_threads(chosen or _own)
         _followed = chosen
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Let torch compute on the calling thread alone: for short sums, waiting takes longest."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -267,22 +267,22 @@ def test_candidates_are_as_many_as_documents_need():
         np.arange(128, dtype=np.int32),
     )
     few = sp.csr_matrix(np.eye(40, 128, dtype=np.float32))
-    assert choose_width(few, tree, 64) == 15
-    assert choose_width(few, tree, 32) == 30
+    assert choose_width(few, tree, 64, 960) == 15
+    assert choose_width(few, tree, 32, 960) == 30
+    assert choose_width(few, tree, 16, 128) == 8
     many = few.tolil()
     many[:4, :40] = 1  # a tenth of the documents have labels below 20 nodes
-    assert choose_width(many.tocsr(), tree, 64) == 40
+    assert choose_width(many.tocsr(), tree, 64, 960) == 40
     many[:4] = 1  # below all 64
-    assert choose_width(many.tocsr(), tree, 64) == 64
-    assert choose_width(many.tocsr(), LabelTree.flat(128), 64) == 15
+    assert choose_width(many.tocsr(), tree, 64, 960) == 64
+    assert choose_width(many.tocsr(), LabelTree.flat(128), 64, 960) == 15
 
 
-def test_the_number_of_candidates_is_said_and_saved(texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "FOLLOWED_CHILDREN", 8)
+def test_the_number_of_candidates_is_said_and_saved(texts, tmp_path):
     said = []
     progress = Silent()
     progress.say = said.append
-    model = AttentionXML(**{**SMALL, **TREE, "epochs": 1, "candidates": None})
+    model = AttentionXML(**{**SMALL, **TREE, "epochs": 1, "candidates": None, "compared": 8})
     model.fit(texts, progress=progress)
     assert f"Candidates: {model.followed_} nodes of a level for each document" in said
     assert 2 <= model.followed_ <= model.trees_[0].tree.sizes[1]
@@ -674,6 +674,8 @@ def test_the_number_of_levels_follows_from_that_of_labels():
     counts = (1_963, 25_018, 500_000, 3_000_000)
     assert [model._n_levels(n_labels) for n_labels in counts] == [0, 0, 1, 2]
     assert AttentionXML(levels=0)._n_levels(500_000) == 0
+    small = AttentionXML.from_settings({"preset": "small"})
+    assert [small._n_levels(n_labels) for n_labels in (539, *counts)] == [0, 1, 2, 3, 4]
 
 
 def test_presets_are_the_rows_of_table_2(texts):

@@ -8,13 +8,11 @@ from longtail.labels.tree import LabelTree, build_label_vectors, build_tree, vec
 from longtail.progress import Progress
 from longtail.runtime.memory import Stage, plan_memory, size_of
 
-MOST_NODES = 30_000  # that a network meets all at once
 
-
-def count_levels(n_labels: int, branching: int) -> int:
-    """Return H with which the first level has at most 30,000 nodes."""
+def count_levels(n_labels: int, branching: int, widest: int) -> int:
+    """Return H with which the first level has at most so many nodes."""
     levels, n_nodes = 0, n_labels
-    while n_nodes > MOST_NODES:
+    while n_nodes > widest:
         levels, n_nodes = levels + 1, -(-n_nodes // branching)
     return levels
 

@@ -144,14 +144,25 @@ class AttentionXML(Neural):
     levels: int | None = setting(
         None,
         "inner levels of the label tree (H); 0 is without a tree; none has as many as are needed "
-        "to begin with at most 30,000 nodes",
+        "to begin with `widest` nodes at most",
         at_least(0),
+    )
+    widest: int = setting(
+        30_000,
+        "how many nodes a network may score at once, those that a tree begins with",
+        at_least(2),
     )
     branching: int = setting(64, "children of a node (K = M), a power of 2", POWERS_OF_2)
     candidates: int | None = setting(
         None,
-        "how many nodes of a level are followed in training (C); none takes those of about 1,000 "
-        "children, 15 of 64 each, and more where documents have labels below many of them",
+        "how many nodes of a level are followed in training (C); none takes those of `compared` "
+        "children, and more where documents have labels below many of them",
+        at_least(1),
+    )
+    compared: int = setting(
+        960,
+        "how many children of nodes that are followed a document is compared with (C·K), about; "
+        "that of the paper's widest tree",
         at_least(1),
     )
     beam: int | None = setting(
@@ -261,15 +272,19 @@ class AttentionXML(Neural):
         if facts.device == "cuda":
             return 10 + (0.18 + 0.006 * words) * facts.n_documents / 1000
         seconds = 10 + (0.3 + 0.017 * words) * facts.n_documents / 1000
-        return 18 * seconds if preset == "small" else 100 * seconds
+        return 7 * seconds if preset == "small" else 100 * seconds
 
     def work(self, facts: Facts) -> float:
         """Every level of every tree has a network, which reads all texts in every epoch."""
         hidden, word_dim = self._choose_sizes(facts.n_documents)
+        passes = self.trees * self.choose_epochs(facts.n_documents) + self.inner_passes(facts)
+        return passes * hidden * (word_dim + 2 * hidden)
+
+    def inner_passes(self, facts: Facts) -> int:
+        """Every level above the labels reads all texts as often as `inner_epochs` says."""
         epochs = self.choose_epochs(facts.n_documents)
         inner = self.inner_epochs or _choose_inner_epochs(epochs, facts.n_values)
-        epochs += self._n_levels(facts.n_labels) * inner
-        return self.trees * epochs * hidden * (word_dim + 2 * hidden)
+        return self.trees * self._n_levels(facts.n_labels) * inner
 
     # -- what depends on the number of documents ------------------------------------------------
 
@@ -334,7 +349,9 @@ class AttentionXML(Neural):
         counts = (len(dataset), dataset.n_labels, tokens.n_words_, len(rows.tokens))
         on_gpu = device_type == "cuda"
         self.say_time(Facts(*counts, True, "cuda" if on_gpu else "cpu"), progress)
-        self.followed_ = self.candidates or choose_width(dataset.Y, label_trees[0], self.branching)
+        self.followed_ = self.candidates or choose_width(
+            dataset.Y, label_trees[0], self.branching, self.compared
+        )
         if label_trees[0].depth > 1:
             progress.say(f"Candidates: {self.followed_} nodes of a level for each document")
         sharing = self._plan_memory(shape, label_trees, rows, batch_size, device_type, progress)
@@ -382,7 +399,9 @@ class AttentionXML(Neural):
 
     def _n_levels(self, n_labels: int) -> int:
         """Return H: as given, or as many levels as so many labels need."""
-        return count_levels(n_labels, self.branching) if self.levels is None else self.levels
+        if self.levels is not None:
+            return self.levels
+        return count_levels(n_labels, self.branching, self.widest)
 
     def _read_vectors(self, tokens: Tokens, progress: Progress) -> NDArray[np.float32] | None:
         """Return the word vectors of the file to begin with, if there is one."""

@@ -1,15 +1,17 @@
 """AttentionXML in prediction: from token rows to ranked labels, down the levels of the tree.
 
-On a CPU every document is read alone: its sums then always have the same order, and its scores the
-same bits, whatever other documents there are, and whether its labels are searched for or given
-(`scoring.py`). A GPU reads documents of similar length together, and rounds by what is together.
+On a CPU every document is labelled alone: its sums then always have the same order, and its scores
+the same bits, whatever other documents there are, and whether its labels are searched for or given
+(`scoring.py`). A GPU, and training, which looks for candidates, read documents of similar length
+together, and round by what is together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,15 +23,20 @@ from longtail.labels.tree import LabelTree
 from longtail.models.attention_xml.network import AttentionXMLNetwork, Encoded
 from longtail.models.attention_xml.scoring import score_document
 from longtail.runtime.compiled import njit
+from longtail.runtime.parallel import cut, in_threads
 from longtail.text.tokens import TokenRows
 from longtail.topk import NO_LABEL, TopK
+from longtail.training.threads import on_one_thread
 
+Result = TypeVar("Result")
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
 CPU = torch.device("cpu")
-BATCH = 1024  # documents that a GPU reads together, fewer if they are long or have many labels
-BATCH_NUMBERS = 1 << 28  # the most numbers that these may need at once
+# Documents that are read together, and the most numbers that they may need at once.
+BATCH = {"cpu": 64, "cuda": 1024}
+BATCH_NUMBERS = {"cpu": 1 << 24, "cuda": 1 << 28}
+TOGETHER = 16  # documents that a thread of a CPU takes at a time
 POOL = 100  # labels of each tree of an ensemble that are compared
 
 
@@ -71,8 +78,8 @@ class ProbabilisticLabelTree:
         for net in self.levels:
             place(net, device)
         if device.type == "cpu":
-            found = [self._search_alone(tokens, row, k, beam) for row in range(tokens.n_documents)]
-            return _stack(found, k)
+            rows = range(tokens.n_documents)
+            return _stack(_one_by_one(lambda i: self._search_alone(tokens, i, k, beam), rows), k)
         beam_above = None
         for level, net in enumerate(self.levels):
             width = self._width(level + 1, k, beam)
@@ -126,11 +133,17 @@ class ProbabilisticLabelTree:
             place(net, device)
         if device.type != "cpu":
             return np.where(labels >= 0, self._score_together(tokens, labels, device), scores)
-        for row in np.flatnonzero((labels >= 0).any(axis=1)):
-            read = [read_documents(net, tokens, np.array([row]), CPU) for net in self.levels]
-            asked = labels[row] >= 0
-            scores[row, asked] = self._score_read(read, labels[row, asked])
+        rows = np.flatnonzero((labels >= 0).any(axis=1)).tolist()
+        found = _one_by_one(lambda i: self._score_alone(tokens, i, labels[i][labels[i] >= 0]), rows)
+        for row, own in zip(rows, found, strict=True):
+            scores[row, labels[row] >= 0] = own
         return scores
+
+    @torch.no_grad()
+    def _score_alone(self, tokens: TokenRows, row: int, labels: Ints) -> Floats:
+        """Score labels (c,) of one document on a CPU."""
+        read = [read_documents(net, tokens, np.array([row]), CPU) for net in self.levels]
+        return self._score_read(read, labels)
 
     def _score_read(self, read: Sequence[Encoded], labels: Ints) -> Floats:
         """Return the probabilities (c,) of labels; `read` is one document at each level."""
@@ -170,6 +183,17 @@ class ProbabilisticLabelTree:
         for below in self.tree.children[level + 1 :]:
             starts = below[starts]
         return max(beam, -(-k // int(np.diff(starts).min())))
+
+
+def _one_by_one(label: Callable[[int], Result], rows: Sequence[int]) -> list[Result]:
+    """Call a function for each document, on several threads; torch takes one for each document."""
+
+    def label_some(first: int, last: int) -> list[Result]:
+        with on_one_thread():
+            return [label(row) for row in rows[first:last]]
+
+    borders = cut(len(rows), max(1, -(-len(rows) // TOGETHER)))
+    return [each for some in in_threads(label_some, list(pairwise(borders))) for each in some]
 
 
 _placing = Lock()
@@ -251,8 +275,8 @@ def _cut(
     order = np.argsort(-lengths, kind="stable")
     first = 0
     while first < len(order):
-        most = BATCH_NUMBERS // max(per_document, 1024 * int(lengths[order[first]]))
-        size = 1 if device.type == "cpu" else int(np.clip(most, 1, BATCH))
+        most = BATCH_NUMBERS[device.type] // max(per_document, 1024 * int(lengths[order[first]]))
+        size = int(np.clip(most, 1, BATCH[device.type]))
         yield order[first : first + size]
         first += size
 

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 Whole = TypeVar("Whole", bound=np.integer[Any])
 
-FOLLOWED_CHILDREN = 960  # C·K of the paper's widest tree, 15 nodes of 64; it has 1,280 elsewhere
 MOST_DOCUMENTS = 0.95  # the share of documents that keep all their right nodes, with room to spare
 
 
@@ -276,13 +275,13 @@ def find_nodes(Y: sp.csr_matrix, tree: LabelTree, level: int) -> sp.csr_matrix:
     return nodes
 
 
-def choose_width(Y: sp.csr_matrix, tree: LabelTree, branching: int) -> int:
-    """Return how many nodes of a level to follow: those of about 1,000 children.
+def choose_width(Y: sp.csr_matrix, tree: LabelTree, branching: int, compared: int) -> int:
+    """Return how many nodes of a level to follow: those of about so many children.
 
     They are more where many documents have labels below more than half of them: right ones should
     leave room for as many wrong ones to learn from.
     """
-    width = -(-FOLLOWED_CHILDREN // branching)
+    width = -(-compared // branching)
     if tree.depth < 2 or not Y.shape[0]:
         return width
     n_right = np.diff(find_nodes(Y, tree, tree.depth - 1).indptr)

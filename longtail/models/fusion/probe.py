@@ -256,9 +256,11 @@ class Prober:
         power = 0.0
         if first is not None and first.is_whole:
             power = _find_power((few, first.rest), (many, last.rest), REST_POWERS)
+        inner = model.inner_passes(self.facts)  # that the trial made
+        all_inner = model.with_parameters(epochs=epochs).inner_passes(self.facts)
         return Cost(
-            last.rest * (n / many) ** power,
-            last.each * last.passes * n,
+            last.rest * (n / many) ** power + last.each * all_inner * n,
+            last.each * max(1.0, last.passes - inner) * n,
             epochs,
             last.n_bytes,
             last.milliseconds,

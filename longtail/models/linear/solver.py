@@ -144,9 +144,9 @@ def _logistic_steps(
     """Solve the logistic loss's one-variable problems; return the largest gradient met.
 
     With α = C·σ(t) the optimum is the root of t + norm·(C·σ(t) − α_old) + margin, which rises
-    everywhere, and as 0 < σ < 1 it lies between two known bounds: Newton's method inside them. The
-    curve is steep only in its middle, over which Newton's steps may leap back and forth for ever: the
-    bounds are halved after a step that has not halved the excess.
+    everywhere, and as 0 < σ < 1 it lies between two known bounds: Newton's method inside them.
+    The curve is steep only in its middle, over which Newton's steps may leap back and forth for
+    ever: the bounds are halved after a step that has not halved the excess.
     """
     half, one = np.float32(0.5), np.float32(1)
     largest = np.float32(0)
