@@ -3,7 +3,8 @@
 A member's gain is what held-out documents lose without it, in points: the mean of P@1, P@5 and
 PSP@5 in percent, by logistic stacking. Its price depends on how much larger and slower the fusion
 is with it: PRICE points for each doubling of the bytes, and as much for each doubling of the
-milliseconds. What a fusion costs below FREE_BYTES and FREE_MILLISECONDS is not counted.
+milliseconds; hundreds of megabytes are dear beside whatever else, so each gigabyte costs
+GIGABYTE more. What a fusion costs below FREE_BYTES and FREE_MILLISECONDS is not counted.
 
 A gain is uncertain: another set of documents would say something else. The differences between two
 fusions, document by document, have a standard error. The more of it there is, the more the gain is
@@ -32,6 +33,7 @@ LEAST_JUDGED = 500  # held-out documents
 STACKERS = 6.0  # times as long as judging takes learning the stacker for as many documents
 FEW = 40  # held-out documents, to load compiled code with
 PRICE = 0.1  # points, for each doubling of bytes or of milliseconds
+GIGABYTE = 0.5  # points, for each of them
 LEAST_GAIN = 0.05  # points of a further member of the same model
 FREE_BYTES, FREE_MILLISECONDS = 5e6, 1.0
 USUAL, SPREAD = 0.3, 0.5  # points that members gain as a rule, and their standard deviation
@@ -135,11 +137,9 @@ class Judge:
 
 def find_price(whole: Weight, without: Weight) -> float:
     """Return the points that a fusion must gain by what makes it so much larger and slower."""
-    bytes_ = max(whole.n_bytes, FREE_BYTES) / max(without.n_bytes, FREE_BYTES)
-    times = max(whole.milliseconds, FREE_MILLISECONDS) / max(
-        without.milliseconds, FREE_MILLISECONDS
-    )
-    return PRICE * float(np.log2(bytes_) + np.log2(times))
+    large, small = (max(weight.n_bytes, FREE_BYTES) for weight in (whole, without))
+    slow, quick = (max(weight.milliseconds, FREE_MILLISECONDS) for weight in (whole, without))
+    return PRICE * float(np.log2(large / small * slow / quick)) + GIGABYTE * (large - small) / 1e9
 
 
 class Worth(NamedTuple):

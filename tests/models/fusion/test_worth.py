@@ -9,7 +9,7 @@ from made_up_members import DATA, hold, make_member, make_trainer
 from longtail.models.fusion import worth
 from longtail.models.fusion.stacking import learn_stacking
 from longtail.models.fusion.weight import Weight, add_up
-from longtail.models.fusion.worth import PRICE, STACKERS, USUAL, Gain, Judge, find_price
+from longtail.models.fusion.worth import GIGABYTE, PRICE, STACKERS, USUAL, Gain, Judge, find_price
 
 MB = 1_000_000
 
@@ -80,8 +80,9 @@ def test_few_documents_leave_a_gain_to_what_is_usual():
 
 
 def test_a_doubling_of_bytes_or_of_time_has_a_price():
-    assert find_price(Weight(200 * MB, 8.0), Weight(100 * MB, 8.0)) == pytest.approx(PRICE)
-    assert find_price(Weight(200 * MB, 8.0), Weight(100 * MB, 4.0)) == pytest.approx(2 * PRICE)
+    bytes_ = GIGABYTE * 100 * MB / 1e9
+    assert find_price(Weight(200 * MB, 8.0), Weight(100 * MB, 8.0)) == pytest.approx(PRICE + bytes_)
+    assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 4.0)) == pytest.approx(PRICE)
     assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 8.0)) == 0
     assert find_price(Weight(4 * MB, 0.5), Weight(MB, 0.1)) == 0  # small and quick is free
 
