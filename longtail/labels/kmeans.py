@@ -1,11 +1,11 @@
 """Spherical k-means of sparse rows, for the splits of a label tree.
 
 A cluster is split by one compiled call, small ones many by one call, as Python would else be what
-takes longest, and all of this goes on side by side. Where a level has
-fewer than there are cores, all threads work on a large one: rows find their nearest centre piece by
-piece, and a centre is summed up column by column, for which the rows are transposed once. That is
-twice the work, and gives the same bits: values of a column are added in the order of the rows, and
-the squares of columns, which the two number differently, as whole numbers.
+takes longest, and all of this goes on side by side. Where a level has fewer than there are cores,
+all threads work on a large one: rows find their nearest centre piece by piece, and a centre is
+summed up column by column, for which the rows are transposed once. That is twice the work, and
+gives the same bits: values of a column are added in the order of the rows, and the squares of
+columns, which the two number differently, as whole numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,9 +25,7 @@ LEAST_GAIN = 1e-3  # of the mean similarity, for which a further round is made
 LARGEST_SHARE = 0.9  # of the rows that may stay together in an unbalanced split
 LARGE = 1 << 22  # values of a cluster on which all threads may work
 PIECES = 32  # of a large cluster
-SQUARE = (
-    2.0**52
-)  # as a whole number, the square of the longest sum that n rows of length 1 can have
+SQUARE = 2.0**52  # of the longest sum that n rows of length 1 can have, as a whole number
 
 
 class Scratch(local):

@@ -1,9 +1,9 @@
 """Tfidf: raw texts → rows of weighted words and word pairs.
 
-The weights are those of scikit-learn's TfidfVectorizer with sublinear_tf; a test holds the two side
-by side. The counting is done here all the same: pairs counted as pairs of word ids cost a fraction
-of pairs counted as strings, one document costs microseconds, and the state is a plain list of terms
-and one array.
+The weights are those of scikit-learn's TfidfVectorizer with sublinear_tf, but for pairs, which count
+half unless `pair_weight` says otherwise; a test holds the two side by side. The counting is done
+here all the same: pairs counted as pairs of word ids cost a fraction of pairs counted as strings,
+one document costs microseconds, and the state is a plain list of terms and one array.
 
 What a word is, `words` says. Accents are kept by default: they tell words apart in most languages.
 """
@@ -41,6 +41,7 @@ from longtail.runtime.schema import (
 from longtail.runtime.schema import Texts as TextsOf
 from longtail.runtime.settings import (
     Range,
+    above,
     at_least,
     check_settings,
     configurable,
@@ -116,6 +117,11 @@ class Tfidf:
     min_df: int = setting(1, "keep a word if at least this many documents hold it", at_least(1))
     min_pair_df: int = setting(
         2, "the same for a pair; those seen only once are many and teach little", at_least(1)
+    )
+    pair_weight: float = setting(
+        0.5,
+        "what a pair counts beside a word as rare as it is; with 1, pairs drown what words say",
+        above(0, at_most=1),
     )
     max_features: int | None = setting(
         None, "keep at most so many terms, the commonest; none keeps all", at_least(1)
@@ -267,6 +273,7 @@ class Tfidf:
         if self.max_features is not None and counts.shape[1] > self.max_features:
             counts = self._keep_commonest(counts, self.max_features)
         self.idf_ = _idf(counts)
+        self.idf_[self._lexicon.n_words :] *= np.float32(self.pair_weight)
         return counts
 
     def _look_up(self, texts: Iterable[str]) -> tuple[Starts, WordIds]:

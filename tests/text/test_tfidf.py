@@ -38,7 +38,7 @@ def assert_same(got: sp.csr_matrix, expected: sp.csr_matrix) -> None:
 def assert_as_scikit_learn(texts: list[str], ngrams: int, min_df: int) -> None:
     """Compare rows and terms with TfidfVectorizer's on texts in composed form."""
     texts = [unicodedata.normalize("NFC", text.lower()) for text in texts]
-    ours = Tfidf(ngrams=ngrams, min_df=min_df, min_pair_df=min_df)
+    ours = Tfidf(ngrams=ngrams, min_df=min_df, min_pair_df=min_df, pair_weight=1)
     theirs = TfidfVectorizer(
         sublinear_tf=True,
         ngram_range=(1, ngrams),
@@ -101,6 +101,16 @@ def test_one_by_one_equals_the_batch() -> None:
     tfidf = Tfidf(min_pair_df=1)
     X = tfidf.fit_transform(texts)
     assert_same(sp.vstack([tfidf.transform([text]) for text in texts], format="csr"), X)
+
+
+def test_a_pair_counts_half_unless_asked():
+    texts = ["pale ale", "pale ale", "pale malt"]
+    whole, half = (Tfidf(ngrams=2, pair_weight=w).fit(texts) for w in (1.0, 0.5))
+    assert half.feature_names_ == ["ale", "malt", "pale", "pale ale"]
+    np.testing.assert_allclose(half.idf_ / whole.idf_, [1, 1, 1, 0.5])
+    row = half.transform(["pale ale"]).toarray().ravel()
+    np.testing.assert_allclose(row[3] / row[0], 0.5)  # both stand in as many texts
+    np.testing.assert_allclose(Tfidf(ngrams=2).fit(texts).idf_, half.idf_)
 
 
 def test_rows_have_the_form_that_models_expect() -> None:
