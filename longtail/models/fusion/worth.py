@@ -34,8 +34,8 @@ STACKERS = 6.0  # times as long as judging takes learning the stacker for as man
 FEW = 40  # held-out documents, to load compiled code with
 PRICE = 0.1  # points, for each doubling of bytes or of milliseconds
 GIGABYTE = 0.5  # points, for each of them
-LEAST_GAIN = 0.05  # points of a further member of the same model
-FREE_BYTES, FREE_MILLISECONDS = 5e6, 1.0
+LEAST_GAIN = 0.02  # points of a further member of the same model
+FREE_BYTES, FREE_MILLISECONDS = 30e6, 2.0
 USUAL, SPREAD = 0.3, 0.5  # points that members gain as a rule, and their standard deviation
 
 Held = Mapping[str, HeldOutMember]
