@@ -1,9 +1,9 @@
 """Tfidf: raw texts → rows of weighted words and word pairs.
 
-The weights are those of scikit-learn's TfidfVectorizer with sublinear_tf, but for pairs, which count
-half unless `pair_weight` says otherwise; a test holds the two side by side. The counting is done
-here all the same: pairs counted as pairs of word ids cost a fraction of pairs counted as strings,
-one document costs microseconds, and the state is a plain list of terms and one array.
+The weights are those of scikit-learn's TfidfVectorizer with sublinear_tf, but for pairs, which
+count half unless `pair_weight` says otherwise; a test holds the two side by side. The counting is
+done here all the same: pairs counted as pairs of word ids cost a fraction of pairs counted as
+strings, one document costs microseconds, and the state is a plain list of terms and one array.
 
 What a word is, `words` says. Accents are kept by default: they tell words apart in most languages.
 """
