@@ -17,6 +17,7 @@ from longtail.progress import Progress
 from longtail.runtime.mapped import (
     ArrayWriter,
     count_values,
+    cut_sizes,
     is_mapped,
     write_array,
     write_matrix,
@@ -28,6 +29,7 @@ BLOCK = 64  # classifiers trained side by side; more of them overflow the proces
 # What a block of a node may take of documents that are larger than memory, and what they take.
 MOST_TOGETHER = 1 << 30
 BYTES_A_CELL, BYTES_A_DOCUMENT = 8, 4 * BLOCK + 28
+PLACED = 1 << 26  # weights that are brought together at a time, where they lie in files
 Places = tuple[tuple[int, int], ...]
 SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
 
@@ -285,11 +287,21 @@ def assemble(
     weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights, in_files=in_files)
     next_row, next_weight = weights.row[:-1].copy(), _running_sum(n_weights)[:-1]
     last_node[:] = -1
-    for number, (node, task) in enumerate(zip(nodes, tasks, strict=True)):
-        first = task.first + int(level[task.level + 1] - child[node])
-        place_rows(trained[number], node, first, last_node, next_row, next_weight, weights)
-        trained[number] = constant(0, 0)
+    # In files, some features at a time: else every block would touch pages all over the result.
+    for begin, end in cut_sizes(n_weights, PLACED) if in_files else [(0, n_features)]:
+        for number, (node, task) in enumerate(zip(nodes, tasks, strict=True)):
+            first = task.first + int(level[task.level + 1] - child[node])
+            block = _between(trained[number], begin, end)
+            place_rows(block, node, first, last_node, next_row, next_weight, weights)
+            if end == n_features:
+                trained[number] = constant(0, 0)
     return weights
+
+
+def _between(block: NodeWeights, begin: int, end: int) -> NodeWeights:
+    """Return the weights of the features from `begin` to below `end`."""
+    first, last = np.searchsorted(block.features, (begin, end))
+    return block._replace(features=block.features[first:last], start=block.start[first : last + 1])
 
 
 def _running_sum(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

@@ -23,8 +23,10 @@ def fit(data, **settings):
     return Linear(trees=1, flat=0, max_leaf=4, branching=3, **settings).fit(data)
 
 
+@pytest.mark.parametrize("placed", [7, training.PLACED])
 @pytest.mark.parametrize("make", [planted_dataset, planted_texts])
-def test_the_same_model_as_in_memory(tmp_path: Path, make) -> None:
+def test_the_same_model_as_in_memory(tmp_path: Path, monkeypatch, make, placed) -> None:
+    monkeypatch.setattr(training, "PLACED", placed)
     data = make()
     packed = pack(Splits(data, None), tmp_path / "packed").train
     one, other = fit(data), fit(packed)
