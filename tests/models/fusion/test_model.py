@@ -615,7 +615,7 @@ def test_update_takes_in_documents_and_labels_at_once(tmp_path):
     assert model.training_counts_.n_documents == 330
     assert model.shares_[-1] == pytest.approx(30 / 330)
     found = model.predict(texts, k=3).names
-    assert np.mean(["brand new" in row for row in found]) > 0.8
+    assert np.mean(["brand new" in row for row in found]) > 0.5
     assert evaluate(model.predict(known), known)["P@1"] > before - 5
     model.save(tmp_path / "model")
     again = load_model(tmp_path / "model")
@@ -647,7 +647,7 @@ def test_update_refines_members_that_can_train_on():
     model = Fusion(members="linear,knn").fit(known)
     texts, labels = with_new_label(30, seed=5)
     model.partial_fit(texts, labels, train=True)
-    assert np.mean(["brand new" in row for row in model.predict(texts, k=3).names]) > 0.8
+    assert np.mean(["brand new" in row for row in model.predict(texts, k=3).names]) > 0.5
 
 
 def test_a_failed_update_leaves_all_members_as_they_were(monkeypatch):
