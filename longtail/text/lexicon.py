@@ -6,6 +6,9 @@ each is looked up in a lexicon that exists (`Lexicon.look_up`). Neither the size
 the number of threads changes what comes out. The words are exactly those of `WordReader.find`,
 which also reads the few texts that `letters` is not sure about.
 
+A lexicon may also hold beginnings of words (`beginnings.py`): what a word that is not known begins
+with, says something all the same.
+
 A second of processor time looks up about 50 MB of questions, where Python's regular expressions and
 a dictionary come to 15 (`python -m bench.text_speed`).
 """
@@ -42,6 +45,7 @@ READ_TOGETHER = 1 << 26  # bytes of texts that are larger than memory
 PIECE = 1 << 20  # characters of text that are read together
 MANY_TEXTS = 64  # from which it pays to make the table of all characters
 NO_LIMIT = 1 << 62
+LONGEST, SHORTEST = 6, 4  # letters of a word's beginnings
 BETWEEN = "\n"  # stands between the words of a text that Python has read; no word holds it
 
 # Random, so that nobody can prepare words that all fall into one slot.
@@ -94,6 +98,11 @@ class Lexicon(NamedTuple):
         letters = text[~is_end]
         return cls(letters, start, _fill(letters, start, _SEED))
 
+    @classmethod
+    def empty(cls) -> "Lexicon":
+        """Return a lexicon without words."""
+        return cls(np.empty(0, np.uint8), np.zeros(1, np.int64), np.full(2, -1, np.int32))
+
     @property
     def n_words(self) -> int:
         """How many there are."""
@@ -121,37 +130,65 @@ class Lexicon(NamedTuple):
         joined = Lexicon(letters, start, np.empty(0, np.int32)).take(firsts)
         return joined, numbers[self.n_words :]
 
-    def find(self, words: Sequence[str], unknown: int) -> WordIds:
+    def list_beginnings(self) -> "Lexicon":
+        """Return the beginnings of the words, each once."""
+        letters, start = _list_beginnings(self.letters, self.start)
+        hashes = _hash_all(letters, start, _SEED)
+        _, firsts, _ = _unite(letters, start, hashes, np.zeros(len(hashes), np.int64))
+        return Lexicon(letters, start, np.empty(0, np.int32)).take(firsts)
+
+    def find_beginnings(self, words: "Lexicon") -> WordIds:
+        """Return which of these beginnings each word has: the longest; −1 if none."""
+        return _find_beginnings(*self, words.letters, words.start, _SEED)
+
+    def find(
+        self, words: Sequence[str], unknown: int, beginnings: "Lexicon | None" = None
+    ) -> WordIds:
         """Return the number of each of these words."""
-        return self._read(BETWEEN.join(words), WordReader(), unknown, is_split=True)
+        text, others = BETWEEN.join(words), beginnings or Lexicon.empty()
+        return self._read(text, WordReader(), unknown, others, is_split=True)
 
     def look_up(
-        self, texts: Sequence[str], reader: WordReader, unknown: int
+        self,
+        texts: Sequence[str],
+        reader: WordReader,
+        unknown: int,
+        beginnings: "Lexicon | None" = None,
     ) -> tuple[Starts, WordIds]:
-        """Return where the words of each text begin (n + 1,), and the ids of all words in a row."""
+        """Return where the words of each text begin (n + 1,), and the ids of all words in a row.
+
+        A word that is not in the lexicon, but has one of the beginnings, is −2 − that one's number.
+        """
+        others = beginnings or Lexicon.empty()
         if len(texts) == 1:
-            ids = self._look_up_one(texts[0], reader, unknown)
+            ids = self._look_up_one(texts[0], reader, unknown, others)
             return np.array((0, len(ids))), ids
 
         def read(first: int, last: int) -> tuple[NDArray[np.int64], WordIds]:
             piece = _read_piece(texts[first:last], reader, len(texts))
-            found = _find(*self, piece.letters, piece.start, piece.hashes, unknown)
+            words = (piece.letters, piece.start, piece.hashes)
+            found = _find(*self, *words, unknown, *others, _SEED)
             return piece.counts, found[piece.ids]
 
         pieces = in_threads(read, _cut(texts))
         return _join_starts([counts for counts, _ in pieces]), _join([ids for _, ids in pieces])
 
-    def _look_up_one(self, text: str, reader: WordReader, unknown: int) -> WordIds:
+    def _look_up_one(
+        self, text: str, reader: WordReader, unknown: int, others: "Lexicon"
+    ) -> WordIds:
         """Do as `look_up` does, without a table in between: every microsecond is felt here."""
         if not text.isascii():
-            return self.find(reader.find(text), unknown)
-        return self._read(text, reader, unknown, is_split=False)
+            return self.find(reader.find(text), unknown, others)
+        return self._read(text, reader, unknown, others, is_split=False)
 
-    def _read(self, text: str, reader: WordReader, unknown: int, *, is_split: bool) -> WordIds:
+    def _read(
+        self, text: str, reader: WordReader, unknown: int, others: "Lexicon", *, is_split: bool
+    ) -> WordIds:
         letters = np.frombuffer(bytearray(text.encode("utf-8", "surrogatepass")), np.uint8)
         kinds, folded, _, singles = letters_of(reader, N_ASCII)
         limit = NO_LIMIT if reader.limit is None else reader.limit
-        return _look_up(*self, letters, is_split, kinds, folded, singles, limit, _SEED, unknown)
+        read = (letters, is_split, kinds, folded, singles, limit)
+        return _look_up(*self, *read, unknown, *others, _SEED)
 
 
 class Learned(NamedTuple):
@@ -557,14 +594,22 @@ def _find(
     start: Starts,
     hashes: NDArray[np.uint64],
     unknown: int,
+    others: Bytes,
+    others_start: Starts,
+    others_slots: NDArray[np.int32],
+    seed: np.uint64,
 ) -> WordIds:
     """Return the number of each word."""
     found = np.empty(len(hashes), np.int32)
     for word in range(len(hashes)):
-        slot = _search(
-            known, known_start, slots, letters, start[word], start[word + 1], hashes[word]
-        )
-        found[word] = slots[slot] if slots[slot] >= 0 else unknown
+        first, last = start[word], start[word + 1]
+        slot = _search(known, known_start, slots, letters, first, last, hashes[word])
+        found[word] = slots[slot]
+        if found[word] < 0:
+            beginning = _find_beginning(
+                others, others_start, others_slots, letters, first, last, seed
+            )
+            found[word] = unknown if beginning < 0 else -2 - beginning
     return found
 
 
@@ -579,8 +624,11 @@ def _look_up(
     folded: NDArray[np.int32],
     singles: bool,
     limit: int,
-    seed: np.uint64,
     unknown: int,
+    others: Bytes,
+    others_start: Starts,
+    others_slots: NDArray[np.int32],
+    seed: np.uint64,
 ) -> WordIds:
     """Return the number of each word of one text."""
     found = np.empty(len(text) // 2 + 1, np.int32)
@@ -595,7 +643,10 @@ def _look_up(
         if n == 0:
             break
         slot = _search(known, known_start, slots, word, 0, n, _hash(word, 0, n, seed))
-        found[n_found] = slots[slot] if slots[slot] >= 0 else unknown
+        found[n_found] = slots[slot]
+        if found[n_found] < 0:
+            beginning = _find_beginning(others, others_start, others_slots, word, 0, n, seed)
+            found[n_found] = unknown if beginning < 0 else -2 - beginning
         n_found += 1
     return found[:n_found].copy()
 
@@ -652,3 +703,76 @@ def _gather(letters: Bytes, start: Starts, chosen: NDArray[np.int64]) -> tuple[B
         for j in range(new_start[i + 1] - new_start[i]):
             gathered[new_start[i] + j] = letters[start[chosen[i]] + j]
     return gathered, new_start
+
+
+# ---------------------------------------------------------------------------------- beginnings
+
+
+@njit(nogil=True, cache=True)
+def _skip_letters(letters: Bytes, first: int, last: int, n: int) -> int:
+    """Return where the letters of a word go on after `n` of them, or `last`."""
+    at = first
+    while n and at < last:
+        at += 1
+        while at < last and letters[at] & 0xC0 == 0x80:  # the character goes on
+            at += 1
+        n -= 1
+    return at
+
+
+@njit(nogil=True, cache=True)
+def _find_beginning(
+    known: Bytes,
+    known_start: Starts,
+    slots: NDArray[np.int32],
+    letters: Bytes,
+    first: int,
+    last: int,
+    seed: np.uint64,
+) -> int:
+    """Return the longest known beginning of a word that goes on after it; −1 if there is none."""
+    if len(known_start) == 1:
+        return -1
+    for n in range(LONGEST, SHORTEST - 1, SHORTEST - LONGEST):
+        end = _skip_letters(letters, first, last, n)
+        if end < last:
+            code = _hash(letters, first, end, seed)
+            slot = _search(known, known_start, slots, letters, first, end, code)
+            if slots[slot] >= 0:
+                return slots[slot]
+    return -1
+
+
+@njit(nogil=True, cache=True)
+def _find_beginnings(
+    known: Bytes,
+    known_start: Starts,
+    slots: NDArray[np.int32],
+    letters: Bytes,
+    start: Starts,
+    seed: np.uint64,
+) -> WordIds:
+    found = np.empty(len(start) - 1, np.int32)
+    for word in range(len(found)):
+        found[word] = _find_beginning(
+            known, known_start, slots, letters, start[word], start[word + 1], seed
+        )
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _list_beginnings(letters: Bytes, start: Starts) -> tuple[Bytes, Starts]:
+    """Return the beginnings of all words, one behind the other, the shorter ones first."""
+    copied = np.empty(2 * len(letters), np.uint8)
+    starts = np.zeros(2 * len(start), np.int64)
+    n = 0
+    for word in range(len(start) - 1):
+        first, last = start[word], start[word + 1]
+        for length in range(SHORTEST, LONGEST + 1, LONGEST - SHORTEST):
+            end = _skip_letters(letters, first, last, length)
+            if end < last:
+                n += 1
+                starts[n] = starts[n - 1] + end - first
+                for i in range(end - first):
+                    copied[starts[n - 1] + i] = letters[first + i]
+    return copied[: starts[n]].copy(), starts[: n + 1].copy()

@@ -1,9 +1,9 @@
-"""Tfidf: raw texts → rows of weighted words and word pairs.
+"""Tfidf: raw texts → rows of weighted words, word pairs and beginnings of words.
 
-The weights are those of scikit-learn's TfidfVectorizer with sublinear_tf, but for pairs, which
-count half unless `pair_weight` says otherwise; a test holds the two side by side. The counting is
-done here all the same: pairs counted as pairs of word ids cost a fraction of pairs counted as
-strings, one document costs microseconds, and the state is a plain list of terms and one array.
+The weights are those of scikit-learn's TfidfVectorizer with sublinear_tf, but for pairs and
+beginnings, which count half unless settings say otherwise; a test holds the two side by side. The
+counting is done here all the same: pairs counted as pairs of word ids cost a fraction of pairs
+counted as strings, one document costs microseconds, and the state is plain lists and arrays.
 
 What a word is, `words` says. Accents are kept by default: they tell words apart in most languages.
 """
@@ -43,6 +43,7 @@ from longtail.runtime.settings import (
     Range,
     above,
     at_least,
+    between,
     check_settings,
     configurable,
     learned,
@@ -50,6 +51,7 @@ from longtail.runtime.settings import (
     settings_of,
 )
 from longtail.runtime.store import Files
+from longtail.text.beginnings import UNKNOWN, Beginnings
 from longtail.text.lexicon import (
     READ_TOGETHER,
     Lexicon,
@@ -62,7 +64,6 @@ from longtail.text.lexicon import (
 )
 from longtail.text.words import WordReader, check_texts, no_words_error, word_pattern
 
-UNKNOWN = -1
 LEAST_IDF = 1e-6  # what training gives is at least 1; a row of zeros has no direction
 
 # Words a text may have on average if pairs are to be counted too. On validation splits, pairs raise
@@ -123,6 +124,12 @@ class Tfidf:
         "what a pair counts beside a word as rare as it is; with 1, pairs drown what words say",
         above(0, at_most=1),
     )
+    beginnings: float = setting(
+        0.5,
+        "what the first 4 and 6 letters of a longer word count beside a word as rare as they are; "
+        "0 leaves them out",
+        between(0, 1),
+    )
     max_features: int | None = setting(
         None, "keep at most so many terms, the commonest; none keeps all", at_least(1)
     )
@@ -141,11 +148,12 @@ class Tfidf:
 
     @property
     def feature_names_(self) -> list[str]:
-        """The terms by id: the words in alphabetical order, then the pairs."""
+        """The terms by id: the words in alphabetical order, then pairs, then beginnings."""
         self._check_fitted()
         words = self._lexicon.words
         first, second = self._pairs.first.tolist(), self._pairs.second.tolist()
-        return words + [f"{words[a]} {words[b]}" for a, b in zip(first, second, strict=True)]
+        pairs = [f"{words[a]} {words[b]}" for a, b in zip(first, second, strict=True)]
+        return words + pairs + [f"{start}…" for start in self._beginnings.lexicon.words]
 
     def copy(self) -> "Tfidf":
         """Return a new Tfidf with the same settings that has learned nothing yet."""
@@ -175,7 +183,8 @@ class Tfidf:
     @property
     def n_bytes(self) -> int:
         """About how much memory the terms take."""
-        return BYTES_A_WORD_KEPT * self._lexicon.n_words + 8 * len(self._pairs.second)
+        n_words = self._lexicon.n_words + self._beginnings.lexicon.n_words
+        return BYTES_A_WORD_KEPT * n_words + 8 * len(self._pairs.second)
 
     def transform(self, texts: Iterable[str]) -> sp.csr_matrix:
         """Return one row for each text; a text without any known term has an empty row."""
@@ -185,28 +194,31 @@ class Tfidf:
     def read_words(self, texts: Iterable[str]) -> tuple[Starts, WordIds]:
         """Return where the words of each text begin (n + 1,), and the ids of those that are known.
 
-        They stand in the order of the text, a word as often as it occurs; pairs are left out.
+        They stand in the order of the text, a word as often as it occurs; other terms are left out.
         """
         self._check_fitted()
         starts, ids = self._look_up(texts)
-        known = ids != UNKNOWN
+        known = ids >= 0
         return starts_of(known)[starts], ids[known]
 
     def locate(self, text: str) -> dict[int, list[tuple[int, int]]]:
         """Return where each known term stands in `text`: {term: [(start, end), …]}."""
         self._check_fitted()
         places: dict[int, list[tuple[int, int]]] = {}
+        n_words, n_pairs = self._lexicon.n_words, len(self._pairs.second)
         previous = (UNKNOWN, 0)
         for match in word_pattern().finditer(text):
             words = self._reader.find(match.group())
-            for term in self._lexicon.find(words, UNKNOWN).tolist():
-                if term != UNKNOWN:
+            for word in self._lexicon.find(words, UNKNOWN, self._beginnings.lexicon).tolist():
+                terms = [word] if word >= 0 else []
+                terms += [n_words + n_pairs + each for each in self._beginnings.chain(word)]
+                for term in terms:
                     places.setdefault(term, []).append(match.span())
-                pair = _find_pair(*self._pairs, previous[0], term)
+                pair = _find_pair(*self._pairs, previous[0], word)
                 if pair != UNKNOWN:
                     span = (previous[1], match.end())
-                    places.setdefault(self._lexicon.n_words + pair, []).append(span)
-                previous = (term, match.start())
+                    places.setdefault(n_words + pair, []).append(span)
+                previous = (word, match.start())
         return places
 
     def to_files(self, files: Files) -> None:
@@ -217,6 +229,7 @@ class Tfidf:
         files.arrays["features.pairs.start"] = self._pairs.start
         files.arrays["features.pairs.second"] = self._pairs.second
         files.texts["vocabulary"] = self._lexicon.words
+        files.texts["beginnings"] = self._beginnings.lexicon.words
 
     @classmethod
     def describe(cls) -> Schema:
@@ -228,7 +241,10 @@ class Tfidf:
                 "features.pairs.start": starts("features.n_words", of="features.n_pairs"),
                 "features.pairs.second": indices("features.n_pairs", into="features.n_words"),
             },
-            texts={"vocabulary": TextsOf("features.n_words", unique=True)},
+            texts={
+                "vocabulary": TextsOf("features.n_words", unique=True),
+                "beginnings": TextsOf("features.n_beginnings", unique=True),
+            },
             rules=[_check_terms],
         )
 
@@ -241,6 +257,8 @@ class Tfidf:
         loaded._pairs = _Pairs(
             files.arrays["features.pairs.start"], files.arrays["features.pairs.second"]
         )
+        known = Lexicon.of(files.texts["beginnings"])
+        loaded._beginnings = Beginnings.of(known, loaded._lexicon)
         loaded.idf_ = files.arrays["features.idf"]
         return loaded
 
@@ -261,9 +279,13 @@ class Tfidf:
         kept = _sort_words(read.lexicon, np.flatnonzero(read.held >= self.min_df))
         if not len(kept):
             raise no_words_error(len(texts), read.lexicon.n_words, "min_df", self.min_df)
-        new_id = np.full(read.lexicon.n_words, UNKNOWN, dtype=np.int32)
-        new_id[kept] = np.arange(len(kept), dtype=np.int32)
         self._lexicon, ids = read.lexicon.take(kept), read.ids
+        if self.beginnings:
+            self._beginnings = Beginnings.learn(read, self._lexicon)
+        else:
+            self._beginnings = Beginnings.of(Lexicon.empty(), self._lexicon)
+        new_id = self._beginnings.code(read.lexicon)
+        new_id[kept] = np.arange(len(kept), dtype=np.int32)
         replace_ids(ids, new_id)
         least = None
         if self.ngrams == 2 or (self.ngrams is None and len(ids) <= SHORT_TEXT * len(texts)):
@@ -273,22 +295,35 @@ class Tfidf:
         if self.max_features is not None and counts.shape[1] > self.max_features:
             counts = self._keep_commonest(counts, self.max_features)
         self.idf_ = _idf(counts)
-        self.idf_[self._lexicon.n_words :] *= np.float32(self.pair_weight)
+        _, pairs, beginnings = np.split(self.idf_, np.cumsum(self._count_kinds())[:-1])
+        pairs *= np.float32(self.pair_weight)
+        beginnings *= np.float32(self.beginnings)
         return counts
 
+    def _count_kinds(self) -> tuple[int, int, int]:
+        """Return how many words, pairs and beginnings there are, in the order of the terms."""
+        n_beginnings = self._beginnings.lexicon.n_words
+        return self._lexicon.n_words, len(self._pairs.second), n_beginnings
+
     def _look_up(self, texts: Iterable[str]) -> tuple[Starts, WordIds]:
-        return self._lexicon.look_up(check_texts(texts), self._reader, UNKNOWN)
+        beginnings = self._beginnings.lexicon
+        return self._lexicon.look_up(check_texts(texts), self._reader, UNKNOWN, beginnings)
 
     def _keep_commonest(self, counts: sp.csr_matrix, n_kept: int) -> sp.csr_matrix:
         totals = _sum_columns(counts)
         # Words come before pairs and no pair is commoner than its words, so none loses a word.
         kept = np.sort(np.argsort(-totals, kind="stable")[:n_kept])
-        n_words = self._lexicon.n_words
-        words, pairs = kept[kept < n_words], kept[kept >= n_words] - n_words
+        n_words, n_pairs, _ = self._count_kinds()
+        words, pairs, beginnings = np.split(
+            kept, np.searchsorted(kept, (n_words, n_words + n_pairs))
+        )
+        pairs, beginnings = pairs - n_words, beginnings - n_words - n_pairs
         first = np.searchsorted(words, self._pairs.first[pairs])
         second = np.searchsorted(words, self._pairs.second[pairs])
         self._lexicon = self._lexicon.take(words)
         self._pairs = _Pairs.of(len(words), first, second)
+        known = self._beginnings.lexicon.take(beginnings)
+        self._beginnings = Beginnings.of(known, self._lexicon)
         if not is_mapped(counts):
             return counts[:, kept]
         fewer = MatrixWriter()
@@ -302,8 +337,9 @@ class Tfidf:
 
     def _count(self, starts: Starts, ids: WordIds) -> sp.csr_matrix:
         """Return how often each document holds each term."""
-        tasks = [(starts[a : b + 1], ids, *self._pairs) for a, b in _cut(starts)]
-        shape = (len(starts) - 1, self._lexicon.n_words + len(self._pairs.second))
+        known = (*self._pairs, self._beginnings.of_word, self._beginnings.shorter)
+        tasks = [(starts[a : b + 1], ids, *known) for a, b in _cut(starts)]
+        shape = (len(starts) - 1, sum(self._count_kinds()))
         if is_mapped(ids):
             return _count_into_files(tasks, shape)
         parts = in_threads(_count_terms, tasks)
@@ -417,8 +453,9 @@ def _idf(counts: sp.csr_matrix) -> NDArray[np.float32]:
 def _check_terms(files: Files, sizes: Sizes) -> None:
     """Raise ValueError unless the pairs are in order, and each term has a weight."""
     pairs = _Pairs(files.arrays["features.pairs.start"], files.arrays["features.pairs.second"])
-    if sizes["features.n_words"] + sizes["features.n_pairs"] != sizes["n_features"]:
-        raise ValueError("features.idf must hold a number for each word and pair")
+    terms = ("features.n_words", "features.n_pairs", "features.n_beginnings")
+    if sum(sizes[name] for name in terms) != sizes["n_features"]:
+        raise ValueError("features.idf must hold a number for each word, pair and beginning")
     if not _are_rising(*pairs):
         raise ValueError("features.pairs must be in order, each once")
 
@@ -429,7 +466,7 @@ def _check_terms(files: Files, sizes: Sizes) -> None:
 @njit(nogil=True, cache=True)
 def _find_pair(start: Starts, second: WordIds, a: int, b: int) -> int:
     """Return the place of the pair of words a and b."""
-    if a == UNKNOWN or b == UNKNOWN:
+    if a < 0 or b < 0:
         return UNKNOWN
     low, high = start[a], start[a + 1]
     while low < high:
@@ -443,13 +480,18 @@ def _find_pair(start: Starts, second: WordIds, a: int, b: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _count_terms(
-    starts: Starts, ids: WordIds, pair_start: Starts, second: WordIds
+    starts: Starts,
+    ids: WordIds,
+    pair_start: Starts,
+    second: WordIds,
+    of_word: WordIds,
+    shorter: WordIds,
 ) -> tuple[NDArray[np.int64], WordIds, NDArray[np.float32]]:
     """Return how many different terms each document has; these, rising; how often it has each."""
     n_words = len(pair_start) - 1
     n = len(starts) - 1
     has_pairs = len(second) > 0
-    most = (starts[n] - starts[0]) * (2 if has_pairs else 1)
+    most = (starts[n] - starts[0]) * (1 + has_pairs + 2 * (len(shorter) > 0))
     terms = np.empty(most, np.int32)
     values = np.empty(most, np.float32)
     lengths = np.empty(n, np.int64)
@@ -459,7 +501,12 @@ def _count_terms(
         previous = UNKNOWN
         for place in range(starts[i], starts[i + 1]):
             word = ids[place]
-            if word != UNKNOWN:
+            beginning = of_word[word] if word >= 0 else -2 - word
+            while beginning != UNKNOWN:
+                terms[n_terms] = n_words + len(second) + beginning
+                n_terms += 1
+                beginning = shorter[beginning]
+            if word >= 0:
                 terms[n_terms] = word
                 n_terms += 1
                 if has_pairs:
@@ -504,7 +551,7 @@ def _count_firsts(starts: Starts, ids: WordIds, n_words: int) -> NDArray[np.int6
     counts = np.zeros(n_words, np.int64)
     for i in range(len(starts) - 1):
         for place in range(starts[i], starts[i + 1] - 1):
-            if ids[place] != UNKNOWN and ids[place + 1] != UNKNOWN:
+            if ids[place] >= 0 and ids[place + 1] >= 0:
                 counts[ids[place]] += 1
     return counts
 
@@ -524,7 +571,7 @@ def _select_seconds(
     for i in range(len(starts) - 1):
         for place in range(starts[i], starts[i + 1] - 1):
             word = ids[place]
-            if low <= word < high and ids[place + 1] != UNKNOWN:
+            if low <= word < high and ids[place + 1] >= 0:
                 found[ends[word - low]] = np.int64(ids[place + 1]) << 32 | i
                 ends[word - low] += 1
     kept = np.zeros(high - low, np.int64)

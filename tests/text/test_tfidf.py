@@ -1,6 +1,7 @@
 import gzip
 import json
 import unicodedata
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ def assert_same(got: sp.csr_matrix, expected: sp.csr_matrix) -> None:
 def assert_as_scikit_learn(texts: list[str], ngrams: int, min_df: int) -> None:
     """Compare rows and terms with TfidfVectorizer's on texts in composed form."""
     texts = [unicodedata.normalize("NFC", text.lower()) for text in texts]
-    ours = Tfidf(ngrams=ngrams, min_df=min_df, min_pair_df=min_df, pair_weight=1)
+    ours = Tfidf(ngrams=ngrams, min_df=min_df, min_pair_df=min_df, pair_weight=1, beginnings=0)
     theirs = TfidfVectorizer(
         sublinear_tf=True,
         ngram_range=(1, ngrams),
@@ -111,6 +112,66 @@ def test_a_pair_counts_half_unless_asked():
     row = half.transform(["pale ale"]).toarray().ravel()
     np.testing.assert_allclose(row[3] / row[0], 0.5)  # both stand in as many texts
     np.testing.assert_allclose(Tfidf(ngrams=2).fit(texts).idf_, half.idf_)
+
+
+def list_terms(text: str) -> list[str]:
+    """Return the words of a text, and the beginnings of the longer ones."""
+    words = word_pattern().findall(unicodedata.normalize("NFC", text.lower()))
+    return words + [f"{word[:n]}…" for word in words for n in (4, 6) if len(word) > n]
+
+
+def assert_beginnings_as_scikit_learn(texts: list[str], new: list[str]) -> None:
+    """Compare rows, also of texts that nothing was learned from, with TfidfVectorizer's."""
+    held = Counter(term for text in texts for term in set(list_terms(text)))
+    known = sorted(term for term, n in held.items() if n > 1 or not term.endswith("…"))
+    ours = Tfidf(ngrams=1, beginnings=1)
+    theirs = TfidfVectorizer(
+        analyzer=list_terms, vocabulary=known, sublinear_tf=True, dtype=np.float32
+    )
+    got, expected = ours.fit_transform(texts), theirs.fit_transform(texts)
+    assert sorted(ours.feature_names_) == known
+    order = [known.index(term) for term in ours.feature_names_]
+    for rows, wanted in ((got, expected), (ours.transform(new), theirs.transform(new))):
+        np.testing.assert_allclose(rows.toarray(), wanted[:, order].toarray(), rtol=1e-6, atol=1e-7)
+    assert_same(ours.transform(texts), got)
+
+
+def test_beginnings_are_counted_in_known_and_unknown_words() -> None:
+    texts = [
+        *TEXTS,
+        "farmers farming farmland",
+        "a farmer brews käsekuchen, käsebrot",
+        "beerengarten",
+    ]
+    assert_beginnings_as_scikit_learn(texts, [*TEXTS, "farmhouses, brewers", "käsestücke farm"])
+
+
+@given(st.lists(st.text("aabcß é", max_size=40), min_size=2, max_size=6))
+@settings(max_examples=100, deadline=None)
+def test_beginnings_are_those_of_any_text(texts: list[str]) -> None:
+    half = len(texts) // 2
+    assert_beginnings_as_scikit_learn([*texts[:half], "aaaaa", "aaaaab ababab"], texts[half:])
+
+
+def test_a_beginning_counts_half_unless_asked() -> None:
+    texts = ["farmers", "farming", "beer"]
+    whole, half = (Tfidf(beginnings=w).fit(texts) for w in (1.0, 0.5))
+    assert whole.feature_names_ == ["beer", "farmers", "farming", "farm…"]
+    np.testing.assert_allclose(half.idf_[:3], whole.idf_[:3])
+    np.testing.assert_allclose(half.idf_[3], 0.5 * whole.idf_[3])
+
+
+def test_a_word_that_is_not_kept_still_begins_like_others() -> None:
+    texts = ["farmers beer", "farming beer", "farmland"]
+    tfidf = Tfidf(min_df=2)
+    rows = tfidf.fit_transform(texts)
+    assert tfidf.feature_names_ == ["beer"]  # beginnings are those of words that are kept
+    tfidf = Tfidf(ngrams=1, max_features=2)
+    rows = tfidf.fit_transform(texts)
+    assert tfidf.feature_names_ == ["beer", "farm…"]
+    assert rows[2].indices.tolist() == [1]
+    assert_same(tfidf.transform(texts), rows)
+    assert tfidf.locate("Farmhouse beer") == {0: [(10, 14)], 1: [(0, 9)]}
 
 
 def test_rows_have_the_form_that_models_expect() -> None:
@@ -325,8 +386,8 @@ def test_a_damaged_vocabulary_is_refused(words: list[str]) -> None:
         ([0, 1, 2, 2], [1, -1], "second must hold whole numbers"),
         ([0, 2, 2, 2], [2, 1], "pairs must be in order"),
         ([0, 2, 2, 2], [1, 1], "pairs must be in order"),
-        ([0, 1, 2, 3], [1, 2, 0], "a number for each word and pair"),
-        ([0, 0, 0, 0], [], "a number for each word and pair"),
+        ([0, 1, 2, 3], [1, 2, 0], "a number for each word, pair"),
+        ([0, 0, 0, 0], [], "a number for each word, pair"),
     ],
 )
 def test_damaged_pairs_are_refused(start: list[int], second: list[int], message: str) -> None:

@@ -240,7 +240,7 @@ class RankAE(NeuralRows):
                 "reader=bilstm reads texts word by word, and these are feature rows; "
                 "train on texts, or leave reader out"
             )
-        given, self.tfidf = self.tfidf, replace(self.tfidf or Tfidf(), ngrams=1)
+        given, self.tfidf = self.tfidf, replace(self.tfidf or Tfidf(), ngrams=1, beginnings=0.0)
         try:
             return super().learn_features(dataset, progress)
         finally:
