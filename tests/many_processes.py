@@ -49,6 +49,28 @@ for loss in ("margin", "mining", "softmax"):
 SPLIT["glas, softmax, split"]["sampled"] = 3
 SPLIT["glas, automatically split"] = CASES["glas, sampled"]  # as memory will seem too small
 CASES |= SPLIT
+# A gradient that is 0 but for rounding has either sign, and Adam makes a whole step of it. Of 400
+# runs of `glas, …, split` (seeds 0 to 99) one process and two went apart in 17 for this reason, by
+# up to 2e-3 of a loss. The first gradients that differed were up to 5e-6, in float64 below 2e-14;
+# the largest beside them, 4 to 76. Dropout had left one neuron of a document, and a unit vector
+# keeps nothing of its size: words for which no other document uses this neuron have no gradient. In
+# `rank-ae, sampled` (3 of 10 seeds, 1e-9 in place of 0) as many documents pull at a label's bias as
+# push. A larger ε makes little of these gradients and much of others: all those runs agree to 1e-6.
+# With seed 35, dropout leaves nothing of a document: that was a fault of `glas`, not rounding.
+CALM, EPS = ", calm, seed ", 1e-2
+SEEDS = {
+    "glas, split": (3, 21),
+    "glas, margin, split": (32, 72),
+    "glas, mining, split": (21, 35),
+    "glas, softmax, split": (29, 80),
+    "rank-ae, sampled": (0, 7),
+}
+CALM_CASES = {
+    f"{name}{CALM}{seed}": {**CASES[name], "seed": seed}
+    for name, seeds in SEEDS.items()
+    for seed in seeds
+}
+CASES |= CALM_CASES
 for case in CASES.values():
     case["device"] = os.environ.get("LONGTAIL_TEST_DEVICE", "cpu")
 CASES["attention-xml, plain"] = {**CASES["attention-xml"], "attention": False}
@@ -61,30 +83,35 @@ def train_all(names):
 
 
 def train_one(name):
-    losses, held, count, finish = [], [], Clock.count, loop._Run.finish
+    losses, held, count = [], [], Clock.count
+    go, finish = loop._Run.go, loop._Run.finish
 
     def note(clock, loss, n_documents):
         losses.append(loss)
         count(clock, loss, n_documents)
 
+    def calm(run, *given):
+        for group in run.groups if CALM in name else ():
+            group["eps"] = EPS
+        go(run, *given)
+
     def weigh(run):
         held.append(count_bytes(run))
         finish(run)
 
-    settings = dict(CASES[name])
+    settings = {"seed": 4, **CASES[name]}
     if "RANK" not in os.environ:  # there is nobody to split with
         settings.pop("split_labels", None)
-    Clock.count, loop._Run.finish = note, weigh
+    Clock.count, loop._Run.go, loop._Run.finish = note, calm, weigh
     fits, all_fits = neural.fits_memory, "automatically" not in name
     neural.fits_memory = lambda needs, device: all_fits and fits(needs, device)
     try:
-        # Some seeds make a gradient that is all rounding, of which Adam makes a whole step.
-        model = get_model_class(name.split(",")[0])(**settings, seed=4)
+        model = get_model_class(name.split(",")[0])(**settings)
         model.fit(planted_texts(N_DOCUMENTS))
         asked = planted_texts(20, seed=9)
         scores = model.score(asked, np.tile(np.arange(12, dtype=np.int32), (20, 1)))
     finally:
-        Clock.count, loop._Run.finish = count, finish
+        Clock.count, loop._Run.go, loop._Run.finish = count, go, finish
         neural.fits_memory = fits
     return np.array(losses), scores, np.array(held)
 

@@ -10,6 +10,8 @@ from planted import planted_dataset
 
 torch = pytest.importorskip("torch")
 
+from torch.nn import functional as F  # noqa: E402
+
 from longtail import evaluate  # noqa: E402
 from longtail.errors import ParameterError  # noqa: E402
 from longtail.models.glas import network as module  # noqa: E402
@@ -22,6 +24,7 @@ from longtail.models.glas.network import (  # noqa: E402
     mined_margin_loss,
     similarity,
     spread_out,
+    unit_documents,
 )
 from longtail.progress import SILENT  # noqa: E402
 from longtail.runtime.quantized import QuantizedRows  # noqa: E402
@@ -338,6 +341,17 @@ def test_sampled_labels_leave_the_others_alone():
     same = (model.index_.vectors == kept).all(axis=1)
     assert same.sum() > 4900
     assert not same[:12].any()
+
+
+def test_a_document_of_which_nothing_is_left_has_no_gradient():
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, -2.0]], requires_grad=True)
+    (unit_documents(x) * torch.tensor([1.0, 2.0])).sum().backward()
+    gradient, x.grad = x.grad, None
+    (F.normalize(x, dim=1) * torch.tensor([1.0, 2.0])).sum().backward()
+    assert x.grad[1].abs().min() > 1e11
+    assert gradient[1].tolist() == unit_documents(x)[1].tolist() == [0.0, 0.0]
+    torch.testing.assert_close(gradient[::2], x.grad[::2])
+    assert torch.equal(unit_documents(x), F.normalize(x, dim=1))
 
 
 def test_few_features_pass_the_relu_and_many_also_go_round_it():

@@ -73,6 +73,7 @@ LABEL_SPREAD = 0.03
 # Of labels that lie in files: pairs of all of them, and of one; and pairs counted at a time.
 MOST_PAIRS, LEAST_PAIRS, BLOCK_OF_PAIRS = 1 << 28, 64, 1 << 25
 FEWEST_PAIRS = 1 << 20  # that are worth a thread
+SHORTEST = 1e-12  # length of a document that has a direction, as in `F.normalize`
 
 
 # -- the paper's equations ----------------------------------------------------------------------
@@ -164,6 +165,17 @@ def similarity_of_pairs(
 # -- the network ----------------------------------------------------------------------------------
 
 
+def unit_documents(x: Tensor) -> Tensor:
+    """Return x/‖x‖ (B, dim); what has no length stays 0, and has no gradient.
+
+    Before the first step biases are 0, and so is a document without cells, or whose neurons are
+    all dropped. `F.normalize` multiplies its gradient by 10¹²: Adam then remembers squares of such
+    a size that the biases hardly move again.
+    """
+    length: Tensor = x.norm(dim=1, keepdim=True)
+    return x / length.masked_fill(length < SHORTEST, torch.inf)
+
+
 class GLaSNetwork(nn.Module):
     """The embedding map φ, linear or with a ReLU layer, and the label embeddings V."""
 
@@ -196,7 +208,7 @@ class GLaSNetwork(nn.Module):
         if self.second is not None:
             y = self.second(drop(F.relu(x), dropout, self.training))  # (B, dim)
             x = x + y if self.embedding == "residual" else y
-        return F.normalize(x.float(), dim=1)
+        return unit_documents(x.float())
 
     @property
     def scale(self) -> Tensor:
