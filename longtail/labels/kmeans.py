@@ -8,7 +8,7 @@ gives the same bits: values of a column are added in the order of the rows, and 
 columns, which the two number differently, as whole numbers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from threading import local
 from typing import NamedTuple
@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail.labels.drawing import draw_places
 from longtail.runtime.compiled import njit
-from longtail.runtime.parallel import in_threads
+from longtail.runtime.parallel import cut, in_threads
 from longtail.runtime.rows import Rows, gather_rows
 
 MAX_ROUNDS = 20  # it has settled long before on all data we know
@@ -36,48 +37,72 @@ class Scratch(local):
         self.columns = np.full(n_columns, -1, np.int32)
 
 
-def count_values(rows: Rows, chosen: NDArray[np.int32]) -> int:
-    """Return how many values the chosen rows have."""
-    return int((rows.start[chosen + 1] - rows.start[chosen]).sum())
+def starts_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each of what has these counts begins, and the end of the last."""
+    start = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=start[1:])
+    return start
 
 
-def cluster_rows(
+class Clusters(NamedTuple):
+    """Sets of rows that are to be split.
+
+    Attributes:
+        chosen: the rows of all sets, those of a set side by side.
+        start: (n + 1,) where the rows of each set begin.
+        ways: (n,) into how many parts to split it; 1 leaves it as it is.
+        seeds: (n,) by which the first centres are drawn.
+    """
+
+    chosen: NDArray[np.int32]
+    start: NDArray[np.int64]
+    ways: NDArray[np.int64]
+    seeds: NDArray[np.uint64]
+
+
+def count_values(rows: Rows, clusters: Clusters) -> NDArray[np.int64]:
+    """Return how many values the rows of each cluster have."""
+    ends = starts_of(rows.start[clusters.chosen + 1] - rows.start[clusters.chosen])
+    return np.diff(ends[clusters.start])
+
+
+def split_by_all(
     rows: Rows,
     scratch: Scratch,
-    chosen: NDArray[np.int32],
-    first: NDArray[np.int64],
+    clusters: Clusters,
+    i: int,
     balanced: bool,
-    *,
-    by_all: bool = False,
-) -> NDArray[np.int64]:
-    """Return the cluster of each of the chosen rows; those at `first` are the first centres.
-
-    With `by_all`, all threads work on it.
-    """
-    plan = _plan_large if by_all else _plan_small
-    run = plan(rows, scratch, chosen, first.astype(np.int64))
-    cluster_of = run(balanced)
-    if np.bincount(cluster_of).max() > LARGEST_SHARE * len(chosen):
-        # Hardly a split at all, as with labels that are all alike: the tree would never end.
-        cluster_of = run(True)
-    return cluster_of
-
-
-def _plan_small(
-    rows: Rows, scratch: Scratch, chosen: NDArray[np.int32], first: NDArray[np.int64]
-) -> Callable[[bool], NDArray[np.int64]]:
-    own, columns = gather_rows(rows, chosen, scratch.columns)
-    return lambda balanced: _kmeans(own, len(columns), first, balanced, MAX_ROUNDS)
-
-
-def _plan_large(
-    rows: Rows, scratch: Scratch, chosen: NDArray[np.int32], first: NDArray[np.int64]
-) -> Callable[[bool], NDArray[np.int64]]:
-    pieces = _Pieces.of(rows, len(scratch.columns), chosen)
-    return lambda balanced: _kmeans_of_pieces(pieces, first, balanced)
+    ordered: NDArray[np.int32],
+    sizes: NDArray[np.int64],
+) -> None:
+    """Split one of the clusters on all threads, and write what `split_many` writes."""
+    own = clusters.chosen[clusters.start[i] : clusters.start[i + 1]]
+    seen, unseen = _divide(rows, own)
+    k = min(clusters.ways[i], len(seen))
+    cluster_of = np.zeros(len(seen), np.int64)
+    if k > 1:
+        first = draw_places(len(seen), k, clusters.seeds[i])
+        cluster_of = cluster_by_all(rows, len(scratch.columns), seen, first, balanced)
+    place = slice(clusters.start[i], clusters.start[i + 1])
+    _arrange(seen, unseen, cluster_of, ordered[place], sizes[i, : clusters.ways[i]])
 
 
 # ---------------------------------------------------------------------------- on all cores
+
+
+def cluster_by_all(
+    rows: Rows,
+    n_features: int,
+    chosen: NDArray[np.int32],
+    first: NDArray[np.int64],
+    balanced: bool,
+) -> NDArray[np.int64]:
+    """Return the cluster of each of the chosen rows, as `cluster_rows` does, on all threads."""
+    pieces = _Pieces.of(rows, n_features, chosen)
+    cluster_of = _kmeans_of_pieces(pieces, first, balanced)
+    if np.bincount(cluster_of).max() > LARGEST_SHARE * len(chosen):
+        cluster_of = _kmeans_of_pieces(pieces, first, True)
+    return cluster_of
 
 
 class _Pieces(NamedTuple):
@@ -98,7 +123,7 @@ class _Pieces(NamedTuple):
     @classmethod
     def of(cls, rows: Rows, n_features: int, chosen: NDArray[np.int32]) -> "_Pieces":
         """Cut the chosen rows, each piece with about as many values."""
-        start = _starts_of(rows.start[chosen + 1] - rows.start[chosen])
+        start = starts_of(rows.start[chosen + 1] - rows.start[chosen])
         spans = _cut_evenly(start, PIECES)
         used = np.zeros(n_features, np.bool_)
         in_threads(_mark_columns, [(rows, chosen[a:b], used) for a, b in spans])
@@ -107,22 +132,17 @@ class _Pieces(NamedTuple):
         counts = np.zeros((len(spans), int(used.sum())), np.int32)
         tasks = [(rows, chosen, number, *span, own, counts[i]) for i, span in enumerate(spans)]
         in_threads(_copy_rows, tasks)
-        column_start = _starts_of(counts.sum(axis=0, dtype=np.int64))
-        offsets = np.cumsum(counts, axis=0, dtype=np.int32) - counts
+        cuts = pairwise(cut(counts.shape[1], PIECES))
+        totals = in_threads(_to_offsets, [(counts, a, b) for a, b in cuts])
+        column_start = starts_of(np.concatenate(totals))
         columns = Rows(column_start, np.empty_like(own.columns), np.empty_like(own.values))
-        in_threads(_transpose, [(own, *span, offsets[i], columns) for i, span in enumerate(spans)])
+        in_threads(_transpose, [(own, *span, counts[i], columns) for i, span in enumerate(spans)])
         return cls(own, spans, columns, _cut_evenly(column_start, 4 * PIECES))
 
     @property
     def n_columns(self) -> int:
         """How many columns have a value."""
         return len(self.columns.start) - 1
-
-
-def _starts_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    start = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=start[1:])
-    return start
 
 
 def _cut_evenly(start: NDArray[np.int64], n_parts: int) -> list[tuple[int, int]]:
@@ -236,6 +256,22 @@ def _copy_rows(
 
 
 @njit(nogil=True, cache=True)
+def _to_offsets(counts: NDArray[np.int32], first: int, last: int) -> NDArray[np.int64]:
+    """Turn the counts of some columns, (pieces, columns), into those of all pieces before.
+
+    Returns:
+        How many values each of these columns has in all pieces.
+    """
+    totals = np.zeros(last - first, np.int64)
+    for piece in range(len(counts)):
+        for column in range(first, last):
+            count = counts[piece, column]
+            counts[piece, column] = totals[column - first]
+            totals[column - first] += count
+    return totals
+
+
+@njit(nogil=True, cache=True)
 def _transpose(own: Rows, first: int, last: int, offsets: NDArray[np.int32], columns: Rows) -> None:
     """Write these rows where they belong in each column, behind those of earlier pieces."""
     for i in range(first, last):
@@ -305,49 +341,89 @@ def _scale(centres: NDArray[np.float32], scale: NDArray[np.float32], first: int,
 
 
 @njit(nogil=True, cache=True)
-def cluster_many(
+def split_many(
     rows: Rows,
     new_column: NDArray[np.int32],
-    chosen: NDArray[np.int32],
-    ends: NDArray[np.int64],
-    first: NDArray[np.int64],
+    clusters: Clusters,
+    which: NDArray[np.int64],
     balanced: bool,
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Split many sets of rows, one after another, as `cluster_rows` splits each.
+    ordered: NDArray[np.int32],
+    sizes: NDArray[np.int64],
+) -> None:
+    """Split some of the clusters, one after another.
 
     Args:
         rows: all rows.
         new_column: the columns of a `Scratch`.
-        chosen: the rows of all sets.
-        ends: (n,) where the rows of each set end.
-        first: (n, k) the first centres, as places within their sets.
-        balanced: whether clusters are to be of equal size.
-
-    Returns:
-        The chosen rows, those of a cluster side by side in their order, and the sizes (n, k).
+        clusters: the sets of rows that may be split.
+        which: those that are.
+        balanced: whether parts are to be of equal size.
+        ordered: where the chosen rows are written, those of a part side by side in their order.
+        sizes: (n, most ways), where the number of rows of each part is written; those that have
+            none are the last.
     """
-    ordered, sizes = np.empty_like(chosen), np.zeros(first.shape, np.int64)
-    begin = 0
-    for i in range(len(ends)):
-        own, columns = gather_rows(rows, chosen[begin : ends[i]], new_column)
-        cluster_of = _kmeans(own, len(columns), first[i], balanced, MAX_ROUNDS)
-        _count_into(cluster_of, sizes[i])
-        if sizes[i].max() > LARGEST_SHARE * len(cluster_of):
-            cluster_of = _kmeans(own, len(columns), first[i], True, MAX_ROUNDS)
-            _count_into(cluster_of, sizes[i])
-        place = begin + np.cumsum(sizes[i]) - sizes[i]
-        for j in range(len(cluster_of)):
-            ordered[place[cluster_of[j]]] = chosen[begin + j]
-            place[cluster_of[j]] += 1
-        begin = ends[i]
-    return ordered, sizes
+    for i in which:
+        begin, end, k = clusters.start[i], clusters.start[i + 1], clusters.ways[i]
+        seen, unseen = _divide(rows, clusters.chosen[begin:end])
+        cluster_of = np.zeros(len(seen), np.int64)
+        if min(k, len(seen)) > 1:
+            first = draw_places(len(seen), min(k, len(seen)), clusters.seeds[i])
+            cluster_of = cluster_rows(rows, new_column, seen, first, balanced)
+        _arrange(seen, unseen, cluster_of, ordered[begin:end], sizes[i, :k])
 
 
 @njit(nogil=True, cache=True)
-def _count_into(cluster_of: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
-    sizes[:] = 0
-    for cluster in cluster_of:
-        sizes[cluster] += 1
+def cluster_rows(
+    rows: Rows,
+    new_column: NDArray[np.int32],
+    chosen: NDArray[np.int32],
+    first: NDArray[np.int64],
+    balanced: bool,
+) -> NDArray[np.int64]:
+    """Return the cluster of each of the chosen rows; those at `first` are the first centres."""
+    own, columns = gather_rows(rows, chosen, new_column)
+    cluster_of = _kmeans(own, len(columns), first, balanced, MAX_ROUNDS)
+    if np.bincount(cluster_of).max() > LARGEST_SHARE * len(cluster_of):
+        # Hardly a split at all, as with labels that are all alike: the tree would never end.
+        cluster_of = _kmeans(own, len(columns), first, True, MAX_ROUNDS)
+    return cluster_of
+
+
+@njit(nogil=True, cache=True)
+def _divide(rows: Rows, chosen: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the rows that have a value, and those that have none."""
+    has_values = rows.start[chosen + 1] > rows.start[chosen]
+    return chosen[has_values], chosen[~has_values]
+
+
+@njit(nogil=True, cache=True)
+def _arrange(
+    seen: NDArray[np.int32],
+    unseen: NDArray[np.int32],
+    cluster_of: NDArray[np.int64],
+    ordered: NDArray[np.int32],
+    sizes: NDArray[np.int64],
+) -> None:
+    """Write rows part by part; those without a value are dealt out, most to the smallest parts."""
+    counts = np.bincount(cluster_of, minlength=len(sizes))
+    part_of = np.cumsum(counts > 0) - 1  # so that empty parts are the last
+    for cluster in np.flatnonzero(counts):
+        sizes[part_of[cluster]] = counts[cluster]
+    smallest_first = np.argsort(sizes, kind="mergesort")
+    share, n_larger = divmod(len(unseen), len(sizes))
+    sizes += share
+    sizes[smallest_first[:n_larger]] += 1
+    place = np.cumsum(sizes) - sizes
+    for i in range(len(seen)):
+        part = part_of[cluster_of[i]]
+        ordered[place[part]] = seen[i]
+        place[part] += 1
+    ends = np.cumsum(sizes)
+    dealt = 0
+    for part in smallest_first:
+        n = ends[part] - place[part]
+        ordered[place[part] : ends[part]] = unseen[dealt : dealt + n]
+        dealt += n
 
 
 @njit(nogil=True, cache=True)

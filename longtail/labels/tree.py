@@ -8,16 +8,23 @@ Labels that no training document carries have no vector; they are dealt out even
 label has a leaf and the tree of a given label set has always the same size.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.errors import ParameterError
-from longtail.labels.kmeans import LARGE, Scratch, cluster_many, cluster_rows, count_values
+from longtail.labels.kmeans import (
+    LARGE,
+    Clusters,
+    Scratch,
+    count_values,
+    split_by_all,
+    split_many,
+    starts_of,
+)
 from longtail.progress import SILENT, Progress
 from longtail.runtime.compiled import njit
 from longtail.runtime.mapped import MatrixWriter, cut_sizes, is_mapped
@@ -29,8 +36,6 @@ MOST_VALUES, LEAST_VALUES = 1 << 27, 16  # of the vectors of all labels, and of 
 AT_ONCE = 1 << 25  # products that make vectors together
 PIECE = 1 << 21  # products that a thread makes at a time
 TOGETHER = 1 << 16  # values of small clusters that are split by one call
-
-_Task = tuple[Rows, Scratch, NDArray[np.int32], int, bool, int]  # what `_split` takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,73 +215,51 @@ def build_tree(
         progress: shows how many labels of a level have found their cluster.
     """
     _check_shape(branching, max_leaf, max_depth)
-    rows = view_rows(vectors)
-    n_labels, scratch = vectors.shape[0], Scratch(vectors.shape[1])
-    clusters = [np.arange(n_labels, dtype=np.int32)]
+    rows, scratch = view_rows(vectors), Scratch(vectors.shape[1])
+    n_labels = vectors.shape[0]
+    labels, sizes = np.arange(n_labels, dtype=np.int32), np.array([n_labels])
     children: list[NDArray[np.int32]] = []
-    while max_depth != 0 and any(len(cluster) > max_leaf for cluster in clusters):
+    while max_depth != 0 and sizes.max() > max_leaf:
         most = min(branching, MAX_WAYS)
-        share = _equal_share(max(map(len, clusters)), most, max_leaf) if balanced else most
-        ways = [1 if len(cluster) <= max_leaf else min(share, len(cluster)) for cluster in clusters]
-        tasks = [
-            (rows, scratch, cluster, k, balanced, seed + 7919 * i + 104729 * len(children))
-            for i, (cluster, k) in enumerate(zip(clusters, ways, strict=True))
-        ]
+        share = _equal_share(int(sizes.max()), most, max_leaf) if balanced else most
+        ways = np.where(sizes <= max_leaf, 1, np.minimum(share, sizes))
+        seeds = np.uint64(seed + 104729 * len(children)) + 7919 * np.arange(
+            len(sizes), dtype=np.uint64
+        )
+        clusters = Clusters(labels, starts_of(sizes), ways, seeds)
         progress.stage(f"label tree, level {len(children) + 1}", n_labels)
-        splits = _split_all(tasks, progress)
-        children.append(_starts(len(parts) for parts in splits))
-        clusters = [part for parts in splits for part in parts]
-    children.append(_starts(len(cluster) for cluster in clusters))
-    return LabelTree(children, np.concatenate(clusters)).widen(branching, max_depth)
+        labels, parts = _split_all(rows, scratch, clusters, balanced, progress)
+        children.append(_as_children((parts > 0).sum(axis=1)))
+        sizes = parts[parts > 0]
+    children.append(_as_children(sizes))
+    return LabelTree(children, labels).widen(branching, max_depth)
 
 
-def _split_all(tasks: Sequence[_Task], progress: Progress) -> list[list[NDArray[np.int32]]]:
-    """Split clusters: side by side, but those that would take too long by themselves by all."""
-    sizes = [count_values(rows, labels) for rows, _, labels, *_ in tasks]
+def _split_all(
+    rows: Rows, scratch: Scratch, clusters: Clusters, balanced: bool, progress: Progress
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Split clusters: side by side, but those that would take too long by themselves by all.
+
+    Returns:
+        The labels, those of a part side by side, and how many each part of each cluster has.
+    """
+    found = np.empty_like(clusters.chosen), np.zeros((len(clusters.ways), MAX_WAYS), np.int64)
+    n_labels = np.diff(clusters.start)
+    n_values = count_values(rows, clusters)
     # Twice: all threads together do twice the work.
-    share = max(LARGE, 2 * sum(sizes) / n_threads())
-    splits: dict[int, list[NDArray[np.int32]]] = {}
-    for i, size in enumerate(sizes):
-        if size > share:
-            splits[i] = _split(*tasks[i], by_all=True)
-            progress.advance(len(tasks[i][2]))
-    groups = _group([i for i in range(len(tasks)) if i not in splits], sizes)
-    costs = [float(sum(len(tasks[i][2]) for i in group)) for group in groups]
-    found = run_tasks(
-        _split_group, [([tasks[i] for i in group],) for group in groups], costs, progress
+    is_large = n_values > max(LARGE, 2 * n_values.sum() / n_threads())
+    for i in np.flatnonzero(is_large).tolist():
+        split_by_all(rows, scratch, clusters, i, balanced, *found)
+        progress.advance(int(n_labels[i]))
+    small = np.flatnonzero(~is_large)
+    groups = [small[first:last] for first, last in cut_sizes(n_values[small], TOGETHER)]
+    run_tasks(
+        lambda group: split_many(rows, scratch.columns, clusters, group, balanced, *found),
+        [(group,) for group in groups],
+        [float(n_labels[group].sum()) for group in groups],
+        progress,
     )
-    for group, parts in zip(groups, found, strict=True):
-        splits |= dict(zip(group, parts, strict=True))
-    return [splits[i] for i in range(len(tasks))]
-
-
-def _group(which: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
-    """Put neighbours together that have few values."""
-    pieces = cut_sizes(np.array([sizes[i] for i in which], np.int64), TOGETHER)
-    return [list(which[first:last]) for first, last in pieces]
-
-
-def _split_group(tasks: Sequence[_Task]) -> list[list[NDArray[np.int32]]]:
-    """Split some clusters, all by one call if they are alike and their labels have vectors."""
-    rows, scratch, _, k, balanced, _ = tasks[0]
-    labels = np.concatenate([task[2] for task in tasks])
-    are_alike = all(task[3] == k <= len(task[2]) for task in tasks)
-    if len(tasks) == 1 or k < 2 or not are_alike or not _have_vectors(rows, labels):
-        return [_split(*task) for task in tasks]
-    first = np.stack([_draw_first(len(own), k, seed) for _, _, own, _, _, seed in tasks])
-    ends = np.cumsum([len(task[2]) for task in tasks])
-    ordered, sizes = cluster_many(rows, scratch.columns, labels, ends, first, balanced)
-    parts = np.split(ordered, np.cumsum(sizes)[:-1])
-    return [[part for part in parts[k * i : k * (i + 1)] if len(part)] for i in range(len(tasks))]
-
-
-def _have_vectors(rows: Rows, labels: NDArray[np.int32]) -> bool:
-    return bool((rows.start[labels + 1] > rows.start[labels]).all())
-
-
-def _draw_first(n: int, k: int, seed: int) -> NDArray[np.int64]:
-    """Draw the labels that are the first centres, as places."""
-    return np.random.default_rng(seed).choice(n, size=k, replace=False).astype(np.int64)
+    return found
 
 
 def _check_shape(branching: int, max_leaf: int, max_depth: int | None) -> None:
@@ -289,8 +272,8 @@ def _check_shape(branching: int, max_leaf: int, max_depth: int | None) -> None:
             raise ParameterError(f"The '{name}' of a tree must be at least {least}. Got {value}.")
 
 
-def _starts(counts: Iterable[int]) -> NDArray[np.int32]:
-    return np.cumsum([0, *counts], dtype=np.int32)
+def _as_children(counts: NDArray[np.int64]) -> NDArray[np.int32]:
+    return starts_of(counts).astype(np.int32)
 
 
 def _equal_share(size: int, branching: int, max_leaf: int) -> int:
@@ -302,46 +285,3 @@ def _equal_share(size: int, branching: int, max_leaf: int) -> int:
     while max_leaf * share**levels < size:
         share += 1
     return share
-
-
-def _split(
-    rows: Rows,
-    scratch: Scratch,
-    labels: NDArray[np.int32],
-    k: int,
-    balanced: bool,
-    seed: int,
-    *,
-    by_all: bool = False,
-) -> list[NDArray[np.int32]]:
-    """Split `labels` into `k` clusters, none of them empty."""
-    if k == 1:
-        return [labels]
-    has_vector = rows.start[labels + 1] > rows.start[labels]
-    if has_vector.all():  # the usual case, and there are very many small clusters
-        return _cluster(rows, scratch, labels, min(k, len(labels)), balanced, seed, by_all)
-    seen, unseen = labels[has_vector], labels[~has_vector]
-    parts = _cluster(rows, scratch, seen, min(k, len(seen)), balanced, seed, by_all)
-    parts += [np.empty(0, np.int32)] * (k - len(parts))
-    order = np.argsort([len(part) for part in parts], kind="stable")
-    for place, share in zip(order, np.array_split(unseen, k), strict=True):
-        parts[place] = np.concatenate((parts[place], share))
-    return [part for part in parts if len(part)]
-
-
-def _cluster(
-    rows: Rows,
-    scratch: Scratch,
-    labels: NDArray[np.int32],
-    k: int,
-    balanced: bool,
-    seed: int,
-    by_all: bool,
-) -> list[NDArray[np.int32]]:
-    if k < 2:
-        return [labels] if len(labels) else []
-    first = _draw_first(len(labels), k, seed)
-    cluster_of = cluster_rows(rows, scratch, labels, first, balanced, by_all=by_all)
-    ordered = labels[np.argsort(cluster_of, kind="stable")]
-    ends = np.cumsum(np.bincount(cluster_of, minlength=k)).tolist()
-    return [ordered[a:b] for a, b in pairwise([0, *ends]) if b > a]

@@ -62,7 +62,7 @@ class SparseBatch(NamedTuple):
         cls, rows: Rows, chosen: NDArray[np.int64], n_features: int, mine: slice = EVERY
     ) -> "SparseBatch":
         """Copy those of the `chosen` rows together that are `mine`."""
-        arrays = _gather_cells(rows, chosen[mine], np.full(n_features, -1, np.int32))
+        arrays = _gather_cells(rows, chosen[mine], np.zeros(n_features, np.int32))
         drawn = _place_cells(rows.start[chosen + 1] - rows.start[chosen], mine)
         return cls(*(torch.from_numpy(array) for array in (*arrays, drawn)))
 
@@ -74,7 +74,7 @@ class SparseBatch(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def _gather_cells(
-    rows: Rows, chosen: NDArray[np.int64], place: NDArray[np.int32]
+    rows: Rows, chosen: NDArray[np.int64], free: NDArray[np.int32]
 ) -> tuple[
     NDArray[np.int32],
     NDArray[np.int32],
@@ -84,7 +84,10 @@ def _gather_cells(
     NDArray[np.int64],
     NDArray[np.int32],
 ]:
-    """Return the fields of SparseBatch; `place` is scratch space of -1 for every feature."""
+    """Return the fields of SparseBatch; `free` is 0 for every feature.
+
+    It counts the cells of each, then says where the next one goes in the order of features.
+    """
     start = np.zeros(len(chosen) + 1, np.int32)
     for i in range(len(chosen)):
         start[i + 1] = start[i] + rows.start[chosen[i] + 1] - rows.start[chosen[i]]
@@ -98,26 +101,22 @@ def _gather_cells(
             column = rows.columns[first + offset]
             feature[start[i] + offset] = column
             value[start[i] + offset] = rows.values[first + offset]
-            n_touched += place[column] < 0
-            place[column] = 0
+            n_touched += free[column] == 0
+            free[column] += 1
     touched = np.empty(n_touched, np.int64)  # rising: such a gradient needs no coalescing
-    at = 0
-    for column in range(len(place)):
-        if place[column] == 0:
-            touched[at], place[column] = column, at
-            at += 1
     touched_start = np.zeros(n_touched + 1, np.int32)
-    for cell in range(size):
-        touched_start[place[feature[cell]] + 1] += 1
-    for at in range(n_touched):
-        touched_start[at + 1] += touched_start[at]
-    free = touched_start.copy()
+    at = 0
+    for column in range(len(free)):
+        if free[column]:
+            touched[at], touched_start[at + 1] = column, touched_start[at] + free[column]
+            free[column] = touched_start[at]
+            at += 1
     order = np.empty(size, np.int64)
     document = np.empty(size, np.int32)
     for i in range(len(chosen)):
         for cell in range(start[i], start[i + 1]):
-            at = free[place[feature[cell]]]
-            free[place[feature[cell]]] += 1
+            at = free[feature[cell]]
+            free[feature[cell]] += 1
             order[at] = cell
             document[at] = i
     return start, feature, value, touched, touched_start, order, document

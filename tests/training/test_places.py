@@ -7,6 +7,7 @@ from longtail.training.places import (
     find_places,
     keep_known,
     list_distinct,
+    may_have,
     number_labels,
 )
 
@@ -21,6 +22,15 @@ def test_every_label_has_its_place_and_no_other_label_has_one():
     others = np.setdiff1d(np.arange(-1, 5_000), labels)
     assert (find_places(places, others) == -1).all()
     assert find_place(places, -1) == -1
+
+
+def test_few_labels_without_a_place_are_looked_for():
+    rng = np.random.default_rng(1)
+    labels = np.unique(rng.integers(3_000_000, size=1000))
+    places = number_labels(labels)
+    assert all(may_have(places.marks, label) for label in labels)
+    others = np.setdiff1d(rng.integers(3_000_000, size=20_000), labels)
+    assert np.mean([may_have(places.marks, label) for label in others]) < 1 / 50
 
 
 def test_no_labels_have_no_places():

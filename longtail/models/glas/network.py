@@ -49,6 +49,7 @@ from longtail.training.places import (
     find_places,
     keep_known,
     list_distinct,
+    may_have,
     number_labels,
 )
 from longtail.training.processes import Processes
@@ -500,10 +501,12 @@ def _draw_labels(
 def _take_block(A: Rows, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return A[chosen][:, chosen]."""
     places = number_labels(chosen)
+    marks = places.marks
     block = np.zeros((len(chosen), len(chosen)), np.float32)
     for i in range(len(chosen)):
         for cell in range(A.start[chosen[i]], A.start[chosen[i] + 1]):
-            j = find_place(places, A.columns[cell])
-            if j >= 0:
-                block[i, j] = A.values[cell]
+            if may_have(marks, A.columns[cell]):
+                j = find_place(places, A.columns[cell])
+                if j >= 0:
+                    block[i, j] = A.values[cell]
     return block
