@@ -242,11 +242,13 @@ class Texts(NamedTuple):
         n: how many there are.
         unique: whether no two may be the same.
         empty: whether there may be none in place of `n`.
+        optional: whether they may be absent, which is as if there were none.
     """
 
     n: Extent
     unique: bool = False
     empty: bool = False
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,8 @@ class Schema:
         """Raise ValueError unless the files are as declared; note the sizes that they set."""
         _check_config(self.config, files.config, sizes, "")
         for name, texts in self.texts.items():
-            _check_texts(name, texts, _find(files.texts, name), sizes)
+            held = files.texts.get(name, []) if texts.optional else _find(files.texts, name)
+            _check_texts(name, texts, held, sizes)
         for name, array in self.arrays.items():
             if not (array.optional and name not in files.arrays):
                 _check_layout(name, array, _find(files.arrays, name), sizes)

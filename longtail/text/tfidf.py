@@ -229,7 +229,8 @@ class Tfidf:
         files.arrays["features.pairs.start"] = self._pairs.start
         files.arrays["features.pairs.second"] = self._pairs.second
         files.texts["vocabulary"] = self._lexicon.words
-        files.texts["beginnings"] = self._beginnings.lexicon.words
+        if self._beginnings.lexicon.n_words:
+            files.texts["beginnings"] = self._beginnings.lexicon.words
 
     @classmethod
     def describe(cls) -> Schema:
@@ -243,7 +244,7 @@ class Tfidf:
             },
             texts={
                 "vocabulary": TextsOf("features.n_words", unique=True),
-                "beginnings": TextsOf("features.n_beginnings", unique=True),
+                "beginnings": TextsOf("features.n_beginnings", unique=True, optional=True),
             },
             rules=[_check_terms],
         )
@@ -257,7 +258,7 @@ class Tfidf:
         loaded._pairs = _Pairs(
             files.arrays["features.pairs.start"], files.arrays["features.pairs.second"]
         )
-        known = Lexicon.of(files.texts["beginnings"])
+        known = Lexicon.of(files.texts.get("beginnings", []))
         loaded._beginnings = Beginnings.of(known, loaded._lexicon)
         loaded.idf_ = files.arrays["features.idf"]
         return loaded

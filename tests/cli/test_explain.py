@@ -32,7 +32,7 @@ def test_labels_text_and_words(model):
     assert lines[0].startswith("Labels: label 0 ")
     assert lines[1].strip() == "word0 and word1, word50"
     assert "weight" in lines[3]
-    assert {line.split()[0] for line in lines[5:] if line} == {"word0", "word1", "word50"}
+    assert {line.split()[0] for line in lines[5:] if line} == {"word0", "word1", "word50", "word…"}
 
 
 def test_for_one_label(model):

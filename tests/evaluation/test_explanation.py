@@ -30,6 +30,7 @@ def test_weights_are_shares_and_the_heaviest_comes_first():
         ("wine", -0.75),
         ("red", 0.25),
         ("white", 0.0),
+        ("whit…", 0.0),
     ]
     assert found.terms[0].spans == ((4, 8), (16, 20))
 
