@@ -17,6 +17,7 @@ from longtail.runtime.compiled import njit
 from longtail.text.lexicon import Learned, Lexicon, Starts, WordIds
 
 UNKNOWN = -1
+BEGINS = "…"  # behind the name of a beginning; no word holds it
 LEAST_HELD = 2  # documents that hold a beginning; one that is seen once teaches what its word does
 
 

@@ -51,7 +51,7 @@ from longtail.runtime.settings import (
     settings_of,
 )
 from longtail.runtime.store import Files
-from longtail.text.beginnings import UNKNOWN, Beginnings
+from longtail.text.beginnings import BEGINS, UNKNOWN, Beginnings
 from longtail.text.lexicon import (
     READ_TOGETHER,
     Lexicon,
@@ -153,7 +153,7 @@ class Tfidf:
         words = self._lexicon.words
         first, second = self._pairs.first.tolist(), self._pairs.second.tolist()
         pairs = [f"{words[a]} {words[b]}" for a, b in zip(first, second, strict=True)]
-        return words + pairs + [f"{start}…" for start in self._beginnings.lexicon.words]
+        return words + pairs + [start + BEGINS for start in self._beginnings.lexicon.words]
 
     def copy(self) -> "Tfidf":
         """Return a new Tfidf with the same settings that has learned nothing yet."""

@@ -3,14 +3,16 @@
 Members that are quick propose labels, each its best ones; all members then score all that were
 proposed. A candidate is described by numbers:
 
-    log s, −log(1 − s), 1/(1 + r)    for each member: its score s, and r: how many proposed labels
+    log s, −log(1 − s), 1/(1 + r)    for each voice: its score s, and r: how many proposed labels
                                      it scores higher; the third is 0 where s is
     log share                        the label's share of the training documents
 
+A member is a voice of its own, but for seeds of one model, which speak with one: the mean of their
+scores. To weigh them one by one, the stacker would have to learn differences that are chance.
 The description of a label depends on what was proposed, never on what is asked for beside it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -29,20 +31,20 @@ Result = TypeVar("Result")
 
 LEAST = 1e-4  # scores below are alike
 LEAST_SHARE = 1e-6
-PER_MEMBER = 3  # numbers that describe a candidate for each member
-COMMON = 1  # and those that have nothing to do with a member
+PER_VOICE = 3  # numbers that describe a candidate for each voice
+COMMON = 1  # and those that have nothing to do with a voice
 STEP, MOST_PROPOSED = 10, 50  # labels that a member proposes: so many more at a time, at most
 USUAL_PROPOSED = 30  # where there is nothing to choose by
 WORTH = 0.01  # of all right labels; a step that finds fewer more of them does not pay
 
 
 class Said(NamedTuple):
-    """What members say of labels of n documents.
+    """What members say of labels of n documents, each voice once.
 
     Attributes:
         labels: (n, c) the labels of each document, each once; -1 is none.
         n_proposed: so many columns, the first, hold what was proposed; others were asked for.
-        scores: (members, n, c) the members' scores of them.
+        scores: (voices, n, c) the scores of them.
     """
 
     labels: Ids
@@ -53,10 +55,10 @@ class Said(NamedTuple):
         """Return what is said of the documents first ≤ i < last."""
         return Said(self.labels[first:last], self.n_proposed, self.scores[:, first:last])
 
-    def without(self, member: int) -> "Said":
-        """Return the same with one member silent."""
+    def without(self, voice: int) -> "Said":
+        """Return the same with one voice silent."""
         scores = self.scores.copy()
-        scores[member] = 0
+        scores[voice] = 0
         return self._replace(scores=scores)
 
 
@@ -66,7 +68,7 @@ class Candidates(NamedTuple):
     Attributes:
         start: (n + 1) where the candidates of each document begin.
         labels: (m) the labels.
-        inputs: (m, 3 · members + 1) what is known of each, as the module docstring lists it.
+        inputs: (m, 3 · voices + 1) what is known of each, as the module docstring lists it.
     """
 
     start: NDArray[np.int64]
@@ -74,9 +76,24 @@ class Candidates(NamedTuple):
     inputs: Floats
 
 
-def count_inputs(n_members: int) -> int:
+def count_inputs(n_voices: int) -> int:
     """Return how many numbers describe a candidate."""
-    return PER_MEMBER * n_members + COMMON
+    return PER_VOICE * n_voices + COMMON
+
+
+def list_voices(members: Iterable[str]) -> dict[str, list[int]]:
+    """Return the places of the members of each voice, by what their names have in common."""
+    voices: dict[str, list[int]] = {}
+    for place, name in enumerate(members):
+        model, _, number = name.rpartition("-")
+        voices.setdefault(model if model and number.isdecimal() else name, []).append(place)
+    return voices
+
+
+def join_voices(members: Iterable[str], scores: Sequence[Floats]) -> Floats:
+    """Return the scores of each voice, from those of the members."""
+    voices = list_voices(members).values()
+    return np.stack([np.mean([scores[place] for place in places], axis=0) for places in voices])
 
 
 # -- asking members ---------------------------------------------------------------------------
@@ -165,7 +182,7 @@ def ask(
     n_known = [len(member.label_names_) for member in members.values()]
     if min(n_known) < n_labels:
         guess_unknown(scores, labels, n_known)
-    return Said(labels, n_proposed, scores)
+    return Said(labels, n_proposed, join_voices(members, scores))
 
 
 def guess_unknown(scores: Floats, labels: Ids, n_known: Sequence[int]) -> None:
@@ -295,34 +312,34 @@ def describe_candidates(said: Said, shares: Floats) -> Candidates:
 def _describe_all(
     labels: Ids, n_proposed: int, scores: Floats, shares: Floats
 ) -> tuple[NDArray[np.int64], Ids, Floats]:
-    n_members, n, c = scores.shape
+    n_voices, n, c = scores.shape
     total = 0
     for i in range(n):
         for j in range(c):
             total += labels[i, j] >= 0
     start = np.zeros(n + 1, np.int64)
     found = np.empty(total, np.int32)
-    inputs = np.empty((total, PER_MEMBER * n_members + COMMON), np.float32)
+    inputs = np.empty((total, PER_VOICE * n_voices + COMMON), np.float32)
     ordered = np.empty(n_proposed, np.float32)
     m = 0
     for i in range(n):
         for j in range(c):
             if labels[i, j] >= 0:
                 found[m] = labels[i, j]
-                inputs[m, PER_MEMBER * n_members] = np.log(max(shares[labels[i, j]], LEAST_SHARE))
+                inputs[m, PER_VOICE * n_voices] = np.log(max(shares[labels[i, j]], LEAST_SHARE))
                 m += 1
-        for member in range(n_members):
+        for voice in range(n_voices):
             size = 0
             for j in range(n_proposed):
                 if labels[i, j] >= 0:
-                    ordered[size] = scores[member, i, j]
+                    ordered[size] = scores[voice, i, j]
                     size += 1
             ordered[:size].sort()
             at = start[i]
             for j in range(c):
                 if labels[i, j] >= 0:
-                    row = inputs[at, PER_MEMBER * member : PER_MEMBER * member + PER_MEMBER]
-                    _describe(scores[member, i, j], ordered[:size], row)
+                    row = inputs[at, PER_VOICE * voice : PER_VOICE * voice + PER_VOICE]
+                    _describe(scores[voice, i, j], ordered[:size], row)
                     at += 1
         start[i + 1] = m
     return start, found, inputs

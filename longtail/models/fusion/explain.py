@@ -1,6 +1,7 @@
 """Why a fusion gives a label: the vote of each member, and the effect of each word.
 
-The weight of a member is what the log-odds of the label lose if it is silent. The weight of
+Seeds of one model have one vote. The weight of a vote is what the log-odds of the label lose
+if it is silent. The weight of
 a word is what they lose if the word is taken out of the document, whatever the members are: each
 variant of the document is predicted like any other.
 """
@@ -20,9 +21,16 @@ from longtail.evaluation.explanation import (
     Vote,
     explain_terms,
 )
-from longtail.models.fusion.candidates import Candidates, Said, ask, describe_candidates
+from longtail.models.fusion.candidates import (
+    Candidates,
+    Said,
+    ask,
+    describe_candidates,
+    list_voices,
+)
 from longtail.models.fusion.stacking import Stacker
 from longtail.models.leaving_out import LogOdds, find_shares, leave_out_cells
+from longtail.text.beginnings import BEGINS
 from longtail.text.tfidf import Tfidf
 
 if TYPE_CHECKING:
@@ -46,10 +54,17 @@ class Variants(NamedTuple):
 
 
 def leave_out_words(text: str, features: Tfidf) -> Variants:
-    """Return the text without each of the words that the features know."""
+    """Return the text without each of the words that the features know.
+
+    Words of which only the beginning is known are taken out by that.
+    """
     known = features.feature_names_
     places = {known[column]: spans for column, spans in features.locate(text).items()}
-    words = [name for name in places if " " not in name][:MOST_WORDS]
+    words = [name for name in places if not name.endswith(BEGINS) and " " not in name]
+    covered = {span for word in words for span in places[word]}
+    begin = [name for name in places if name.endswith(BEGINS)]
+    words += [name for name in begin if not covered.issuperset(places[name])]
+    words = words[:MOST_WORDS]
     return Variants(
         words,
         [tuple(places[word]) for word in words],
@@ -94,19 +109,19 @@ def log_odds_of(stacker: Stacker, candidates: Candidates, labels: Sequence[int])
 def count_votes(
     stacker: Stacker,
     said: Said,
-    members: Sequence[str],
+    voices: Sequence[str],
     shares: NDArray[np.float32],
     labels: Sequence[int],
     names: Callable[[int], str],
 ) -> list[Vote]:
-    """Return each member's place and score for each label, and its effect on the log-odds."""
+    """Return each voice's place and score for each label, and its effect on the log-odds."""
     before = log_odds_of(stacker, describe_candidates(said, shares), labels)[0]
     votes = []
-    for number, member in enumerate(members):
+    for number, voice in enumerate(voices):
         after = log_odds_of(stacker, describe_candidates(said.without(number), shares), labels)[0]
         for i, label in enumerate(labels):
             rank, score = _find(said, number, label)
-            votes.append(Vote(member, names(label), rank, score, float(before[i] - after[i])))
+            votes.append(Vote(voice, names(label), rank, score, float(before[i] - after[i])))
     return votes
 
 
@@ -141,7 +156,9 @@ def explain_document(
     """
     said, members = _ask_about(fusion, asked, documents, X), fusion.members_
     names = fusion.label_names_.__getitem__
-    votes = count_votes(fusion.stacker_, said, list(members), fusion.shares_, asked, names)
+    votes = count_votes(
+        fusion.stacker_, said, list(list_voices(members)), fusion.shares_, asked, names
+    )
     wanted = None if label is None else asked[0]
     similar = (member.find_similar(X, wanted) for member in members.values() if X.nnz)
     neighbours: Sequence[Neighbour] = next(filter(None, similar), ())

@@ -25,7 +25,7 @@ from longtail.errors import ParameterError, TrainingError
 from longtail.models.base import Model
 from longtail.models.contract import HeldOut
 from longtail.models.cost import format_seconds
-from longtail.models.fusion.candidates import MOST_PROPOSED, USUAL_PROPOSED
+from longtail.models.fusion.candidates import MOST_PROPOSED, USUAL_PROPOSED, list_voices
 from longtail.models.fusion.growth import grow
 from longtail.models.fusion.limits import Limits, choose_members
 from longtail.models.fusion.needs import say_memory
@@ -137,7 +137,9 @@ class Learning:
         report = self._report(trainer, members, gains, scale)
         took = ", ".join(f"{name} {format_seconds(s)}" for name, s in trainer.taken.items())
         self.progress.say(f"Trained in {format_seconds(time.monotonic() - self.began)}: {took}")
-        stacker = Stacker.plain_mean(len(members)) if choice is None else choice.stacker
+        stacker = (
+            Stacker.plain_mean(len(list_voices(members))) if choice is None else choice.stacker
+        )
         held_out = None if choice is None else HeldOut(choice.rows, choice.unseen)
         return Learned(members, proposers, stacker, report, self.dropped, held_out)
 

@@ -34,6 +34,7 @@ from longtail.models.fusion.candidates import (
     Said,
     ask,
     describe_candidates,
+    list_voices,
 )
 from longtail.models.fusion.explain import explain_document
 from longtail.models.fusion.learning import Learning
@@ -315,7 +316,7 @@ class Fusion(Model):
             "dropped": dict.fromkeys(dropped, MemberReport.describe()),
             "proposers": dict.fromkeys(proposers, Value(int, between(1, MOST_PROPOSED))),
         }
-        own = [listed, Schema(config=facts), Stacker.describe(len(names))]
+        own = [listed, Schema(config=facts), Stacker.describe(len(list_voices(names)))]
         return Schema.join([*own, describe_shared(), Schema(members=names)])
 
     def restore(self, files: Files) -> None:

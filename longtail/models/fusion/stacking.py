@@ -29,13 +29,14 @@ from longtail.evaluation.calibration import choose_depth
 from longtail.evaluation.metrics import TrainingCounts, contains_pairs, evaluate
 from longtail.models.fusion.candidates import (
     COMMON,
-    PER_MEMBER,
+    PER_VOICE,
     Candidates,
     Ids,
     Said,
     choose_proposers,
     count_inputs,
     describe_candidates,
+    join_voices,
     spread,
     unite,
 )
@@ -102,18 +103,18 @@ def fit_logistic(inputs: Floats, hits: Hits, strength: float = 1.0) -> Logistic:
 
 
 def fit_mean(inputs: Floats, hits: Hits) -> Logistic:
-    """Weigh all members alike; only the slope and the constant are fitted."""
-    same = _same_weights((inputs.shape[1] - COMMON) // PER_MEMBER)
+    """Weigh all voices alike; only the slope and the constant are fitted."""
+    same = _same_weights((inputs.shape[1] - COMMON) // PER_VOICE)
     common = np.zeros((len(inputs), COMMON), np.float32)  # the fit treats these apart
     fitted = fit_logistic(np.hstack([(inputs @ same)[:, None], common]), hits)
     return Logistic(same * fitted.weights[0], fitted.bias)
 
 
-def _same_weights(n_members: int) -> Floats:
-    """Return weights that make the mean of the members' log-odds."""
-    weights = np.zeros(count_inputs(n_members), np.float32)
-    for member in range(n_members):
-        weights[PER_MEMBER * member : PER_MEMBER * member + 2] = 1 / n_members
+def _same_weights(n_voices: int) -> Floats:
+    """Return weights that make the mean of the voices' log-odds."""
+    weights = np.zeros(count_inputs(n_voices), np.float32)
+    for voice in range(n_voices):
+        weights[PER_VOICE * voice : PER_VOICE * voice + 2] = 1 / n_voices
     return weights
 
 
@@ -155,9 +156,9 @@ class Stacker(NamedTuple):
         return cls(name, logistic, trees)
 
     @classmethod
-    def plain_mean(cls, n_members: int) -> Self:
-        """Return the stacker that gives all members the same weight, without learning."""
-        return cls("mean", Logistic(_same_weights(n_members), 0.0), Trees.none())
+    def plain_mean(cls, n_voices: int) -> Self:
+        """Return the stacker that gives all voices the same weight, without learning."""
+        return cls("mean", Logistic(_same_weights(n_voices), 0.0), Trees.none())
 
     def log_odds(self, inputs: Floats) -> LogOdds:
         """Return the log-odds of candidates."""
@@ -189,14 +190,14 @@ class Stacker(NamedTuple):
             files.arrays[f"stacker.{name}"] = array
 
     @classmethod
-    def describe(cls, n_members: int) -> Schema:
+    def describe(cls, n_voices: int) -> Schema:
         """Return the schema of what `add_to_files` adds."""
         facts: Config = {
             "name": Value(StackerName),
             "bias": number(),
             "adjustment": dict.fromkeys(LogitAdjustment._fields, number()),
         }
-        n_inputs = count_inputs(n_members)
+        n_inputs = count_inputs(n_voices)
         arrays = {"weights": floats(n_inputs), **Trees.describe(n_inputs)}
         named = {f"stacker.{name}": array for name, array in arrays.items()}
         return Schema(config={"stacker": facts}, arrays=named)
@@ -336,7 +337,7 @@ def _listen(
         known, missing = spread(top.labels, top.scores, labels, n_labels)
         others = top.scores[:, -1:] / 2 if score is None else score(name, missing)
         scores.append(np.where(missing >= 0, others, known))
-    return Said(labels, labels.shape[1], np.stack(scores))
+    return Said(labels, labels.shape[1], join_voices(tops, scores))
 
 
 def label_shares(Y: sp.csr_matrix) -> Floats:

@@ -7,11 +7,13 @@ from longtail.models import get_model_class
 from longtail.models.fusion.candidates import (
     COMMON,
     LEAST,
-    PER_MEMBER,
+    PER_VOICE,
     Said,
     ask,
     choose_proposers,
     describe_candidates,
+    join_voices,
+    list_voices,
     spread,
     unite,
 )
@@ -42,7 +44,7 @@ def test_a_label_is_described_by_scores_and_places_among_what_was_proposed():
     found = describe_candidates(Said(labels, 4, scores), SHARES)
     assert found.start.tolist() == [0, 3]
     assert found.labels.tolist() == [0, 1, 3]
-    assert found.inputs.shape == (3, 2 * PER_MEMBER + COMMON)
+    assert found.inputs.shape == (3, 2 * PER_VOICE + COMMON)
     # label 1: one label is above it for the first member, none for the second
     expected = [np.log(0.5), -np.log(0.5), 1 / 2, np.log(0.9), -np.log(0.1), 1, np.log(0.25)]
     np.testing.assert_allclose(found.inputs[1], expected, rtol=1e-5)
@@ -51,6 +53,16 @@ def test_a_label_is_described_by_scores_and_places_among_what_was_proposed():
     np.testing.assert_allclose(found.inputs[2], expected, rtol=1e-5)
     # the second member says nothing for label 0, so that it has no place there
     np.testing.assert_allclose(found.inputs[0, 3:6], [np.log(LEAST), 0, 0], atol=1e-4)
+
+
+def test_seeds_of_one_model_speak_with_one_voice():
+    names = ["linear", "attention-xml", "glas-fast", "attention-xml-3", "mnn-2"]
+    voices = list_voices(names)
+    assert voices == {"linear": [0], "attention-xml": [1, 3], "glas-fast": [2], "mnn": [4]}
+    scores = np.arange(10, dtype=np.float32).reshape(5, 1, 2)
+    joined = join_voices(names, scores)
+    assert joined.dtype == np.float32
+    assert joined.tolist() == [[[0, 1]], [[4, 5]], [[4, 5]], [[8, 9]]]
 
 
 def test_what_is_asked_for_beside_changes_no_description():

@@ -19,6 +19,7 @@ from longtail.errors import (
 from longtail.models.base import Model
 from longtail.models.cost import Cost, Facts
 from longtail.models.fusion import weight
+from longtail.models.fusion.explain import leave_out_words
 from longtail.models.fusion.plan import Member, Plan, Scheme
 from longtail.models.fusion.training import MemberTrainer, TimeEstimates
 from longtail.models.knn.model import KNN
@@ -26,6 +27,7 @@ from longtail.models.lexical.model import Lexical
 from longtail.models.linear.model import Linear
 from longtail.progress import DeadlineProgress, OutOfTimeError
 from longtail.runtime.store import read_folder, write_folder
+from longtail.text.tfidf import Tfidf
 
 PARTS = "linear,knn"
 
@@ -669,3 +671,14 @@ def test_a_failed_update_leaves_all_members_as_they_were(monkeypatch):
     monkeypatch.setattr(Linear, "can_update", False)
     with pytest.raises(ParameterError, match=r"none of the members \(linear, knn\) can be updated"):
         model.partial_fit(texts, labels)
+
+
+def test_a_word_of_which_only_the_beginning_is_known_is_taken_out_by_that():
+    features = Tfidf(ngrams=1).fit(["farmers brew", "farming beer"])
+    found = leave_out_words("Farmers in the farmhouse, beer", features)
+    assert found.names == ["farmers", "beer", "farm…"]
+    assert found.documents == [
+        " in the farmhouse, beer",
+        "Farmers in the farmhouse, ",
+        " in the , beer",
+    ]
