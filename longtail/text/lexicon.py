@@ -187,8 +187,9 @@ class Lexicon(NamedTuple):
         letters = np.frombuffer(bytearray(text.encode("utf-8", "surrogatepass")), np.uint8)
         kinds, folded, _, singles = letters_of(reader, N_ASCII)
         limit = NO_LIMIT if reader.limit is None else reader.limit
-        read = (letters, is_split, kinds, folded, singles, limit)
-        return _look_up(*self, *read, unknown, *others, _SEED)
+        return _look_up(
+            *self, letters, is_split, kinds, folded, singles, limit, unknown, *others, _SEED
+        )
 
 
 class Learned(NamedTuple):
@@ -739,7 +740,7 @@ def _find_beginning(
             code = _hash(letters, first, end, seed)
             slot = _search(known, known_start, slots, letters, first, end, code)
             if slots[slot] >= 0:
-                return slots[slot]
+                return int(slots[slot])
     return -1
 
 

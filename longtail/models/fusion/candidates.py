@@ -90,7 +90,7 @@ def list_voices(members: Iterable[str]) -> dict[str, list[int]]:
     return voices
 
 
-def join_voices(members: Iterable[str], scores: Sequence[Floats]) -> Floats:
+def join_voices(members: Iterable[str], scores: Sequence[Floats] | Floats) -> Floats:
     """Return the scores of each voice, from those of the members."""
     voices = list_voices(members).values()
     return np.stack([np.mean([scores[place] for place in places], axis=0) for places in voices])
