@@ -181,9 +181,22 @@ def compare_with_one(count, folder, names):
     for name in names:
         (losses, scores, held), (shared_losses, shared_scores, share) = alone[name], together[name]
         np.testing.assert_allclose(shared_losses, losses, rtol=1e-5, err_msg=name)
-        np.testing.assert_allclose(shared_scores, scores, atol=1e-3, err_msg=name)
+        np.testing.assert_allclose(
+            comparable(name, shared_scores), comparable(name, scores), atol=1e-3, err_msg=name
+        )
         n_shares = count if "split" in name else 1
         assert share[-1] == held[-1] / n_shares, name  # 12 labels
+
+
+def comparable(name, scores):
+    """Return scores without what a loss leaves open: a softmax, by how much all log-odds are moved.
+
+    The gradient of that is all rounding, of which Adam makes whole steps.
+    """
+    if "softmax" not in name:
+        return scores
+    log_odds = np.log(scores / (1 - scores))
+    return log_odds - log_odds.mean()
 
 
 def test_two_processes_have_the_losses_of_one_at_every_step(tmp_path):
