@@ -25,6 +25,7 @@ from numba.core.caching import (
     UserProvidedCacheLocator,
     UserWideCacheLocator,
 )
+from numba.core.sigutils import normalize_signature
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -91,14 +92,20 @@ class _Cache(FunctionCache):
             cache_path=folder, filename_base=self._impl.filename_base, source_stamp=self._stamp
         )
 
-    def load_overload(self, *args: Any) -> Any:
-        """Return the compiled function, None if it has to be compiled."""
+    def load_overload(self, sig: Any, context: Any) -> Any:
+        """Return the compiled function, None if it has to be compiled.
+
+        Two processes that compile for different types at the same time may give their files one
+        name, and what is found under it is then for the types of the other.
+        """
         try:
-            found = super().load_overload(*args)  # type: ignore[no-untyped-call]
+            found = super().load_overload(sig, context)  # type: ignore[no-untyped-call]
         except Exception as error:  # a file that was cut off can raise anything
             _warn(error)
             return None
-        return self._load_shipped(*args) if found is None else found
+        if found is not None and not _is_for(sig, found):
+            return None
+        return self._load_shipped(sig, context) if found is None else found
 
     def _load_shipped(self, sig: Any, context: Any) -> Any:
         """Return the function as it was compiled beside the package, for such a machine."""
@@ -106,7 +113,8 @@ class _Cache(FunctionCache):
             key = self._index_key(sig, context.codegen())  # type: ignore[no-untyped-call]
             data = self._shipped.load(key) if self._shipped else None
             if data is not None:
-                return self._impl.rebuild(context, data)
+                found = self._impl.rebuild(context, data)
+                return found if _is_for(sig, found) else None
         return None
 
     def save_overload(self, *args: Any) -> None:
@@ -115,6 +123,12 @@ class _Cache(FunctionCache):
             super().save_overload(*args)  # type: ignore[no-untyped-call]
         except Exception as error:
             _warn(error)
+
+
+def _is_for(sig: Any, compiled: Any) -> bool:
+    """Whether a function was compiled for arguments of these types."""
+    types, _ = normalize_signature(sig)  # type: ignore[no-untyped-call]
+    return tuple(compiled.signature.args) == tuple(types)
 
 
 def _find_stamp(function: Any) -> tuple[object, ...]:

@@ -62,6 +62,24 @@ def test_damaged_files_are_compiled_again(script, tmp_path):
     assert run(script, tmp_path / "cache") == (["3", "0"], 1)
 
 
+def test_code_for_other_types_under_the_same_name_is_not_taken(monkeypatch, tmp_path):
+    """As two processes leave it that both were first to compile the function."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def make():
+        return compiled.njit(cache=True)(lambda numbers: numbers.sum())
+
+    one = make()
+    assert one(np.array([1, 2])) == 3
+    assert one(np.array([0.5, 2.0])) == 2.5
+    ints, floats = sorted(tmp_path.rglob("*.nbc"))
+    shutil.copy(floats, ints)
+    again = make()
+    assert again(np.array([1, 2])) == 3
+    assert again(np.array([0.5, 2.0])) == 2.5
+    assert sum(again.stats.cache_hits.values()) == 1
+
+
 def test_code_that_checks_no_index_is_not_taken_for_code_that_does(monkeypatch, tmp_path):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
 
