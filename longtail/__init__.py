@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from longtail.runtime.waiting import wait_briefly
 from longtail.version import __version__
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from longtail.runtime.device import set_device
     from longtail.runtime.parallel import set_threads
     from longtail.topk import TopK
+
+wait_briefly()  # before anything loads torch
 
 # Names are imported on first use, so that `import longtail` costs next to nothing.
 _HOME = {
