@@ -1,5 +1,6 @@
 """A small task for the trainer, and a run of it for tests that need processes of their own."""
 
+import atexit
 import os
 import signal
 import sys
@@ -142,10 +143,17 @@ def _train_into(path, run_dir, resume):
 def run_among_several(folder):
     """Train as one of several processes, and write what this one ends with."""
     torch.set_num_threads(1)
+    rank = os.environ.get("RANK", "0")
+    atexit.register(lambda: (folder / f"threads{rank}.txt").write_text("\n".join(_own_threads())))
     task = PlantedTask()
     history = train(task, CONFIG, device="cpu", run_dir=folder / "run")
     assert history.best is not None
-    np.savez(folder / f"rank{os.environ.get('RANK', '0')}.npz", **weights(task))
+    np.savez(folder / f"rank{rank}.npz", **weights(task))
+
+
+def _own_threads():
+    """Return the names of this process's threads, in a system that tells."""
+    return sorted(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
 
 
 if __name__ == "__main__":

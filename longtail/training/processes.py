@@ -7,6 +7,7 @@ summed here and not by DDP, which must be told beforehand which gradients are sp
 sparse ones on GPUs. Nothing that is exchanged is pickled.
 """
 
+import atexit
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # later, its defaults would hold the group for ever
 from torch import Tensor
 
 from longtail.errors import LostProcessError, ParameterError, suggest
@@ -215,11 +217,21 @@ def join_processes(device_name: str) -> Processes:
     if not dist.is_initialized():
         _check_launch()
         dist.init_process_group(_choose_backend(device))
+        atexit.register(_leave)
     if device.type == "cpu" and "nccl" in dist.get_backend():
         raise ParameterError(
             "these processes were joined on cuda and cannot train on cpu; launch them anew"
         )
     return Processes(device, dist.get_rank(), dist.get_world_size())
+
+
+def _leave() -> None:
+    """Part from the others while Python still runs.
+
+    gloo's threads let go of tensors, for which they need Python; once it ends, they abort it.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _choose_backend(device: torch.device) -> str:
