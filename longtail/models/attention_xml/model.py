@@ -221,7 +221,7 @@ class AttentionXML(Neural):
         above(0, at_most=1),
     )
     word_dropout: float = setting(
-        0.2, "share of the word vectors' values that are dropped in training", share()
+        0.4, "share of the word vectors' values that are dropped in training", share()
     )
     dropout: float = setting(
         0.5, "share of the encoder's outputs that are dropped in training", share()

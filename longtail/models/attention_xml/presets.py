@@ -15,6 +15,7 @@ PAPER: Mapping[str, Any] = {
     "schedule": "constant",
     "min_documents": 1,
     "pretrain": False,
+    "word_dropout": 0.2,
     "direct": False,
     "path_weight": 1.0,
 }
@@ -35,6 +36,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "hidden": 64,
         "head": 64,
         "max_length": 100,
+        "word_dropout": 0.2,
         "dropout": 0.3,
         "branching": 16,
         "widest": 600,
