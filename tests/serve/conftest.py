@@ -1,6 +1,7 @@
 """A real browser, Debian's chromium, and pages on which nothing may go wrong unseen."""
 
 import shutil
+from contextlib import contextmanager
 
 import pytest
 from served import served, train_planted
@@ -48,6 +49,20 @@ def open_page(browser):
     for context in contexts:
         context.close()
     assert problems == []
+
+
+@pytest.fixture
+def serve_page(open_page):
+    """Return what serves models and opens their page, closed before the server that it may ask."""
+
+    @contextmanager
+    def work(model, feedback=None, **options):
+        with served(model, feedback=feedback) as running:
+            page = open_page(running.url, **options)
+            yield page
+            page.context.close()
+
+    return work
 
 
 @pytest.fixture

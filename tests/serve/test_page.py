@@ -98,10 +98,9 @@ def test_hover_marks_words_and_details_open(page):
     assert page.locator(".details").count() == 0
 
 
-def test_labels_are_named_in_the_language_that_a_person_chooses(open_page, tmp_path):
+def test_labels_are_named_in_the_language_that_a_person_chooses(serve_page, tmp_path):
     said = tmp_path / "said.db"
-    with served(train_named(tmp_path / "words"), feedback=said) as running:
-        page = open_page(running.url)
+    with serve_page(train_named(tmp_path / "words"), said) as page:
         asked = []
         page.on("request", lambda request: "/labels" in request.url and asked.append(request.url))
         beer = row("beer", "words")
@@ -130,14 +129,13 @@ def test_labels_are_named_in_the_language_that_a_person_chooses(open_page, tmp_p
     assert set(kept.labels) == {"drink", "chess"}  # by the model's own names
 
 
-def test_a_fusion_tells_all_it_knows_of_a_label(open_page, tmp_path):
+def test_a_fusion_tells_all_it_knows_of_a_label(serve_page, tmp_path):
     import longtail
 
     texts, labels = zip(*planted_rows(120, 0), strict=True)
     held = [[*each, "thing"] if i % 2 else list(each) for i, each in enumerate(labels)]
     longtail.Fusion(members="linear,knn").fit(list(texts), held).save(tmp_path / "both")
-    with served(tmp_path / "both") as running:
-        page = open_page(running.url)
+    with serve_page(tmp_path / "both") as page:
         page.fill("#text", TEXT)
         beer = row("beer", "both")
         page.click(f"{beer} .name")
@@ -209,14 +207,13 @@ def test_the_card_and_the_request_to_copy(page, running, tmp_path):
     page.wait_for_selector("#copies button:text-is('Copied.')")
 
 
-def test_labels_are_shown_as_text_whatever_they_hold(open_page, tmp_path):
+def test_labels_are_shown_as_text_whatever_they_hold(serve_page, tmp_path):
     import longtail
 
     names = ["<img src=x onerror=alert(1)>", "nul\0 and\nline", "\u202eright to left", "x" * 10_000]
     texts = ["malt hops", "rook pawn", "wind mast", "oven flour"] * 5
     longtail.Linear().fit(texts, [[name] for name in names] * 5).save(tmp_path / "odd")
-    with served(tmp_path / "odd") as running:
-        opened = open_page(running.url, viewport={"width": 320, "height": 700})
+    with serve_page(tmp_path / "odd", viewport={"width": 320, "height": 700}) as opened:
         opened.fill("#text", "malt hops rook pawn wind mast oven flour")
         opened.fill("#threshold", "0")
         opened.wait_for_selector("#columns li")
@@ -242,9 +239,8 @@ def test_a_token_is_asked_for(browser, tmp_path):
         opened.close()
 
 
-def test_a_server_that_keeps_no_feedback_says_so(open_page, tmp_path):
-    with served(train_planted(tmp_path / "planted")) as running:
-        page = open_page(running.url)
+def test_a_server_that_keeps_no_feedback_says_so(serve_page, tmp_path):
+    with serve_page(train_planted(tmp_path / "planted")) as page:
         page.fill("#text", TEXT)
         page.click("button[aria-label='Accept beer']")
         page.wait_for_selector("#said:has-text('export your decisions')")
