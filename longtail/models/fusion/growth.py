@@ -35,7 +35,7 @@ def grow(
             given_up.add(member.model)
             continue
         worth = find_worth({**members, member.name: found}, member.name, judge, scale)
-        if worth.pays_again:
+        if worth.pays:
             members[member.name] = found
             text = f"{member.name} {worth.line()}"
         else:

@@ -249,6 +249,7 @@ class Learning:
             score=score,
             costs={name: each.model.milliseconds for name, each in held.items()},
         )
+        trainer.stacking = 0.0  # it is done, and no time has to be set aside for it any more
         self.progress.advance(1)
         if choice is None:
             self.progress.say(

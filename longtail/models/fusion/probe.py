@@ -284,6 +284,10 @@ class Prober:
         )
         try:
             copy.fit(documents, progress=watch)
+            if not is_loaded:  # the code that labels and scores is needed as well
+                asked = in_memory(copy.check_documents(documents))
+                found = copy.predict_documents(asked, 1).labels
+                copy.score_documents(asked, np.maximum(found, 0))
         except OutOfTimeError:
             is_whole = False
         except Exception as error:  # what fails on a sample may work on all, or fail there

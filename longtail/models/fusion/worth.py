@@ -8,8 +8,10 @@ GIGABYTE more. What a fusion costs below FREE_BYTES and FREE_MILLISECONDS is not
 
 A gain is uncertain: another set of documents would say something else. The differences between two
 fusions, document by document, have a standard error. The more of it there is, the more the gain is
-drawn towards USUAL, which is what members gain as a rule. So a member that a few documents say
-little of is kept, and one of which thousands say that it gains nothing is dropped.
+drawn towards what members gain as a rule (MEMBERS). So a member that a few documents say little of
+is kept, and one of which thousands say that it gains nothing is dropped. A second seed of a model
+gains little as a rule, hardly ever much and hardly ever less than nothing (SECOND_SEED). Each one
+that follows gains less: of what k seeds get wrong by chance, their mean keeps the k-th part.
 """
 
 import time
@@ -34,11 +36,25 @@ STACKERS = 6.0  # times as long as judging takes learning the stacker for as man
 FEW = 40  # held-out documents, to load compiled code with
 PRICE = 0.15  # points, for each doubling of bytes or of milliseconds
 GIGABYTE = 1.0  # points, for each of them
-LEAST_GAIN = 0.02  # points of a further member of the same model
+LEAST_GAIN = 0.02  # points of a further seed of a model
 FREE_BYTES, FREE_MILLISECONDS = 30e6, 2.0
-USUAL, SPREAD = 0.3, 0.5  # points that members gain as a rule, and their standard deviation
 
 Held = Mapping[str, HeldOutMember]
+
+
+class Rule(NamedTuple):
+    """Points that members gain as a rule, and their standard deviation."""
+
+    points: float
+    spread: float
+
+    def after(self, n_seeds: int) -> "Rule":
+        """Return what a further seed gains after so many, if this is what the second gains."""
+        share = 2 / (n_seeds * (n_seeds + 1))
+        return Rule(share * self.points, share * self.spread)
+
+
+MEMBERS, SECOND_SEED = Rule(0.3, 0.5), Rule(0.1, 0.1)
 
 
 class Gain(NamedTuple):
@@ -47,11 +63,10 @@ class Gain(NamedTuple):
     points: float
     error: float
 
-    @property
-    def expected(self) -> float:
-        """The points to expect, after what is known of members as a rule."""
-        trust = SPREAD**2 / (SPREAD**2 + self.error**2)
-        return trust * self.points + (1 - trust) * USUAL
+    def expect(self, rule: Rule) -> float:
+        """Return the points to expect, after what is known of such members as a rule."""
+        trust = rule.spread**2 / (rule.spread**2 + self.error**2)
+        return trust * self.points + (1 - trust) * rule.points
 
 
 class Judge:
@@ -147,16 +162,17 @@ class Worth(NamedTuple):
 
     gain: Gain
     price: float
+    rule: Rule
 
     @property
     def surplus(self) -> float:
-        """The points that are to be expected beyond the price; below 0 it does not pay."""
-        return self.gain.expected - self.price
+        """The points that are to be expected beyond the price."""
+        return self.gain.expect(self.rule) - self.price
 
     @property
-    def pays_again(self) -> bool:
-        """Whether a further member of the same model pays: what is usual does not speak for it."""
-        return self.gain.points >= max(self.price, LEAST_GAIN)
+    def pays(self) -> bool:
+        """Whether it is expected to gain what it has to."""
+        return self.surplus >= 0
 
     def line(self) -> str:
         """Say it in a few words."""
@@ -170,7 +186,11 @@ def find_worth(members: Held, name: str, judge: Judge, scale: Scale) -> Worth:
     """Return what one of the members is worth among them."""
     others = {each: held for each, held in members.items() if each != name}
     price = find_price(scale.total(members), scale.total(others))
-    return Worth(judge.gain(members, name), price)
+    gain, model = judge.gain(members, name), members[name].member.model
+    n_seeds = sum(held.member.model == model for held in others.values())
+    if n_seeds:
+        return Worth(gain, max(price, LEAST_GAIN), SECOND_SEED.after(n_seeds))
+    return Worth(gain, price, MEMBERS)
 
 
 def find_unpaid(members: Held, judge: Judge, scale: Scale) -> dict[str, Worth]:
@@ -179,7 +199,7 @@ def find_unpaid(members: Held, judge: Judge, scale: Scale) -> dict[str, Worth]:
     while len(kept) > 1:
         found = {name: find_worth(kept, name, judge, scale) for name in kept}
         least = min(found, key=lambda name: found[name].surplus)
-        if found[least].surplus >= 0:
+        if found[least].pays:
             break
         dropped[least] = found[least]
         del kept[least]

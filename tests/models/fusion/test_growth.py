@@ -7,6 +7,7 @@ from planted import planted_dataset
 
 from longtail import Fusion
 from longtail.models.cost import Cost
+from longtail.models.fusion import worth
 from longtail.models.fusion.growth import grow
 from longtail.models.fusion.limits import NO_LIMITS
 from longtail.models.fusion.plan import SEED_STEP
@@ -42,6 +43,7 @@ def grow_from(monkeypatch, trainer, members, shares, seconds=1.0):
 
 
 def test_another_seed_that_gains_is_taken_until_one_does_not(monkeypatch):
+    monkeypatch.setattr(worth, "SECOND_SEED", worth.Rule(0.0, 1e6))  # documents alone decide
     trainer = make_trainer(make_member("glas"))
     members = {"glas": hold(trainer, make_member("glas"), 0.4, seed=100)}
     tried = grow_from(monkeypatch, trainer, members, {"glas-2": 0.99, "glas-3": 0.0})
@@ -85,12 +87,12 @@ def test_models_without_epochs_have_no_further_seeds(monkeypatch):
 def test_further_members_are_part_of_the_model(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     from longtail import load_model
-    from longtail.models.fusion import growth, learning, worth
+    from longtail.models.fusion import growth, learning
     from longtail.models.fusion import plan as planning
     from longtail.models.glas.model import GLaS
 
     monkeypatch.setattr(GLaS, "choose_epochs", lambda self, n_documents: 1)
-    monkeypatch.setattr(worth.Worth, "pays_again", True)
+    monkeypatch.setattr(worth.Worth, "pays", True)
     monkeypatch.setattr(learning, "find_unpaid", lambda *asked: {})
     monkeypatch.setattr(planning, "known_members", lambda: ["linear", "glas"])
     rounds = iter(range(3))

@@ -142,6 +142,14 @@ def test_a_part_that_fails_on_all_documents_stays_as_it_was(monkeypatch):
     assert list(model.members_) == ["linear", "knn"]
 
 
+def test_time_that_was_set_aside_for_stacking_is_left_for_trainings_on_all(monkeypatch):
+    monkeypatch.setattr("longtail.models.fusion.worth.STACKERS", 1e9)  # it seems to take for ever
+    heard = Listener()
+    Fusion(budget="1m", device="cpu").fit(planted_dataset(), progress=heard)
+    assert heard.said("knn is left out: it would take")
+    assert not heard.said("linear stays as it is")
+
+
 def in_compiled_code(stop):
     """Raise what numba makes of Ctrl-C inside compiled code."""
     try:

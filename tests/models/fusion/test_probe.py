@@ -107,6 +107,24 @@ def test_waiting_while_code_is_loaded_makes_no_machine_slow(monkeypatch):
     assert len(prober._slow) > 0
 
 
+def test_code_that_labels_is_loaded_before_anything_is_measured(monkeypatch):
+    done, learn, label = [], Linear.fit_rows, Linear.predict_documents
+
+    def note_learning(self, *asked):
+        done.append("learns")
+        return learn(self, *asked)
+
+    def note_labelling(self, *asked):
+        done.append("labels")
+        return label(self, *asked)
+
+    monkeypatch.setattr(Linear, "fit_rows", note_learning)
+    monkeypatch.setattr(Linear, "predict_documents", note_labelling)
+    make_prober(budget=3000.0)("linear", None)
+    assert done[:3] == ["learns", "labels", "learns"]
+    assert done.count("labels") == 1
+
+
 def test_one_trial_that_waits_makes_no_machine_slow():
     prober = make_prober(budget=3000.0)
     prober._slow = [1.1, 40.0, 1.2]

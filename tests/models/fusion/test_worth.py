@@ -9,9 +9,22 @@ from made_up_members import DATA, hold, make_member, make_trainer
 from longtail.models.fusion import worth
 from longtail.models.fusion.stacking import learn_stacking
 from longtail.models.fusion.weight import Weight, add_up
-from longtail.models.fusion.worth import GIGABYTE, PRICE, STACKERS, USUAL, Gain, Judge, find_price
+from longtail.models.fusion.worth import (
+    GIGABYTE,
+    LEAST_GAIN,
+    MEMBERS,
+    PRICE,
+    SECOND_SEED,
+    STACKERS,
+    Gain,
+    Judge,
+    Rule,
+    Worth,
+    find_price,
+)
 
 MB = 1_000_000
+NONE = Weight(0, 0.0)
 
 
 class MadeUpScale:
@@ -74,9 +87,35 @@ def test_fewer_documents_judge_where_there_is_little_time(monkeypatch):
 
 
 def test_few_documents_leave_a_gain_to_what_is_usual():
-    assert Gain(0.0, 0.01).expected == pytest.approx(0.0, abs=0.01)
-    assert Gain(0.0, 50.0).expected == pytest.approx(USUAL, abs=0.01)
-    assert Gain(2.0, 0.1).expected == pytest.approx(2.0, abs=0.1)
+    assert Gain(0.0, 0.01).expect(MEMBERS) == pytest.approx(0.0, abs=0.01)
+    assert Gain(0.0, 50.0).expect(MEMBERS) == pytest.approx(MEMBERS.points, abs=0.01)
+    assert Gain(2.0, 0.1).expect(MEMBERS) == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_seed_is_not_given_up_for_what_few_documents_say(monkeypatch, members):
+    few, many = Gain(-0.3, 0.3), Gain(-0.3, 0.1)
+    assert Worth(few, LEAST_GAIN, SECOND_SEED).pays
+    assert not Worth(many, LEAST_GAIN, SECOND_SEED).pays
+    trainer, held = members
+    held["twin"] = held["good"]
+    monkeypatch.setattr(Judge, "gain", lambda self, members, name: few)
+    found = {
+        name: worth.find_worth(held, name, Judge(trainer), MadeUpScale(**dict.fromkeys(held, NONE)))
+        for name in held
+    }
+    assert {name: each.rule for name, each in found.items()} == {
+        "good": SECOND_SEED,
+        "poor": MEMBERS,
+        "twin": SECOND_SEED,
+    }
+    assert found["twin"].price == LEAST_GAIN
+
+
+def test_seeds_gain_less_and_less():
+    assert SECOND_SEED.after(1) == SECOND_SEED
+    unknown = Gain(0.0, 100.0)  # of which documents say nothing
+    paid = [Worth(unknown, LEAST_GAIN, SECOND_SEED.after(n)).pays for n in range(1, 6)]
+    assert paid == [True, True, False, False, False]
 
 
 def test_a_doubling_of_bytes_or_of_time_has_a_price():
@@ -91,7 +130,8 @@ def test_a_member_that_gains_nothing_for_its_weight_is_dropped(monkeypatch, memb
     trainer, held = members
     held["twin"] = held["good"]
     judge = Judge(trainer)
-    monkeypatch.setattr(worth, "SPREAD", 1e6)  # what these few documents say is taken as it is
+    for name in ("MEMBERS", "SECOND_SEED"):  # what these few documents say is taken as it is
+        monkeypatch.setattr(worth, name, Rule(0.0, 1e6))
     light = dict.fromkeys(held, Weight(MB // 10, 0.1))
     heavy = {**light, "poor": Weight(900 * MB, 0.1), "twin": Weight(900 * MB, 0.1)}
     dropped = worth.find_unpaid(held, judge, MadeUpScale(**heavy))
@@ -99,7 +139,7 @@ def test_a_member_that_gains_nothing_for_its_weight_is_dropped(monkeypatch, memb
     assert "good" not in dropped
     twin = dropped["twin"]
     assert twin.surplus < 0
-    assert not twin.pays_again
+    assert not twin.pays
     assert twin.line().startswith(f"gains {twin.gain.points:.2f} ± {twin.gain.error:.2f}, and ")
     one = {"good": held["good"]}
     assert worth.find_unpaid(one, judge, MadeUpScale(good=Weight(900 * MB, 9.0))) == {}
