@@ -1,8 +1,9 @@
 """Which members of a fusion should propose labels, and what scoring them all costs.
 
-    python -m bench.candidates DATA [--members linear,knn] [--documents 40000] [--seed 0]
+    python -m bench.candidates DATA [--members linear,attention-xml:small] [--documents 40000]
 
-A part of the training documents is held out, and members are trained on the others. Then the
+A part of the training documents is held out, and members, named with or without a preset, are
+trained on the others: on rows, if they take them and are not better with texts. Then the
 held-out documents are labelled: by each member alone; by a stacker that sees only the members'
 lists; by stackers that see all members' scores of what some members propose. The last line is
 what `fusion` chooses. Milliseconds are the processor's, for one document of many, on one thread.
@@ -56,9 +57,13 @@ def main(arguments: list[str] | None = None) -> None:
         data = data.take(np.sort(order))
     X = Tfidf().fit_transform(data.texts or []) if data.X is None else data.X
     kept, held = hold_out(len(data), HELD_OUT, given.seed)
-    names = given.members.split(",")
-    rows = Dataset(data.Y[kept], data.label_names, X=X[kept])
-    members = {name: get_model_class(name)(seed=given.seed).fit(rows) for name in names}
+    rows, texts = Dataset(data.Y[kept], data.label_names, X=X[kept]), data.take(kept)
+    members = {}
+    for name in given.members.split(","):
+        model, _, preset = name.partition(":")
+        settings = {"seed": given.seed, **({"preset": preset} if preset else {})}
+        made = get_model_class(model).from_settings(settings)
+        members[name] = made.fit(rows if "rows" in made.reads else texts)
     print(f"| proposed | {' | '.join(METRICS)} | labels | ms |")
     print("|---" * (len(METRICS) + 3) + "|")
     compare(members, data, X, kept, held)
@@ -69,13 +74,17 @@ def compare(
 ) -> None:
     """Print a line for each way to find candidates."""
     set_threads(1)
-    asked, wanted, n = X[held], data.Y[held], len(held)
+    rows, wanted, n = X[held], data.Y[held], len(held)
+    given = rows if data.texts is None else [data.texts[i] for i in held]
     counts, shares = TrainingCounts.of(data.take(kept)), label_shares(data.Y[kept])
     width = min(MOST_PROPOSED, data.n_labels)
     lists, alone = {}, {}
     for name, member in members.items():
+        asked = rows if member.trained_on == "rows" else given
         member.predict_documents(asked[:8], width)  # compiles
-        lists[name], took = timed(lambda own=member: own.predict_documents(asked, width), n)
+        lists[name], took = timed(
+            lambda own=member, them=asked: own.predict_documents(them, width), n
+        )
         alone[name] = evaluate(lists[name], wanted, train=counts)
         show(f"{name} alone", alone[name], width, took)
     choice = learn_stacking({name: [top] for name, top in lists.items()}, [(kept, held)], data)
@@ -85,8 +94,8 @@ def compare(
     costs = {name: member.milliseconds for name, member in members.items()}
     ways = [everyone, {next(iter(members)): width}, choose_proposers(lists, wanted, costs)]
     for proposers in ways:
-        ask(members, proposers, asked[:8], asked[:8], data.n_labels)
-        said, took = timed(lambda own=proposers: ask(members, own, asked, asked, data.n_labels), n)
+        ask(members, proposers, given[:8], rows[:8], data.n_labels)
+        said, took = timed(lambda own=proposers: ask(members, own, given, rows, data.n_labels), n)
         candidates = describe_candidates(said, shares)
         depth, stackers = choose_depth(wanted), possible_stackers(n)
         found = choose_stacker(candidates, wanted, counts, stackers, depth, alone)

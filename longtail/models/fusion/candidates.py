@@ -211,10 +211,10 @@ def choose_proposers(
 ) -> dict[str, int]:
     """Choose which members propose, and how many labels each, by the right labels they find.
 
-    Steps of ten labels are added, the one that finds most right labels first, until none finds
-    another hundredth of them. A member's first step must find as many hundredths as the
-    milliseconds that the member takes, if that is more. The best member for its cost proposes at
-    least what probabilities are learned from.
+    Steps of ten labels are added, until none finds another hundredth of all right labels; a
+    member's first step must find as many hundredths as the milliseconds that the member takes, if
+    that is more. The step that finds most for what it must find comes first. The best member for
+    its cost proposes at least what probabilities are learned from.
 
     Args:
         lists: of the members, for documents that they were not trained on.
@@ -229,22 +229,21 @@ def choose_proposers(
     def widen(name: str) -> int:
         return min(widths.get(name, 0) + STEP, MOST_PROPOSED)
 
-    while True:
-        gains = {
-            name: float((place[~found] < widen(name)).sum()) / max(len(found), 1)
-            for name, place in places.items()
-            if widths.get(name, 0) < MOST_PROPOSED
-        }
-        paying = {
-            name: gain
-            for name, gain in gains.items()
-            if gain >= WORTH * (1.0 if name in widths else max(1.0, costs.get(name, 1.0)))
-        }
-        if not paying:
-            return {name: widths[name] for name in lists if name in widths}
+    def find_rates() -> dict[str, float]:
+        """Return what another step of each member finds, as a multiple of what it must find."""
+        rates = {}
+        for name, place in places.items():
+            if widths.get(name, 0) < MOST_PROPOSED:
+                gain = float((place[~found] < widen(name)).sum()) / max(len(found), 1)
+                dear = 1.0 if name in widths else max(1.0, costs.get(name, 1.0))
+                rates[name] = gain / (WORTH * dear)
+        return rates
+
+    while paying := {name: rate for name, rate in find_rates().items() if rate >= 1}:
         best = max(paying, key=lambda name: paying[name])
         widths[best] = widen(best)
         found |= places[best] < widths[best]
+    return {name: widths[name] for name in lists if name in widths}
 
 
 def _find_places(top: TopK, Y: sp.csr_matrix) -> NDArray[np.int64]:

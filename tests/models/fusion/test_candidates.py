@@ -97,6 +97,18 @@ def test_members_propose_as_long_as_they_find_enough_right_labels():
     assert choose_proposers(lists, Y, costs) == {"strong": 30}
 
 
+def test_a_slow_member_proposes_only_what_quick_ones_do_not_find():
+    Y = sp.csr_matrix((np.ones(100, np.float32), (np.arange(100), np.zeros(100, int))), (100, 60))
+    lists = {
+        "first": listed(100, [0] * 70),
+        "quick": listed(100, [None] * 70 + [0] * 8),
+        "slow": listed(100, [None] * 70 + [0] * 10),
+    }
+    assert set(choose_proposers(lists, Y, {"first": 0.1})) == {"first", "slow"}
+    costs = {"first": 0.1, "quick": 0.3, "slow": 4.0}
+    assert set(choose_proposers(lists, Y, costs)) == {"first", "quick"}
+
+
 def test_no_member_proposes_more_than_a_saved_model_may():
     """Of documents with eight labels 24 are proposed first, which is no multiple of the step."""
     Y = sp.csr_matrix(np.hstack([np.ones((10, 8)), np.zeros((10, 60))]), dtype=np.float32)
