@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from longtail.errors import DataError, LongtailError, NotFittedError, ParameterError
 from longtail.runtime.mapped import Texts as MappedTexts
 from longtail.runtime.store import Files
-from longtail.text.tokens import PADDING, UNKNOWN, TokenRows, Tokens
+from longtail.text.tokens import PADDING, SPECIAL, UNKNOWN, TokenRows, Tokens
 
 TEXTS = ["Beer and wine", "beer, beer!", "", "wine and Brot"]
 
@@ -68,6 +68,35 @@ def test_learning_gives_the_rows_that_encoding_gives():
 def test_only_the_commonest_words_are_kept():
     assert Tokens(max_words=2).fit(TEXTS).words_[2:] == ["and", "beer"]
     assert Tokens(min_documents=2).fit(TEXTS).words_[2:] == ["and", "beer", "wine"]
+
+
+RARE = ["beer farmers", "beer farming", "beer farmland", "beer farewells", "beer ale"]
+
+
+def test_rare_words_are_read_as_the_longest_beginning_that_several_of_them_have():
+    tokens = Tokens(min_documents=2, beginnings=True)
+    learned = tokens.fit_encode(RARE)
+    assert tokens.words_[2:] == ["beer", "farm…"]
+    assert learned.tokens.tolist() == [2, 3, 2, 3, 2, 3, 2, UNKNOWN, 2, UNKNOWN]
+    assert tokens.encode(RARE).tokens.tolist() == learned.tokens.tolist()
+    # Words never seen; a word that is as long as the beginning has none.
+    assert tokens.encode(["farmstead farm", "Farmer"]).tokens.tolist() == [3, UNKNOWN, 3]
+    assert tokens.spans("a farmer") == [(0, 1, UNKNOWN), (2, 8, 3)]
+    longer = Tokens(min_documents=2, beginnings=True).fit([*RARE, "farmings", "farminge"])
+    assert longer.words_[2:] == ["beer", "farm…", "farmin…"]
+    assert longer.encode(["farmingly farmer"]).tokens.tolist() == [4, 3]
+
+
+def test_beginnings_are_saved_and_stand_behind_the_words():
+    tokens = Tokens(min_documents=2, beginnings=True).fit(RARE)
+    files = Files()
+    tokens.to_files(files)
+    loaded = Tokens.from_files(files)
+    assert loaded.beginnings
+    assert loaded.encode(["beer farmstead"]).tokens.tolist() == [2, 3]
+    files.texts["words"] = [*SPECIAL, "farm…", "beer"]
+    with pytest.raises(ValueError, match="a beginning stands before a word"):
+        Tokens.from_files(files)
 
 
 def test_texts_are_cut():

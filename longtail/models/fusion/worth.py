@@ -4,7 +4,8 @@ A member's gain is what held-out documents lose without it, in points: the mean 
 PSP@5 in percent, by logistic stacking. Its price depends on how much larger and slower the fusion
 is with it: PRICE points for each doubling of the bytes, and as much for each doubling of the
 milliseconds; hundreds of megabytes are dear beside whatever else, so each gigabyte costs
-GIGABYTE more. What a fusion costs below FREE_BYTES and FREE_MILLISECONDS is not counted.
+GIGABYTE more. What a fusion costs below FREE_BYTES and FREE_MILLISECONDS is not counted: more of
+them on a GPU, where one document waits for many small launches that a batch shares.
 
 A gain is uncertain: another set of documents would say something else. The differences between two
 fusions, document by document, have a standard error. The more of it there is, the more the gain is
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.evaluation.metrics import TrainingCounts, evaluate_documents
+from longtail.models.cost import DeviceType
 from longtail.models.fusion.stacking import Choice, StackerName, learn_stacking
 from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.models.fusion.weight import Scale, Weight
@@ -37,7 +39,8 @@ FEW = 40  # held-out documents, to load compiled code with
 PRICE = 0.15  # points, for each doubling of bytes or of milliseconds
 GIGABYTE = 1.0  # points, for each of them
 LEAST_GAIN = 0.02  # points of a further seed of a model
-FREE_BYTES, FREE_MILLISECONDS = 30e6, 2.0
+FREE_BYTES = 30e6
+FREE_MILLISECONDS: Mapping[DeviceType, float] = {"cpu": 2.0, "cuda": 10.0}
 
 Held = Mapping[str, HeldOutMember]
 
@@ -150,10 +153,11 @@ class Judge:
         return learn_stacking(lists, splits, self.trainer.dataset, stacker)
 
 
-def find_price(whole: Weight, without: Weight) -> float:
+def find_price(whole: Weight, without: Weight, device: DeviceType = "cpu") -> float:
     """Return the points that a fusion must gain by what makes it so much larger and slower."""
     large, small = (max(weight.n_bytes, FREE_BYTES) for weight in (whole, without))
-    slow, quick = (max(weight.milliseconds, FREE_MILLISECONDS) for weight in (whole, without))
+    free = FREE_MILLISECONDS[device]
+    slow, quick = (max(weight.milliseconds, free) for weight in (whole, without))
     return PRICE * float(np.log2(large / small * slow / quick)) + GIGABYTE * (large - small) / 1e9
 
 
@@ -185,7 +189,8 @@ class Worth(NamedTuple):
 def find_worth(members: Held, name: str, judge: Judge, scale: Scale) -> Worth:
     """Return what one of the members is worth among them."""
     others = {each: held for each, held in members.items() if each != name}
-    price = find_price(scale.total(members), scale.total(others))
+    device = judge.trainer.facts.device
+    price = find_price(scale.total(members), scale.total(others), device)
     gain, model = judge.gain(members, name), members[name].member.model
     n_seeds = sum(held.member.model == model for held in others.values())
     if n_seeds:

@@ -124,6 +124,9 @@ def test_a_doubling_of_bytes_or_of_time_has_a_price():
     assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 4.0)) == pytest.approx(PRICE)
     assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 8.0)) == 0
     assert find_price(Weight(4 * MB, 0.5), Weight(MB, 0.1)) == 0  # small and quick is free
+    assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 4.0), "cuda") == 0
+    slow = find_price(Weight(100 * MB, 40.0), Weight(100 * MB, 20.0), "cuda")
+    assert slow == pytest.approx(PRICE)
 
 
 def test_a_member_that_gains_nothing_for_its_weight_is_dropped(monkeypatch, members):
