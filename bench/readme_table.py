@@ -1,8 +1,9 @@
 """`python -m bench.readme_table DATA …`: README's table, by `longtail compare` on each data set.
 
 Compares fusion, linear and all peers on every data set that is named and on the bundled one, each
-in its own folder below --out, and prints one table: a row for each data set. The best peer is the
-one with the highest sum of P@1, P@3 and P@5. Bold is the highest value of a cut, among all peers.
+in its own folder below --out, and prints two tables. The first has a row for each data set; the
+best peer is the one with the highest sum of P@1, P@3 and P@5, and bold is the highest value of a
+cut, among all peers. The second has a row for each method on each set, with what it costs.
 
 The same command continues after an interruption. --leave-out skips a data set, --print shows what
 is there without running anything. Each peer is first installed into its own environment. What
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.environments import PeerError, python_of
-from longtail.compare.table import finished, markdown
+from longtail.compare.table import COSTS, finished, markdown, spell_cost
 from longtail.data import write_dataset
 from longtail.data.debian import load_debian
 from longtail.peers import PEERS
@@ -27,6 +28,7 @@ WORK = Path(__file__).parent / ".work"
 SHOWN = ("fusion", "linear")
 BUNDLED = "debian"
 CUTS = ("P@1", "P@3", "P@5")
+RARE = ("PSP@1", "PSP@3", "PSP@5")
 
 Results = dict[str, Any]
 
@@ -41,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, path in sets.items():
             _compare(path or _write_bundled(args.out), args.out / name, args)
     found = [_read(args.out / name) for name in sets]
-    print(readme_table([results for results in found if results is not None]))
+    there = [results for results in found if results is not None]
+    print("\n\n".join([readme_table(there), *([method_table(there)] if there else [])]))
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -114,6 +117,18 @@ def readme_table(found: Sequence[Results]) -> str:
     headings = ["data set", "documents", "labels", *(f"`{model}`" for model in SHOWN), "best peer"]
     notes = [f"- {note}" for results in found for note in _notes(results)]
     return "\n".join([markdown(headings, [_row(results) for results in found]), "", *notes])
+
+
+def method_table(found: Sequence[Results]) -> str:
+    """Return one row a method on each data set: accuracy, also of rare labels, and costs."""
+    rows = []
+    for results in found:
+        for method in finished(results):
+            values = [f"{method['metrics'][metric]['value']:.2f}" for metric in (*CUTS, *RARE)]
+            costs = [spell_cost(method["measured"], column) for column in COSTS]
+            rows.append([results["data"]["name"], method["name"], *values, *costs])
+    headings = ["data set", "method", *CUTS, *RARE, *(column.heading for column in COSTS)]
+    return markdown(headings, rows)
 
 
 def _row(results: Results) -> list[str]:

@@ -84,7 +84,7 @@ def accuracy_table(results: Results) -> str:
 def cost_table(results: Results) -> str:
     """Return one row a method: its time and memory."""
     rows = [
-        [escape(method["name"]), *(_cost(method["measured"], column) for column in COSTS)]
+        [escape(method["name"]), *(spell_cost(method["measured"], column) for column in COSTS)]
         for method in finished(results)
     ]
     return markdown(["method", *(column.heading for column in COSTS)], rows)
@@ -197,7 +197,8 @@ def join(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _cost(measured: Mapping[str, float], column: Column) -> str:
+def spell_cost(measured: Mapping[str, float], column: Column) -> str:
+    """Return one of COSTS as it is shown; nothing if it was not measured."""
     value = measured.get(column.key)
     return "" if value is None else f"{value:,.{column.digits}f}"
 

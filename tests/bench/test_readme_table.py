@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from made_up_comparison import LINEAR, made_up_run, make_split, results_of
 
-from bench.readme_table import main, readme_table
+from bench.readme_table import main, method_table, readme_table
 from longtail.compare.run import Failure
 from longtail.peers import OURS, Contender
 
@@ -41,6 +41,16 @@ def test_a_row_a_data_set_and_the_best_of_each_cut_in_bold():
     assert "**" not in one[5]
     assert "- one: fusion: out of memory" in table
     assert "- one: `c`" in table
+
+
+def test_every_method_with_what_it_reaches_and_costs():
+    found = results("one")
+    headings, _, *rows = read_cells(method_table([found]))
+    assert headings[:8] == ["data set", "method", "P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5"]
+    assert [row[1] for row in rows] == ["linear", "knn", "omikuji parabel", "omikuji bonsai"]
+    linear = dict(zip(headings, rows[0], strict=True))
+    assert linear["P@1"] == f"{found['methods'][1]['metrics']['P@1']['value']:.2f}"
+    assert linear["model MB"] == f"{found['methods'][1]['measured']['model_mb']:.1f}"
 
 
 def test_what_is_there_is_printed_without_running(tmp_path, capsys):
