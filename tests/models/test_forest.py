@@ -127,6 +127,7 @@ def leaves_of(tree):
 def test_tree_equals_literal_growth(seed, min_split, min_leaf, share):
     X, Y = random_data(seed=seed)
     tree = grow(X, Y, min_split, min_leaf, share, seed)
+    share = max(share, 3 / X.shape[1])  # three of all features at least
     nodes, leaves = literal_tree(X, Y, min_split, min_leaf, share, seed)
     assert [n[0] for n in nodes] == tree.features.tolist()
     assert [n[1] for n in nodes] == tree.thresholds.tolist()

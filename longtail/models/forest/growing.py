@@ -40,6 +40,7 @@ GOLDEN, MIX_1, MIX_2 = (
 )
 S11, S27, S30, S31, S32 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 UNIT = 1 / 2**53
+LEAST_TRIED = 3  # features, of all that there are, are tried however small the share
 ALL = np.uint64(1 << 32)
 
 
@@ -159,11 +160,14 @@ def judge_split(
         T: the sum over the node.
         R: zeros, and left so.
     """
-    own = add_labels(Y, moved, weights, R)
-    shared = 0.0
+    own, shared = 0.0, 0.0
     for d in moved:
+        weight = weights[d]
         for cell in range(Y.start[d], Y.start[d + 1]):
-            shared += weights[d] * T[Y.labels[cell]]
+            label = Y.labels[cell]
+            own += weight * (2 * R[label] + weight)
+            shared += weight * T[label]
+            R[label] += weight
     _clear_labels(Y, moved, R)
     return own / len(moved) + (square - 2 * shared + own) / (n - len(moved))
 
@@ -343,7 +347,7 @@ def grow_tree(
     state = np.array([seed], np.uint64)
     weights = weigh_labels(Y)
     scratch = _make_scratch(X, drawn, n_features, Y.n_labels, len(weights))
-    limit = np.uint64(share * 2.0**32)
+    limit = np.uint64(min(1.0, max(share, LEAST_TRIED / n_features)) * 2.0**32)
     n, order, aside = len(drawn), drawn.copy(), np.empty(len(drawn), np.int32)
     features, thresholds = np.empty(n, np.int32), np.empty(n, np.float32)
     left, sizes, before = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)

@@ -63,6 +63,7 @@ Ids = NDArray[np.int32]
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)  # of the features, to choose from
 SPLITS = (2, 4, 8, 16, 32, 64)  # documents of a node that is split, to choose from
 TRIED, HELD_OUT, TRIAL_TREES = 4000, 1500, 15  # documents that choose, and trees they choose by
+WORTH = 0.2  # points of nDCG@5 that another share than the usual one must gain
 LEAST_TRIED = 20  # with fewer documents there is nothing to choose by
 TOGETHER = 4  # trees for each thread between two looks at the clock
 SHOWN = 5  # documents in an explanation
@@ -181,7 +182,7 @@ class Forest(Model):
     def _choose(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> Choice:
         """Choose what is not given by how well trees on some documents rank labels of others.
 
-        Shares are tried from the usual one upwards or downwards, as long as they get better.
+        Shares are tried from the usual one upwards or downwards, as long as they gain.
         """
         given = Choice(self.min_split or USUAL.min_split, self.share or USUAL.share)
         if None not in (self.min_split, self.share) or X.shape[0] < LEAST_TRIED:
@@ -199,7 +200,7 @@ class Forest(Model):
             before = best
             for share in others:
                 tried = self._try(share, *documents, progress)
-                if tried.score <= best.score:
+                if tried.score < best.score + WORTH:
                     break
                 best = tried
             if best is not before:
