@@ -32,7 +32,18 @@ from longtail.data.coerce import as_labels
 from longtail.data.labels import NumberedNames
 from longtail.errors import DataError, ParameterError, suggest
 from longtail.evaluation.metrics import evaluate
-from longtail.models import DXML, KNN, MNN, AttentionXML, Fusion, GLaS, Lexical, Linear, RankAE
+from longtail.models import (
+    DXML,
+    KNN,
+    MNN,
+    AttentionXML,
+    Forest,
+    Fusion,
+    GLaS,
+    Lexical,
+    Linear,
+    RankAE,
+)
 from longtail.models.base import Model
 from longtail.recipe import train
 from longtail.runtime.memory import format_bytes, free_ram
@@ -42,6 +53,7 @@ from longtail.topk import NO_LABEL, TopK
 __all__ = [
     "AttentionXMLClassifier",
     "DXMLClassifier",
+    "ForestClassifier",
     "FusionClassifier",
     "GLaSClassifier",
     "KNNClassifier",
@@ -356,6 +368,12 @@ class KNNClassifier(LabelClassifier):
         tags.input_tags.positive_only = self._parameter("space") == KNN().space
         tags.classifier_tags.poor_score = True  # by cosine, which a few dense features do not suit
         return tags
+
+
+class ForestClassifier(LabelClassifier):
+    """Random trees over features; see `longtail.Forest` for its parameters."""
+
+    model_class = Forest
 
 
 class GLaSClassifier(LabelClassifier):

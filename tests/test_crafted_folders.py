@@ -51,7 +51,7 @@ def refuse(tmp_path, name, craft, document_type="rows"):
     return message
 
 
-@pytest.mark.parametrize("name", ["linear", "knn", "fusion", *NEURAL])
+@pytest.mark.parametrize("name", ["linear", "knn", "forest", "fusion", *NEURAL])
 def test_a_vocabulary_longer_than_the_rows(name, tmp_path):
     def craft(files):
         files.texts["vocabulary"] = [*files.texts["vocabulary"], "zzz"]
@@ -80,6 +80,10 @@ def test_a_vocabulary_longer_than_the_rows(name, tmp_path):
         ("knn", "voters.index.lengths"),
         ("knn", "voters.labels.lengths"),
         ("knn", "voters.labels.columns"),
+        ("forest", "trees.features"),
+        ("forest", "trees.left"),
+        ("forest", "leaves.lengths"),
+        ("forest", "leaves.columns"),
         ("linear", "tree.0.rows"),
         ("linear", "tree.0.nodes"),
         ("linear", "tree.0.lengths"),
@@ -167,7 +171,7 @@ def test_weights_that_are_negative_or_no_numbers(name, value, tmp_path):
     assert f"{name} must hold numbers" in refuse(tmp_path, "rank-ae", craft)
 
 
-@pytest.mark.parametrize("name", ["linear", "knn", "fusion"])
+@pytest.mark.parametrize("name", ["linear", "knn", "forest", "fusion"])
 @pytest.mark.parametrize("n", [0, -1, True, 1.5, "many", None])
 def test_a_number_of_documents_that_is_none(name, n, tmp_path):
     def craft(files):

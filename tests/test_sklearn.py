@@ -15,7 +15,13 @@ import longtail.sklearn as estimators
 from longtail.data.debian import load_debian
 from longtail.errors import DataError
 from longtail.models.registry import model_names
-from longtail.sklearn import GLaSClassifier, KNNClassifier, LinearClassifier, precision_at
+from longtail.sklearn import (
+    ForestClassifier,
+    GLaSClassifier,
+    KNNClassifier,
+    LinearClassifier,
+    precision_at,
+)
 
 FAILING = {
     "KNNClassifier": {
@@ -26,7 +32,12 @@ FAILING = {
 
 
 @parametrize_with_checks(
-    [LinearClassifier(), KNNClassifier(), GLaSClassifier(dim=16, epochs=3, device="cpu")],
+    [
+        LinearClassifier(),
+        KNNClassifier(),
+        ForestClassifier(n_trees=10),
+        GLaSClassifier(dim=16, epochs=3, device="cpu"),
+    ],
     expected_failed_checks=lambda estimator: FAILING.get(type(estimator).__name__, {}),
 )
 def test_checks_of_scikit_learn(estimator, check):

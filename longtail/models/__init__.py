@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from longtail.models.attention_xml.model import AttentionXML
     from longtail.models.base import Model
     from longtail.models.dxml.model import DXML
+    from longtail.models.forest.model import Forest
     from longtail.models.fusion.model import Fusion
     from longtail.models.glas.model import GLaS
     from longtail.models.knn.model import KNN
@@ -21,6 +22,7 @@ __all__ = [
     "KNN",
     "MNN",
     "AttentionXML",
+    "Forest",
     "Fusion",
     "GLaS",
     "Lexical",

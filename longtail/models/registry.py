@@ -31,6 +31,7 @@ BUILT_IN = {
     "lexical": "longtail.models.lexical.model:Lexical",
     "attention-xml": "longtail.models.attention_xml.model:AttentionXML",
     "knn": "longtail.models.knn.model:KNN",
+    "forest": "longtail.models.forest.model:Forest",
     "fusion": "longtail.models.fusion.model:Fusion",
 }
 

@@ -144,8 +144,7 @@ class Voters:
 
     def find_carriers(self, label: int) -> NDArray[np.int64]:
         """Return the numbers of the documents that carry a label."""
-        cells = np.flatnonzero(self.Y.indices == label)
-        return np.searchsorted(self.Y.indptr, cells, side="right") - 1
+        return find_carriers(self.Y, label)
 
     def find_nearest(self, query: Any, label: int, n: int) -> list[tuple[int, float]]:
         """Return up to n documents that carry a label, the nearest first, with their cosines."""
@@ -166,19 +165,11 @@ class Voters:
 
     def rank_companions(self, label: int, n: int) -> list[tuple[int, float]]:
         """Return up to n labels that are often on the same documents, by the cosine of that."""
-        counts = np.bincount(self.Y.indices, minlength=self.Y.shape[1])
-        shared = np.bincount(self.Y[self.find_carriers(label)].indices, minlength=len(counts))
-        shared[label] = 0
-        found = np.flatnonzero(shared)
-        cosines = shared[found] / np.sqrt(counts[found] * float(counts[label]))
-        order = np.argsort(-cosines, kind="stable")[:n]
-        return list(zip(found[order].tolist(), cosines[order].tolist(), strict=True))
+        return rank_companions(self.Y, label, n)
 
     def join_labels(self, Y: sp.csr_matrix) -> sp.csr_matrix:
         """Return the labels of these documents and of more, which may have new labels."""
-        shape = (self.Y.shape[0], Y.shape[1])
-        own = sp.csr_matrix((self.Y.data, self.Y.indices, self.Y.indptr), shape=shape)
-        return sp.csr_matrix(sp.vstack([own, Y], "csr"))
+        return join_labels(self.Y, Y)
 
     def add_to_files(self, files: Files, name: str = "voters") -> None:
         """Add the documents' vectors and labels, and how they vote, to a model's files."""
@@ -208,6 +199,33 @@ class Voters:
         index: Nearest = (SparseIndex if is_sparse else Index).from_files(files, f"{name}.index")
         Y = take_matrix(files, f"{name}.labels", len(index), n_labels)
         return cls(index, Y, **files.config[name])
+
+
+# -- what documents carry -------------------------------------------------------------------------
+
+
+def find_carriers(Y: sp.csr_matrix, label: int) -> NDArray[np.int64]:
+    """Return the numbers of the documents that carry a label."""
+    cells = np.flatnonzero(Y.indices == label)
+    return np.searchsorted(Y.indptr, cells, side="right") - 1
+
+
+def rank_companions(Y: sp.csr_matrix, label: int, n: int) -> list[tuple[int, float]]:
+    """Return up to n labels that are often on the same documents, by the cosine of that."""
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    shared = np.bincount(Y[find_carriers(Y, label)].indices, minlength=len(counts))
+    shared[label] = 0
+    found = np.flatnonzero(shared)
+    cosines = shared[found] / np.sqrt(counts[found] * float(counts[label]))
+    order = np.argsort(-cosines, kind="stable")[:n]
+    return list(zip(found[order].tolist(), cosines[order].tolist(), strict=True))
+
+
+def join_labels(Y: sp.csr_matrix, more: sp.csr_matrix) -> sp.csr_matrix:
+    """Return the labels of documents and of more, which may have new labels."""
+    shape = (Y.shape[0], more.shape[1])
+    own = sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=shape)
+    return sp.csr_matrix(sp.vstack([own, more], "csr"))
 
 
 # -- choosing -------------------------------------------------------------------------------------

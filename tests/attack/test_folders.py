@@ -7,7 +7,7 @@ from longtail.models import BUILT_IN
 
 
 def test_crafted_folders_answer_or_are_refused(tmp_path):
-    attempt = prepare_forms(tmp_path, ["linear tree", "linear flat", "knn", "fusion"])
+    attempt = prepare_forms(tmp_path, ["linear tree", "linear flat", "knn", "forest", "fusion"])
     outcomes = [attempt(Random(seed)) for seed in range(150)]
     assert set(outcomes) == {"answered", "refused"}
 

@@ -93,7 +93,7 @@ class RankAE(NeuralRows):
     can_explain: ClassVar[bool] = True
     can_update: ClassVar[bool] = True
     trains_on: ClassVar[bool] = False
-    member_order: ClassVar[int | None] = 7
+    member_order: ClassVar[int | None] = 8
     member_reason: ClassVar[str] = "is trained to rank, and errs in other places"
     milliseconds: ClassVar[float] = 0.6
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -1,0 +1,1 @@
+"""Extremely randomized trees over feature rows."""
