@@ -77,7 +77,7 @@ from longtail.topk import TopK
 
 PRUNED_LENGTH = 120  # features of a document at which half of the weights are pruned
 CROWDED = 0.4  # of the features of documents with very many labels keep a weight
-INNER_NODES = 1.3  # times as many weights as the labels' own
+MORE_WEIGHTS = 1.3  # those of inner nodes; without a tree, those that are pruned with one
 PER_LABEL = 80  # bytes for each label: its places in the tree, its document counts, its name
 SPREAD_LABEL, SPREAD_DOCUMENT = 36, 48  # bytes for the nodes above a document's labels
 BATCH = 1024  # documents that a thread takes at a time
@@ -167,7 +167,8 @@ class Linear(Model):
     )
     prune: float | None = setting(
         None,
-        "leave out weights smaller than this; none chooses by how long documents are",
+        "leave out weights smaller than this; none chooses by how long documents are, and whether "
+        "there is a tree",
         at_least(0),
     )
     beam: int = setting(10, "how many nodes of a level a document follows", at_least(1))
@@ -206,7 +207,7 @@ class Linear(Model):
         others = ({"trees": 1}, {"trees": 1, "prune": 0.3})
         self.say_memory(lambda m: m.needs_of(X, Y, "cpu"), others, progress)
         X = scale_to_unit(X) if self.normalize else X
-        prune = choose_prune(self.prune, X)
+        prune = choose_prune(self.prune, X, flat=self._is_flat(Y.shape[1]))
         trees = self._build_trees(X, Y, progress)
         settings = self._settings(prune, len(trees))
         cluster = cluster_in_use()
@@ -326,9 +327,7 @@ class Linear(Model):
         some of those of documents with very many labels. Weights of long documents are small, and
         small ones are pruned.
         """
-        kept = 1 / (1 + (X.nnz / X.shape[0] / PRUNED_LENGTH) ** 2)
-        if not self._is_flat(Y.shape[1]):
-            kept *= INNER_NODES
+        kept = MORE_WEIGHTS / (1 + (X.nnz / X.shape[0] / PRUNED_LENGTH) ** 2)
         crowded = CROWDED * max(0, estimate_product(Y, X) - n_cells)
         n_weights, n_rows = int(kept * (n_cells + crowded)), kept * n_cells
         most_rows = n_used * -(-Y.shape[1] // BLOCK)

@@ -27,6 +27,9 @@ from longtail.runtime.rows import Rows, gather_rows
 # What vector code needs, and no more: were sums free to be reordered, the result would depend on
 # where the arrays happen to lie in memory, and a seed would no longer fix it.
 _FAST = {"contract", "nsz", "nnan"}
+LANES = 8  # classifiers at a time in vector code; what is left over would go one by one
+LEAST_WEIGHT = np.finfo(np.float32).tiny  # what is smaller counts as 0
+STEPS_OF_SORTING = 32  # sorting one feature costs about as much as passing so many one by one
 
 
 class Settings(NamedTuple):
@@ -122,7 +125,7 @@ def _hinge_steps(
     """Solve the squared hinge's one-variable problems; return the largest gradient met."""
     zero, half, one = np.float32(0), np.float32(0.5), np.float32(1)
     largest = zero
-    for c in range(len(margin)):
+    for c in range(len(C)):
         diagonal = half / C[c]
         curvature = norm + diagonal
         gradient = sign[c] * margin[c] - one + alpha[c] * diagonal
@@ -150,7 +153,7 @@ def _logistic_steps(
     """
     half, one = np.float32(0.5), np.float32(1)
     largest = np.float32(0)
-    for c in range(len(margin)):
+    for c in range(len(C)):
         centre = norm * alpha[c] - sign[c] * margin[c]
         low, high = centre - norm * C[c], centre
         t = half * (low + high)
@@ -190,17 +193,17 @@ def descend(
         positives: for each document the classifiers for which it is a positive one.
         W: (n_features + 1, n_classifiers) the weights to begin with, which become the trained ones;
             the last row is that of the constant feature. More than about 64 classifiers overflow
-            the cache.
+            the cache. Columns of 0 behind them stay so: with a multiple of `LANES` it is quicker.
         C: (n_classifiers,) how much a wrong document counts.
         settings: loss and when to stop.
         seed: fixes the order in which documents are visited.
     """
-    n, n_classifiers = len(X.start) - 1, W.shape[1]
+    n, n_columns = len(X.start) - 1, W.shape[1]
     bias = np.float32(settings.bias)
-    alpha = np.zeros((n, n_classifiers), np.float32)
-    margin = np.zeros(n_classifiers, np.float32)
-    step = np.zeros(n_classifiers, np.float32)
-    sign = np.full(n_classifiers, np.float32(-1))
+    alpha = np.zeros((n, n_columns), np.float32)
+    margin = np.zeros(n_columns, np.float32)
+    step = np.zeros(n_columns, np.float32)
+    sign = np.full(n_columns, np.float32(-1))
     norm = np.full(n, bias * bias)
     for i in range(n):
         for cell in range(X.start[i], X.start[i + 1]):
@@ -227,7 +230,7 @@ def descend(
             else:
                 gradient = _hinge_steps(margin, sign, alpha[i], norm[i], C, step)
             if gradient > np.float32(0.1) * tolerance:
-                for c in range(n_classifiers):
+                for c in range(n_columns):
                     alpha[i, c] += step[c]
                     step[c] *= sign[c]
                 _add(X, i, W, bias, step)
@@ -242,33 +245,56 @@ def descend(
 
 
 @njit(nogil=True, cache=True)
-def _prune(W: NDArray[np.float32], features: NDArray[np.int32], settings: Settings) -> NodeWeights:
+def _sort_by(
+    features: NDArray[np.int32], chosen: NDArray[np.int64], scratch: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Return the `chosen` places, ordered by the features that stand there."""
+    if len(scratch) > STEPS_OF_SORTING * len(chosen):
+        return chosen[np.argsort(features[chosen])]
+    for place in chosen:
+        scratch[features[place]] = place
+    n = 0
+    for feature in range(len(scratch)):
+        if scratch[feature] >= 0:
+            chosen[n] = scratch[feature]
+            n += 1
+            scratch[feature] = -1
+    return chosen
+
+
+@njit(nogil=True, cache=True)
+def _prune(
+    W: NDArray[np.float32],
+    n_classifiers: int,
+    features: NDArray[np.int32],
+    settings: Settings,
+    scratch: NDArray[np.int32],
+) -> NodeWeights:
     """Keep the weights of at least `settings.prune`, ordered by feature."""
-    n_features, n_classifiers = W.shape[0] - 1, W.shape[1]
-    least = np.float32(settings.prune)
+    n_features = W.shape[0] - 1
+    least = max(np.float32(settings.prune), LEAST_WEIGHT)
     kept = np.zeros(n_features, np.int64)
     for f in range(n_features):
+        n_kept = np.int32(0)
         for c in range(n_classifiers):
-            kept[f] += abs(W[f, c]) >= least and W[f, c] != 0
-    n_rows = np.count_nonzero(kept)
-    rows = np.empty(n_rows, np.int32)
-    start = np.zeros(n_rows + 1, np.int64)
-    children = np.empty(kept.sum(), np.uint8)
-    weights = np.empty(len(children), np.float32)
-    row = place = 0
-    for f in np.argsort(features):
-        if kept[f] == 0:
-            continue
+            n_kept += np.int32(abs(W[f, c]) >= least)
+        kept[f] = n_kept
+    filled = _sort_by(features, np.flatnonzero(kept), scratch)
+    start = np.zeros(len(filled) + 1, np.int64)
+    size = kept.sum()
+    # One more than is kept: a weight that is too small is written, too, and the next one over it,
+    # which takes less time than to decide.
+    children, weights = np.empty(size + 1, np.uint8), np.empty(size + 1, np.float32)
+    place = 0
+    for row in range(len(filled)):
+        f = filled[row]
         for c in range(n_classifiers):
-            if abs(W[f, c]) >= least and W[f, c] != 0:
-                children[place] = c
-                weights[place] = W[f, c]
-                place += 1
-        rows[row] = features[f]
-        row += 1
-        start[row] = place
-    bias = W[n_features] * np.float32(settings.bias)
-    return NodeWeights(rows, start, children, weights, bias)
+            children[place] = c
+            weights[place] = W[f, c]
+            place += abs(W[f, c]) >= least
+        start[row + 1] = place
+    bias = W[n_features, :n_classifiers] * np.float32(settings.bias)
+    return NodeWeights(features[filled], start, children[:size], weights[:size], bias)
 
 
 @njit(nogil=True, cache=True)
@@ -296,9 +322,10 @@ def _begin_with(
     begin: NodeWeights, features: NDArray[np.int32], bias: float, scratch: NDArray[np.int32]
 ) -> NDArray[np.float32]:
     """Return the weights of `features`, and of the constant, as `descend` takes them."""
-    W = np.zeros((len(features) + 1, len(begin.bias)), np.float32)
+    n_columns = -(-len(begin.bias) // LANES) * LANES
+    W = np.zeros((len(features) + 1, n_columns), np.float32)
     if bias > 0:
-        W[len(features)] = begin.bias / np.float32(bias)
+        W[len(features), : len(begin.bias)] = begin.bias / np.float32(bias)
     for f in range(len(features)):
         scratch[features[f]] = f
     for row in range(len(begin.features)):
@@ -365,5 +392,5 @@ def train_node(
     positives = _positives_among(labels, documents, first, first + len(C))
     W = _begin_with(begin, features, settings.bias, scratch)
     descend(own, positives, W, C, settings, seed)
-    trained = _prune(W, features, settings)
+    trained = _prune(W, len(C), features, settings, scratch)
     return _join(begin, trained, features) if len(begin.features) else trained

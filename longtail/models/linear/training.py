@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longtail.labels.tree import LabelTree
 from longtail.models.linear.beam import TreeWeights, count_rows, empty_weights, place_rows
-from longtail.models.linear.choices import choose_C, choose_demand
+from longtail.models.linear.choices import choose_C_of_levels, choose_demand
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
 from longtail.runtime.mapped import (
@@ -82,7 +82,7 @@ class TreeWork(NamedTuple):
         """Cut a tree into blocks."""
         belongs = spread_upwards(Y, tree, in_files=is_mapped(X))
         levels = [view_rows(matrix) for matrix in belongs]
-        costs_of = [choose_C(C, count_documents(matrix)) for matrix in belongs]
+        costs_of = choose_C_of_levels(C, [count_documents(matrix) for matrix in belongs])
         tasks = plan_tasks(X, tree, belongs, seed)
         return cls(view_rows(X), levels, costs_of, tasks, X.shape[1], settings, seed)
 

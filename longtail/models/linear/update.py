@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from longtail.labels.tree import LabelTree
 from longtail.models.linear.beam import TreeWeights, find_paths, search
-from longtail.models.linear.choices import choose_C, choose_demand
+from longtail.models.linear.choices import choose_C_of_levels, choose_demand
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.models.linear.training import (
     Scratch,
@@ -232,7 +232,8 @@ class _Trainer:
         self.new, self.belongs, self.blocks, self.counts = new, belongs, blocks, counts
         self.rows, self.levels = view_rows(new.X), [view_rows(matrix) for matrix in belongs]
         self.is_born = [(each.before == 0) & (each.now > 0) for each in counts]
-        self.C = [_hold(choose_C(new.C, each.now), each) for each in counts]
+        costs_of = choose_C_of_levels(new.C, [each.now for each in counts])
+        self.C = [_hold(C, each) for C, each in zip(costs_of, counts, strict=True)]
         self.scratch = Scratch(new.X.shape[1])
         self.row_length = float(np.sqrt(new.X.multiply(new.X).sum() / max(1, new.X.shape[0])))
 

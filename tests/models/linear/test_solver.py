@@ -61,6 +61,18 @@ def test_classifiers_trained_together_equal_those_trained_alone():
         np.testing.assert_allclose(together[:, c], alone[:, 0], atol=1e-4)
 
 
+@pytest.mark.parametrize("loss", ["squared-hinge", "logistic"])
+def test_columns_that_fill_up_vectors_change_nothing_and_stay_zero(loss):
+    X, Y = random_problem(n_classifiers=6)
+    alone = descend(X, Y, loss=loss)
+    wider = np.zeros((X.shape[1] + 1, solver.LANES), np.float32)
+    solver.descend(
+        view_rows(X), view_rows(Y), wider, np.ones(6, np.float32), settings(loss=loss), 1
+    )
+    assert np.array_equal(wider[:, :6], alone)
+    assert (wider[:, 6:] == 0).all()
+
+
 def test_no_bias_means_no_constant():
     X, Y = random_problem()
     W = descend(X, Y, bias=0.0)
@@ -135,6 +147,17 @@ def test_features_of_a_node_rise_and_small_weights_are_gone():
     assert (np.diff(node.start) > 0).all()
     assert np.abs(node.weights).min() >= 0.3
     assert len(node.weights) < len(train(X, Y, np.arange(80), 0, 5, prune=0.0).weights)
+
+
+def test_a_node_is_the_same_wherever_its_features_stand_among_others():
+    X, Y = random_problem(n=80, n_features=30)
+    spread = np.sort(np.random.default_rng(0).choice(10_000, 30, replace=False)).astype(np.int32)
+    wide = sp.csr_matrix((X.data, spread[X.indices], X.indptr), shape=(80, 10_000))
+    near, far = (train(each, Y, np.arange(80), 0, 5, prune=0.05) for each in (X, wide))
+    assert np.array_equal(far.features, spread[near.features])
+    assert np.array_equal(far.start, near.start)
+    assert np.array_equal(far.children, near.children)
+    assert np.array_equal(far.weights, near.weights)
 
 
 def test_a_node_without_documents_says_nothing():
