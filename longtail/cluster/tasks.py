@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from longtail.cluster.versions import Versions, find_versions, require_versions
@@ -101,9 +101,10 @@ class RayWorkers:
             ):
                 return
         largest = max((node.n_bytes for node in nodes), default=0)
-        gpus = f" and {needs.gpus} GPUs" * bool(needs.gpus)
+        cores = f"{needs.cores} core{'s' * (needs.cores > 1)}"
+        gpus = f" and {needs.gpus} GPU{'s' * (needs.gpus > 1)}" * bool(needs.gpus)
         raise MemoryPlanError(
-            f"a task needs {needs.n_bytes / GIGABYTE:.1f} GB, {needs.cores} cores{gpus}, and no "
+            f"a task needs {needs.n_bytes / GIGABYTE:.1f} GB, {cores}{gpus}, and no "
             f"node has them: the cluster has {self.describe()}, at most "
             f"{largest / GIGABYTE:.1f} GB a node; add a larger node"
         )
@@ -142,8 +143,9 @@ class RayWorkers:
 
     def cancel(self, tickets: Sequence[Any]) -> None:
         """Stop tasks that nobody waits for any more."""
-        for ticket in tickets:
-            self.ray.cancel(ticket, force=True)
+        with suppress(Exception):  # a cluster that is gone does nothing any more
+            for ticket in tickets:
+                self.ray.cancel(ticket, force=True)
 
     def run(
         self,

@@ -121,7 +121,7 @@ def test_each_process_has_the_most_that_all_can_have():
 def test_processes_that_no_cluster_has_room_for():
     with pytest.raises(ParameterError, match="8 processes cannot have a GPU each, as the cluster "):
         choose_group([SMALL, LARGE], 8, "auto")
-    with pytest.raises(ParameterError, match="1 process cannot have a GPU each, as the cluster ha"):
+    with pytest.raises(ParameterError, match="--device cuda needs a GPU, and the cluster has none"):
         choose_group([SMALL], 1, "cuda")
     with pytest.raises(MemoryPlanError, match="no room for 5 processes: each takes a core and"):
         choose_group([SMALL], 5, "cpu")
@@ -132,6 +132,14 @@ def test_processes_that_no_cluster_has_room_for():
 def test_processes_need_a_cluster():
     with pytest.raises(ParameterError, match="processes are those of a cluster; name it as well"):
         longtail.train(planted_texts(200), model="glas", processes=2)
+
+
+def test_processes_are_refused_before_a_cluster_is_started():
+    data = planted_texts(200)
+    with pytest.raises(ParameterError, match=r"^--processes must be at least 1\. Got 0 instead"):
+        longtail.train(data, model="glas", cluster="ray://nowhere.invalid:1", processes=0)
+    with pytest.raises(ParameterError, match=r"^linear is trained by one process, on all its core"):
+        longtail.train(data, model="linear", cluster="ray://nowhere.invalid:1", processes=2)
 
 
 def test_what_is_to_be_shown_is_kept_until_somebody_asks():
