@@ -227,16 +227,22 @@ def _read_shared(ticket: Any) -> Any:
 
 
 def _count_by_node(spans: Sequence[Span]) -> str:
-    """Say how many tasks each node did."""
-    counts: Counter[str] = Counter()
+    """Say how many tasks each node did, or each worker of a single one."""
+    by_node: Counter[str] = Counter()
+    by_worker: Counter[tuple[str, int]] = Counter()
     for span in spans:
-        counts[span.node] += span.n_tasks
-    n_tasks, n_workers = counts.total(), len({(span.node, span.worker) for span in spans})
-    nodes = ", ".join(f"{node} {n:,}" for node, n in sorted(counts.items()))
-    return (
-        f"{n_tasks:,} task{'s' * (n_tasks != 1)}, {n_workers} worker{'s' * (n_workers != 1)} "
-        f"({nodes})"
-    )
+        by_node[span.node] += span.n_tasks
+        by_worker[span.node, span.worker] += span.n_tasks
+    total = f"{_count(by_node.total(), 'task')} by {_count(len(by_worker), 'worker')}"
+    if len(by_node) > 1:
+        each = ", ".join(f"{node}: {n:,}" for node, n in sorted(by_node.items()))
+        return f"{total} of {len(by_node):,} nodes ({each})"
+    each = ", ".join(f"{n:,}" for _, n in by_worker.most_common())
+    return f"{total} ({each})" if len(by_worker) > 1 else total
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def group_tasks(costs: Sequence[float], n_groups: int) -> list[list[int]]:

@@ -23,7 +23,7 @@ from longtail.cluster.connection import _reach, _say_why, _telling_loss
 from longtail.cluster.model_folder import offer_model, open_model
 from longtail.cluster.parts import PartsFolder
 from longtail.cluster.predict import AHEAD
-from longtail.cluster.tasks import WorkerError, group_tasks
+from longtail.cluster.tasks import Span, WorkerError, _count_by_node, group_tasks
 from longtail.cluster.versions import ClusterError, find_versions
 from longtail.compare.spread import LEAST_BYTES, count_bytes
 from longtail.data import Dataset, documents
@@ -261,6 +261,14 @@ def test_tasks_of_packed_data_ask_for_the_memory_of_what_is_sent(packed):
     with pytest.raises(Asked) as asked:
         build_trees(Cluster(), vectors, {}, [0], Silent())
     assert asked.value.args[0][0].n_bytes >= 3 * full_size_of(vectors)
+
+
+def test_who_did_the_tasks_is_said():
+    spans = [Span("f", "a", 1, 0, 1, 5), Span("f", "a", 2, 0, 1, 3), Span("f", "a", 1, 0, 1, 1)]
+    assert _count_by_node(spans[:1]) == "5 tasks by 1 worker"
+    assert _count_by_node(spans) == "9 tasks by 2 workers (6, 3)"
+    spans.append(Span("f", "b", 1, 0, 1, 2_000))
+    assert _count_by_node(spans) == "2,009 tasks by 3 workers of 2 nodes (a: 9, b: 2,000)"
 
 
 def test_small_tasks_are_put_together():
