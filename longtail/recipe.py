@@ -193,6 +193,8 @@ def _on_cluster(
         raise ParameterError(
             f"{model.name} is not trained on a cluster; leave out --cluster, or train one of {able}"
         )
+    if processes is not None:
+        check_processes(model, processes)
     from longtail.cluster import NetworkTrainer, connected
 
     with connected(cluster) as workers:
@@ -202,6 +204,16 @@ def _on_cluster(
             return
         with closing(NetworkTrainer(workers, processes)) as trainer:
             yield trainer.fit
+
+
+def check_processes(model: type[Model], count: int) -> None:
+    """Raise ParameterError if so many processes cannot train a model together."""
+    if not model.needs_torch:
+        raise ParameterError(
+            f"{model.name} is trained by one process, on all its cores; leave out --processes"
+        )
+    if count < 1:
+        raise ParameterError(f"--processes must be at least 1. Got {count} instead.")
 
 
 def _read(data: Any, labels: Any, text: str | Sequence[str] | None, reading: ReadOptions) -> Splits:

@@ -271,3 +271,23 @@ def test_training_that_leaves_nothing_is_an_error(tmp_path):
 def test_resuming_needs_a_folder():
     with pytest.raises(ParameterError, match="there is nothing to resume without out"):
         train(["a", "b"], [["x"], ["y"]], model="linear", resume=True)
+
+
+# -- data larger than memory ----------------------------------------------------------------------
+
+
+def test_data_that_would_fill_memory_are_packed_and_the_model_is_the_same(tmp_path, monkeypatch):
+    source = tmp_path / "train.jsonl"
+    write_planted_texts(source, 300)
+    usual = train(source, model="linear", settings=QUICK, valid=0).model
+    monkeypatch.setattr("longtail.recipe.free_ram", lambda: 10_000)
+    heard = Heard()
+    out = tmp_path / "model"
+    packed = train(source, model="linear", settings=QUICK, valid=0, out=out, progress=heard).model
+    assert any("so they are packed into files" in line for line in heard.lines)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["model", "train.jsonl"]
+    expected = usual.to_files().arrays
+    found = packed.to_files().arrays
+    assert found.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])

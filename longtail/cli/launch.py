@@ -19,7 +19,7 @@ from typing import IO
 import typer
 
 from longtail.cli.exits import INTERRUPTED
-from longtail.errors import LongtailError, ParameterError
+from longtail.errors import LongtailError
 from longtail.runtime.parallel import count_cores
 
 LAUNCHED = "LONGTAIL_LAUNCHED"  # is set in processes that were started here
@@ -55,8 +55,6 @@ def share_threads(threads: int | None, count: int | None) -> int | None:
 
 def launch(count: int, say_what_is_kept: Callable[[], str]) -> None:
     """Run this command by `count` processes, and end as they do."""
-    if count < 1:
-        raise ParameterError(f"--processes must be at least 1. Got {count} instead.")
     with ExitStack() as files:
         children = _start(count, files)
         signal.signal(signal.SIGTERM, _stop)

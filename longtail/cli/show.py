@@ -341,27 +341,35 @@ def size_blocks(size: "Size", found: "Iterable[Sized]") -> list[Table | str]:
     from longtail.models.cost import format_seconds
     from longtail.runtime.memory import format_bytes
 
-    machines = f"{size.nodes:,} node{'s' * (size.nodes > 1)} of {size.cores:,} cores"
-    gpus = f", {size.gpus:,} GPU{'s' * (size.gpus > 1)}" if size.gpus else ""
-    title = f"{size.documents:,} documents, {size.labels:,} labels; {machines}{gpus}"
-    headers = ("model", "time", "memory a node", "a GPU", "disk a node", "network")
-    table = _table(title, *headers, "most of it is", right_from=1)
-    for each in found:
-        table.add_row(
-            each.model,
-            format_seconds(each.seconds),
-            "?" if each.ram is None else format_bytes(each.ram),
-            format_bytes(each.gpu) if each.gpu else "-",
-            format_bytes(each.disk),
-            format_bytes(each.network) if each.network else "-",
-            each.driver,
-        )
+    found = list(found)
+    counts = [f"{_count(size.documents, 'document')}, {_count(size.labels, 'label')}"]
+    counts.append(f"{_count(size.nodes, 'node')} of {_count(size.cores, 'core')}")
+    title = "; ".join(counts) + (f", {_count(size.gpus, 'GPU')}" if size.gpus else "")
+    columns = {
+        "model": [each.model for each in found],
+        "time": [format_seconds(each.seconds) for each in found],
+        "memory a node": ["?" if each.ram is None else format_bytes(each.ram) for each in found],
+        "a GPU": [format_bytes(each.gpu) if each.gpu else "-" for each in found],
+        "disk a node": [format_bytes(each.disk) for each in found],
+        "network": [format_bytes(each.network) if each.network else "-" for each in found],
+        "mostly": [each.driver for each in found],
+    }
+    said = {header: cells for header, cells in columns.items() if set(cells) != {"-"}}
+    table = _table(title, *said, right_from=1)
+    table.columns[0].no_wrap = table.columns[-1].no_wrap = True
+    for row in zip(*said.values(), strict=True):
+        table.add_row(*row)
     return [
         table,
         f"The packed data take {format_bytes(size.packed_bytes)}. Memory is that beside mapped "
-        "files; ? is what has no formula. Time supposes that the work divides evenly: linear by "
-        "Ray, networks by torchrun or Ray; the others run on one machine.",
+        "files, mostly for what the last column says; ? is what has no formula. Time supposes that "
+        "the work divides evenly: linear by Ray, networks by torchrun or Ray; the others run on "
+        "one machine.",
     ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def spell(value: Any) -> str:

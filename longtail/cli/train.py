@@ -150,16 +150,16 @@ def train(
     name, chosen, reading = gather_settings(model, config, settings or [], options, reading)
     optional = {"valid": valid, "checkpoint_every": checkpoint_every}
     given: dict[str, Any] = {key: value for key, value in optional.items() if value is not None}
+    if processes is not None:
+        _check_processes(name, processes)
     set_threads(share_threads(threads, None if cluster else processes))
     if out is None or plan:
         _show_plan(data, reading, name, chosen, cluster)
         return
     kept = RunFolder(out).say_what_is_kept
-    if processes is not None:
-        _check_processes(name, processes)
-        if cluster is None and not is_launched():
-            launch(processes, kept)
-            return
+    if processes is not None and cluster is None and not is_launched():
+        launch(processes, kept)
+        return
     with (
         _leaving_loss_to_launcher(),
         _only_first_process_prints(is_first_process()),
@@ -201,11 +201,10 @@ def _show_plan(
 
 
 def _check_processes(model: str, count: int) -> None:
-    """Raise ParameterError if a model is not trained by several processes, or by others."""
-    if not get_model_class(model).needs_torch:
-        raise ParameterError(
-            f"{model} is trained by one process, on all its cores; leave out --processes"
-        )
+    """Raise ParameterError if so many processes cannot train a model, or others were started."""
+    from longtail.recipe import check_processes
+
+    check_processes(get_model_class(model), count)
     started = int(os.environ.get("WORLD_SIZE", count))
     if started != count:
         raise ParameterError(

@@ -1,8 +1,9 @@
 """A connection to a Ray cluster: one that is started here, one that runs here, or one elsewhere.
 
-Before any work, every node is asked for its versions: those that could give other bits are refused.
-A driver whose head is gone would be ended by Ray with a stack trace, so a thread looks after the
-head and ends this process with one line before that.
+What does not answer is refused at once, where Ray would wait for half a minute or for ever. Before
+any work, every node is asked for its versions: those that could give other bits are refused.
+A driver whose head is gone would be ended by Ray with a stack trace, or wait for ever, so a thread
+looks after the head and ends this process with one line before that.
 """
 
 import logging
@@ -14,7 +15,9 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from longtail.cluster.tasks import RETRIES, RayWorkers
 from longtail.cluster.versions import ClusterError, find_versions
@@ -24,9 +27,13 @@ from longtail.runtime.workers import use_cluster
 from longtail.version import __version__
 
 AUTO, LOCAL, CLIENT = "auto", "local", "ray://"
+NAMED = "RAY_ADDRESS"  # the variable by which Ray is told its cluster
+REACH_SECONDS = 10.0  # for a cluster to accept a connection
 LOOK_SECONDS, PATIENCE = 1.0, 5  # between two looks at the head; looks in vain before it is gone
+CLIENT_PATIENCE = 20  # through the client of Ray, which itself tries to connect again for 30 s
 START_SECONDS = 180  # for a node to say its versions: a busy one starts processes slowly
 USER_ERROR = 2
+LOST = "is gone; what is finished is kept, and the same command goes on"
 
 
 @contextmanager
@@ -39,6 +46,9 @@ def connected(address: str, cores: int | None = None) -> Iterator[RayWorkers]:
         cores: how many a local cluster has; as many as there may be threads unless given.
     """
     check_address(address)
+    if address == AUTO and os.environ.get(NAMED, "").startswith(CLIENT):
+        address = os.environ[NAMED]
+        check_address(address)
     ray = import_ray()
     ours = not ray.is_initialized()
     if ours:
@@ -46,7 +56,7 @@ def connected(address: str, cores: int | None = None) -> Iterator[RayWorkers]:
     try:
         check_versions(ray)
         workers = RayWorkers(ray)
-        with use_cluster(workers), _watched(ray, address):
+        with use_cluster(workers), _watched(ray, address), _telling_loss(address):
             yield workers
     finally:
         if ours:
@@ -55,19 +65,35 @@ def connected(address: str, cores: int | None = None) -> Iterator[RayWorkers]:
 
 def check_address(address: str) -> None:
     """Make sure that `address` is one that `connected` knows."""
-    if address not in (AUTO, LOCAL) and not address.startswith(CLIENT):
+    if address not in (AUTO, LOCAL) and _split_address(address) is None:
         raise ParameterError(
             f"--cluster must be auto, local or ray://HOST:10001. Got '{address}' instead."
         )
 
 
+def _split_address(address: Any) -> tuple[str, int] | None:
+    """Return host and port of ray://HOST:PORT; None for anything else."""
+    if not isinstance(address, str) or not address.startswith(CLIENT):
+        return None
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # no number, or too large a one
+        return None
+    return (host, port) if host and port and not parts.path else None
+
+
 def import_ray() -> Any:
     """Return Ray, quiet."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # no new cluster for one that is gone
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of tasks that nobody waits for
     # A local cluster does this command's own work: no less urgent than without a cluster.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    if (Path.home() / ".ray" / "auth_token").is_file():
+        # `ray start` asks for the token of this file where there is one, but offers none itself.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -87,13 +113,40 @@ def _start(ray: Any, address: str, cores: int) -> None:
                 # Never a cluster that runs already: RAY_ADDRESS may name one.
                 ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
             else:
+                _reach(ray, address)
                 ray.init(address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         ray.shutdown()
         raise ClusterError(_say_why(address, error)) from None
+    for name in ("dataclient", "logsclient"):  # a loss is one line of ours
+        logging.getLogger(f"ray.util.client.{name}").disabled = True
     # Ray prints a page for each worker that dies, whatever it is told; its task is done again.
     with suppress(AttributeError):
         ray._private.worker.print_to_stdstream = _show_nothing
+
+
+def _reach(ray: Any, address: str) -> None:
+    """Raise ClusterError if nothing answers where the cluster should be."""
+    host, port = _split_address(address) or _find_head(ray)
+    try:
+        socket.create_connection((host, port), timeout=REACH_SECONDS).close()
+    except OSError as error:
+        place = f"{host}:{port}" if address == AUTO else address
+        hint = "look at the address, and at the cluster with `ray status`"
+        if address == AUTO:
+            hint += "; RAY_ADDRESS names another one, and --cluster local starts one"
+        raise ClusterError(
+            f"{place}: no Ray cluster answers there ({error.strerror or error}); {hint}"
+        ) from None
+
+
+def _find_head(ray: Any) -> tuple[str, int]:
+    """Return where the cluster is that Ray would join: RAY_ADDRESS, or the last one started."""
+    found = ray._private.services.canonicalize_bootstrap_address(AUTO)
+    host, _, port = (found or "").rpartition(":")
+    if not port.isdecimal():
+        raise ConnectionError
+    return host, int(port)
 
 
 def _show_nothing(*_: Any, **__: Any) -> None:
@@ -107,12 +160,17 @@ def _say_why(address: str, error: Exception) -> str:
     if address == LOCAL:
         return f"a cluster could not be started on this machine: {reason}"
     token = "if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
-    if address == AUTO:
+    if address != AUTO:
+        return f"{address}: the Ray cluster there does not let us in; {token} ({reason})"
+    if named := os.environ.get(NAMED):
         return (
-            "no Ray cluster answers on this machine; start one with `ray start --head`, join one "
-            f"with `ray start --address=HEAD:6379` ({token}), or use --cluster local"
+            f"{NAMED} is '{named}', and no Ray cluster lets us in there; it must be HOST:6379 or "
+            f"ray://HOST:10001; {token}"
         )
-    return f"{address}: no Ray cluster answers there; {token} ({reason})"
+    return (
+        "no Ray cluster answers on this machine; start one with `ray start --head`, join one "
+        f"with `ray start --address=HEAD:6379` ({token}), or use --cluster local"
+    )
 
 
 # -- versions -------------------------------------------------------------------------------------
@@ -161,18 +219,18 @@ def _list_alive(ray: Any) -> list[dict[str, Any]]:
 @contextmanager
 def _watched(ray: Any, address: str) -> Iterator[None]:
     """End this process with one line if the head is gone while the work inside goes on."""
-    if address.startswith(CLIENT):  # the client tells by an error of its own
-        yield
-        return
-    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    place, patience = _split_address(address), CLIENT_PATIENCE
+    if place is None:
+        host, _, number = ray.get_runtime_context().gcs_address.rpartition(":")
+        place, patience = (host, int(number)), PATIENCE
     ended = threading.Event()
 
     def watch() -> None:
         n_missed = 0
         while not ended.wait(LOOK_SECONDS):
-            n_missed = 0 if _answers(host, int(port)) else n_missed + 1
-            if n_missed >= PATIENCE and not ended.is_set():
-                _end(f"the head of the cluster, {host}, is gone")
+            n_missed = 0 if _answers(*place) else n_missed + 1
+            if n_missed >= patience and not ended.is_set():
+                _end(f"the head of the cluster, {place[0]}, {LOST}")
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -180,6 +238,21 @@ def _watched(ray: Any, address: str) -> Iterator[None]:
         yield
     finally:
         ended.set()
+
+
+@contextmanager
+def _telling_loss(address: str) -> Iterator[None]:
+    """Say in one line that Ray's client has lost its cluster."""
+    if not address.startswith(CLIENT):
+        yield
+        return
+    from grpc import RpcError  # of Ray
+    from ray.exceptions import RayError
+
+    try:
+        yield
+    except (ConnectionError, RpcError, RayError):
+        raise ClusterError(f"{address}: the cluster {LOST}") from None
 
 
 def _answers(host: str, port: int) -> bool:
@@ -192,7 +265,7 @@ def _end(reason: str) -> None:
     """End this process: the main thread may wait inside Ray for ever."""
     from longtail.terminal import echo
 
-    echo(f"Error: {reason}; what is finished is kept, and the same command goes on", err=True)
+    echo(f"Error: {reason}", err=True)
     sys.stderr.flush()
     time.sleep(0.1)
     os._exit(USER_ERROR)

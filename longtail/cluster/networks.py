@@ -70,10 +70,14 @@ def choose_group(
     """
     n_gpus = 0 if device == "cpu" else int(sum(node.gpus for node in nodes))
     count = processes or n_gpus or sum(node.cores >= 1 for node in nodes)
-    if (n_gpus and count > n_gpus) or (device == "cuda" and not n_gpus):
+    if device == "cuda" and not n_gpus:
         raise ParameterError(
-            f"{count} process{'es' * (count > 1)} cannot have a GPU each, as the cluster has "
-            f"{n_gpus}; start fewer, or choose --device cpu"
+            "--device cuda needs a GPU, and the cluster has none; use --device cpu"
+        )
+    if n_gpus and count > n_gpus:
+        raise ParameterError(
+            f"{count} processes cannot have a GPU each, as the cluster has {n_gpus}; start fewer, "
+            "or choose --device cpu"
         )
     for cores in range(int(max((node.cores for node in nodes), default=0)), 0, -1):
         group = Group(count, cores, int(n_gpus > 0), n_bytes)
@@ -81,9 +85,9 @@ def choose_group(
             return group
     largest = max((node.n_bytes for node in nodes), default=0)
     raise MemoryPlanError(
-        f"there is no room for {count} processes: each takes a core and {n_bytes / GIGABYTE:.1f} "
-        f"GB; the nodes have {int(sum(node.cores for node in nodes))} cores in all and at most "
-        f"{largest / GIGABYTE:.1f} GB each; start fewer, or add nodes"
+        f"there is no room for {count} process{'es' * (count > 1)}: each takes a core and "
+        f"{n_bytes / GIGABYTE:.1f} GB; the nodes have {int(sum(node.cores for node in nodes))} "
+        f"cores in all and at most {largest / GIGABYTE:.1f} GB each; start fewer, or add nodes"
     )
 
 
@@ -99,8 +103,6 @@ class NetworkTrainer:
     """Trains networks on a cluster, one after the other, by the same processes."""
 
     def __init__(self, workers: RayWorkers, processes: int | None = None) -> None:
-        if processes is not None and processes < 1:
-            raise ParameterError(f"--processes must be at least 1. Got {processes} instead.")
         self.workers, self.ray, self.processes = workers, workers.ray, processes
         self._group: Group | None = None
         self._actors: list[Any] = []

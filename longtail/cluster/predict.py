@@ -8,6 +8,7 @@ documents. A part whose worker or node dies is given to another.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -95,9 +96,11 @@ def predict(
     needs = Needs(n_bytes, request.threads, int(request.device == "cuda"))
     workers.check_fits(needs)
     progress.say(f"Cluster: {workers.describe()}")
+    cut = cut_parts(read_batches(source, reading), part_batches)
+    first = list(islice(cut, 1))  # what cannot be read leaves no folder
     with parts.opened(overwrite=overwrite):
         run = _Run(parts, folder, request, workers, needs, progress)
-        return run.label(cut_parts(read_batches(source, reading), part_batches))
+        return run.label(chain(first, cut))
 
 
 def cut_parts(batches: Iterator[Dataset], part_batches: int) -> Iterator[Part]:

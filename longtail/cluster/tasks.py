@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from longtail.cluster.versions import Versions, find_versions, require_versions
@@ -101,9 +101,10 @@ class RayWorkers:
             ):
                 return
         largest = max((node.n_bytes for node in nodes), default=0)
-        gpus = f" and {needs.gpus} GPUs" * bool(needs.gpus)
+        cores = f"{needs.cores} core{'s' * (needs.cores > 1)}"
+        gpus = f" and {needs.gpus} GPU{'s' * (needs.gpus > 1)}" * bool(needs.gpus)
         raise MemoryPlanError(
-            f"a task needs {needs.n_bytes / GIGABYTE:.1f} GB, {needs.cores} cores{gpus}, and no "
+            f"a task needs {needs.n_bytes / GIGABYTE:.1f} GB, {cores}{gpus}, and no "
             f"node has them: the cluster has {self.describe()}, at most "
             f"{largest / GIGABYTE:.1f} GB a node; add a larger node"
         )
@@ -142,8 +143,9 @@ class RayWorkers:
 
     def cancel(self, tickets: Sequence[Any]) -> None:
         """Stop tasks that nobody waits for any more."""
-        for ticket in tickets:
-            self.ray.cancel(ticket, force=True)
+        with suppress(Exception):  # a cluster that is gone does nothing any more
+            for ticket in tickets:
+                self.ray.cancel(ticket, force=True)
 
     def run(
         self,
@@ -225,16 +227,22 @@ def _read_shared(ticket: Any) -> Any:
 
 
 def _count_by_node(spans: Sequence[Span]) -> str:
-    """Say how many tasks each node did."""
-    counts: Counter[str] = Counter()
+    """Say how many tasks each node did, or each worker of a single one."""
+    by_node: Counter[str] = Counter()
+    by_worker: Counter[tuple[str, int]] = Counter()
     for span in spans:
-        counts[span.node] += span.n_tasks
-    n_tasks, n_workers = counts.total(), len({(span.node, span.worker) for span in spans})
-    nodes = ", ".join(f"{node} {n:,}" for node, n in sorted(counts.items()))
-    return (
-        f"{n_tasks:,} task{'s' * (n_tasks != 1)}, {n_workers} worker{'s' * (n_workers != 1)} "
-        f"({nodes})"
-    )
+        by_node[span.node] += span.n_tasks
+        by_worker[span.node, span.worker] += span.n_tasks
+    total = f"{_count(by_node.total(), 'task')} by {_count(len(by_worker), 'worker')}"
+    if len(by_node) > 1:
+        each = ", ".join(f"{node}: {n:,}" for node, n in sorted(by_node.items()))
+        return f"{total} of {len(by_node):,} nodes ({each})"
+    each = ", ".join(f"{n:,}" for _, n in by_worker.most_common())
+    return f"{total} ({each})" if len(by_worker) > 1 else total
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def group_tasks(costs: Sequence[float], n_groups: int) -> list[list[int]]:

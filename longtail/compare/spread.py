@@ -18,6 +18,8 @@ from longtail.runtime.workers import Needs
 if TYPE_CHECKING:
     from longtail.cluster.tasks import RayWorkers
 
+LEAST_BYTES = 200 << 20  # a process that reads documents, before it learns from them
+
 
 def fit_to_cluster(comparison: Comparison, workers: "RayWorkers") -> Comparison:
     """Run as many methods at once as there is room for: a node each, unless --threads says less."""
@@ -32,7 +34,7 @@ def run_on_cluster(
     """Run a job on a node to its end; yields while it runs, as `process.run` does."""
     absolute = replace(job, given=job.given.absolute(), out=job.out.absolute())
     gpus = int(job.contender.setting.get("device") == "cuda")
-    needs = Needs(cores=job.threads, gpus=gpus)
+    needs = Needs(count_bytes(job.given), job.threads, gpus)
     workers.check_fits(needs)
     ticket = workers.submit(run_job, absolute, library.absolute(), needs=needs)
     try:
@@ -46,6 +48,11 @@ def run_on_cluster(
         raise RunFailed(found)
     measured: dict[str, Any] = found
     return measured
+
+
+def count_bytes(given: Path) -> int:
+    """Return what every method takes at least: a process, and the documents that it reads."""
+    return LEAST_BYTES + sum(file.stat().st_size for file in given.rglob("*") if file.is_file())
 
 
 def run_job(job: Job, library: Path) -> dict[str, Any] | str:

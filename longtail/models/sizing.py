@@ -35,7 +35,7 @@ class Size:
         labels: how many there are.
         words: different words, or features, of a document.
         labels_each: labels of a document.
-        features: words or features in all.
+        features: words or features in all, at most; few documents have no more than theirs.
         nodes: machines.
         cores: of each machine.
         gpus: of all machines together.
@@ -67,7 +67,8 @@ class Size:
     def rows(self) -> Extent:
         """How large X would be."""
         n_values = self.documents * self.words
-        return Extent((self.documents, self.features), n_values, LONGEST * self.words)
+        shape = self.documents, min(self.features, n_values)
+        return Extent(shape, n_values, LONGEST * self.words)
 
     @property
     def pairs(self) -> Extent:
@@ -131,7 +132,7 @@ def _size(model: Model, size: Size) -> Sized:
     facts = Facts(
         size.documents,
         size.labels,
-        size.features,
+        size.rows.shape[1],
         size.rows.nnz,
         "rows" not in model.reads,
         "cuda" if on_gpus else "cpu",

@@ -181,7 +181,7 @@ def _name_fitting(alternatives: Mapping[str, Needs], free: dict[str, int | None]
 
 def format_bytes(size: int) -> str:
     """Return 3.2 GiB, 410 MiB or 12 KiB."""
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")):
+    for unit, name in ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")):
         if size >= unit:
             value = size / unit
             return f"{value:.1f} {name}" if value < 100 else f"{value:.0f} {name}"

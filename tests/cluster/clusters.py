@@ -24,8 +24,11 @@ pytest.importorskip("ray")
 
 @contextmanager
 def one_node(cores=2):
-    """Start one node and connect to it."""
+    """Start one node and connect to it; the one of other tests in this process, if it is there."""
     ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray.init(

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from command_line import fail, succeed, write_texts
 from planted import planted_texts
 
 import longtail
-from longtail.cluster import Request, connected, predict
+from longtail.cluster import Request, check_address, connected, predict
+from longtail.cluster.connection import _reach, _say_why, _telling_loss
 from longtail.cluster.model_folder import offer_model, open_model
 from longtail.cluster.parts import PartsFolder
 from longtail.cluster.predict import AHEAD
-from longtail.cluster.tasks import WorkerError, group_tasks
+from longtail.cluster.tasks import Span, WorkerError, _count_by_node, group_tasks
 from longtail.cluster.versions import ClusterError, find_versions
+from longtail.compare.spread import LEAST_BYTES, count_bytes
 from longtail.data import Dataset, documents
 from longtail.errors import DataError, MemoryPlanError, ParameterError
 from longtail.labels.tree import build_label_vectors
@@ -260,6 +263,14 @@ def test_tasks_of_packed_data_ask_for_the_memory_of_what_is_sent(packed):
     assert asked.value.args[0][0].n_bytes >= 3 * full_size_of(vectors)
 
 
+def test_who_did_the_tasks_is_said():
+    spans = [Span("f", "a", 1, 0, 1, 5), Span("f", "a", 2, 0, 1, 3), Span("f", "a", 1, 0, 1, 1)]
+    assert _count_by_node(spans[:1]) == "5 tasks by 1 worker"
+    assert _count_by_node(spans) == "9 tasks by 2 workers (6, 3)"
+    spans.append(Span("f", "b", 1, 0, 1, 2_000))
+    assert _count_by_node(spans) == "2,009 tasks by 3 workers of 2 nodes (a: 9, b: 2,000)"
+
+
 def test_small_tasks_are_put_together():
     groups = group_tasks([1, 1, 8, 1, 1], 3)
     assert groups == [[2], [0, 1, 3, 4]]
@@ -277,6 +288,53 @@ def test_an_address_that_is_none():
         connected("lokal"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "address", ["", "ray://", "ray://host", "ray://host:many", "ray://host:99999", "ray://:1", 3]
+)
+def test_an_address_without_host_or_port(address):
+    with pytest.raises(ParameterError) as caught:
+        check_address(address)
+    assert str(caught.value) == (
+        f"--cluster must be auto, local or ray://HOST:10001. Got '{address}' instead."
+    )
+
+
+def test_where_nothing_answers_is_said_at_once(ray, monkeypatch):
+    with socket.socket() as taken:  # bound, so nobody else's; but it accepts nothing
+        taken.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"^ray://{place}: no Ray cluster answers there"):
+            _reach(ray, f"ray://{place}")
+        monkeypatch.setenv("RAY_ADDRESS", place)
+        with pytest.raises(ClusterError, match=r"no Ray cluster answers there .*; RAY_ADDRESS na"):
+            _reach(ray, "auto")
+
+
+def test_a_name_that_is_no_address_of_a_cluster(ray, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "somewhere")
+    with pytest.raises((ValueError, ConnectionError)) as caught:
+        _reach(ray, "auto")
+    assert _say_why("auto", caught.value).startswith(
+        "RAY_ADDRESS is 'somewhere', and no Ray cluster lets us in there; it must be HOST:6379 or"
+    )
+
+
+def test_a_client_that_has_lost_its_cluster_says_so():
+    with (
+        pytest.raises(ClusterError, match=r"^ray://host:1: the cluster is gone; what is finished"),
+        _telling_loss("ray://host:1"),
+    ):
+        raise ConnectionError("the data channel\nis closed")
+    with pytest.raises(ConnectionError), _telling_loss("local"):
+        raise ConnectionError
+
+
+def test_documents_that_cannot_be_read_leave_no_folder(made, tmp_path, workers):
+    with pytest.raises(DataError, match="no such file or folder"):
+        predict(made / "model", tmp_path / "nowhere.jsonl", tmp_path / "out", workers)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_fusion_has_the_bits_of_one_machine(ray, tmp_path):
@@ -355,6 +413,12 @@ def test_methods_are_compared_on_a_cluster(ray, tmp_path):
     results = json.loads((out / "results.json").read_text())
     assert [each["name"] for each in results["methods"]] == ["linear", "linear:trees=1"]
     assert results["methods"][0]["metrics"]["P@1"]["value"] > 90
+
+
+def test_a_method_asks_for_the_memory_of_its_documents(tmp_path):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "train.bin").write_bytes(b"0" * 1000)
+    assert count_bytes(tmp_path) == LEAST_BYTES + 1000
 
 
 def test_what_the_command_line_refuses(made, tmp_path):

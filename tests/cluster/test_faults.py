@@ -6,6 +6,7 @@
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -131,3 +132,46 @@ def test_the_result_is_that_of_a_quiet_run(task, kind, made, cluster, tmp_path):
         f"{task}, {kind}: {n_killed} killed in {took:.0f} s and {n_starts + 1} runs; "
         f"a quiet run takes {QUIET[task]:.1f} s"
     )
+
+
+WAITING = """
+import time
+from longtail.cluster import connected
+with connected("auto"):
+    print("connected", flush=True)
+    time.sleep(120)
+"""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # files of Ray's, never closed
+@pytest.mark.parametrize("through", ["head", "client"])
+def test_the_head_gone_is_one_line(through):
+    from ray.cluster_utils import Cluster
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    node = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
+    alone = Cluster(initialize_head=True, head_node_args={**node, "ray_client_server_port": port})
+    try:
+        host = alone.address.partition(":")[0]
+        place = alone.address if through == "head" else f"ray://{host}:{port}"
+        driver = subprocess.Popen(
+            [sys.executable, "-c", WAITING],
+            env={**os.environ, "RAY_ADDRESS": place},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert driver.stdout.readline() == "connected\n"
+        for server in ("ray_client_server", "gcs_server"):
+            assert kill(alone.head_node.all_processes[server][0].process.pid)
+        _, said = driver.communicate(timeout=60)
+        assert driver.returncode == 2
+        assert said == (
+            f"Error: the head of the cluster, {host}, is gone; what is finished is kept, and the "
+            "same command goes on\n"
+        )
+    finally:
+        alone.shutdown()
+        forget_processes()

@@ -25,6 +25,7 @@ from longtail.models.registry import get_model_class
 from longtail.progress import Silent
 
 GIGA = 1e9
+EPOCHS = 40
 SMALL, LARGE = Node(4, 0, 8 * GIGA), Node(16, 4, 64 * GIGA)
 
 
@@ -55,9 +56,10 @@ def read_losses(run_dir):
     return [float(line["loss"]) for line in csv.DictReader(log.read_text().splitlines())]
 
 
-def assert_same(found, name, folder=None):
+def assert_same(found, name, folder=None, **attributes):
     """Compare what the cluster has trained with what one process trains; losses if not resumed."""
-    alone = make(name, folder and folder / f"alone-{name}").fit(planted_texts(N_DOCUMENTS))
+    alone = make(name, folder and folder / f"alone-{name}", **attributes)
+    alone.fit(planted_texts(N_DOCUMENTS))
     if folder is not None:
         there, here = read_losses(folder / name), read_losses(folder / f"alone-{name}")
         np.testing.assert_allclose(there, here, rtol=1e-5, err_msg=name)
@@ -100,12 +102,13 @@ def test_after_a_death_all_begin_from_the_last_checkpoint(trainer, tmp_path, mon
     monkeypatch.setattr(NetworkTrainer, "_look", look_and_kill)
     if not sees:
         monkeypatch.setattr(networks, "_marked", lambda run_dir: nullcontext("/not/here"))
-    model = make("glas", run_dir, checkpoint_seconds=0.0)
+    # Long enough that the process dies before the training ends.
+    model = make("glas", run_dir, checkpoint_seconds=0.0, epochs=EPOCHS)
     found, _ = trainer.fit(model, planted_texts(N_DOCUMENTS), said)
     assert killed
     assert any(re.match(r"Note: process \d of 2 has died, or", line) for line in said.lines)
     assert any(line.startswith("Going on from step") for line in said.lines)
-    assert_same(found, "glas")
+    assert_same(found, "glas", epochs=EPOCHS)
 
 
 def test_each_process_has_the_most_that_all_can_have():
@@ -121,7 +124,7 @@ def test_each_process_has_the_most_that_all_can_have():
 def test_processes_that_no_cluster_has_room_for():
     with pytest.raises(ParameterError, match="8 processes cannot have a GPU each, as the cluster "):
         choose_group([SMALL, LARGE], 8, "auto")
-    with pytest.raises(ParameterError, match="1 process cannot have a GPU each, as the cluster ha"):
+    with pytest.raises(ParameterError, match="--device cuda needs a GPU, and the cluster has none"):
         choose_group([SMALL], 1, "cuda")
     with pytest.raises(MemoryPlanError, match="no room for 5 processes: each takes a core and"):
         choose_group([SMALL], 5, "cpu")
@@ -132,6 +135,14 @@ def test_processes_that_no_cluster_has_room_for():
 def test_processes_need_a_cluster():
     with pytest.raises(ParameterError, match="processes are those of a cluster; name it as well"):
         longtail.train(planted_texts(200), model="glas", processes=2)
+
+
+def test_processes_are_refused_before_a_cluster_is_started():
+    data = planted_texts(200)
+    with pytest.raises(ParameterError, match=r"^--processes must be at least 1\. Got 0 instead"):
+        longtail.train(data, model="glas", cluster="ray://nowhere.invalid:1", processes=0)
+    with pytest.raises(ParameterError, match=r"^linear is trained by one process, on all its core"):
+        longtail.train(data, model="linear", cluster="ray://nowhere.invalid:1", processes=2)
 
 
 def test_what_is_to_be_shown_is_kept_until_somebody_asks():

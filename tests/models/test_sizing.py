@@ -66,6 +66,32 @@ def test_gpus_hold_the_networks() -> None:
     assert found.engine == "torchrun"
 
 
+@pytest.mark.parametrize("name", ["glas", "mnn", "dxml", "rank-ae", "attention-xml"])
+def test_gpus_are_planned_where_there_are_none(name, monkeypatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    (found,) = size_models(Size(documents=100_000, labels=50_000, gpus=4), name)
+    assert found.gpu > 0
+
+
+def test_few_documents_have_few_features() -> None:
+    (few,) = size_models(Size(documents=3, labels=1), "glas")
+    (named,) = size_models(Size(documents=3, labels=1, features=300), "glas")
+    assert few == named
+
+
+def test_the_table_leaves_out_what_nothing_takes_and_keeps_names_whole() -> None:
+    shown = run("plan", "--documents", "3", "--labels", "1")
+    assert "3 documents, 1 label; 1 node of" in shown.stdout
+    assert "attention-xml" in shown.stdout
+    assert "network" not in shown.stdout.partition("The packed")[0]
+    many = run("plan", "--documents", "100M", "--labels", "5M", "--nodes", "16", "--gpus", "64")
+    assert many.exit_code == 0
+    for name in ("attention-xml", "parameters"):
+        assert name in many.stdout
+    assert "network" in many.stdout.partition("The packed")[0]
+
+
 def test_an_extent_lies_in_files() -> None:
     assert is_mapped(Extent((3, 4), 5, 2))
     assert not is_mapped(np.zeros(3))

@@ -290,6 +290,8 @@ def count_numbers(device_type: str) -> int:
     """Return how many numbers a piece may have."""
     if device_type == "cpu":
         return CPU_PIECE
+    if not torch.cuda.is_available():  # a plan for a GPU elsewhere
+        return LARGEST_PIECE
     memory = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     return min(max(memory // GPU_SHARE, LEAST_PIECE), LARGEST_PIECE)
 
