@@ -156,7 +156,7 @@ class Forest(Model):
         self.choice_ = self._choose(X, Y, progress)
         self.trees_ = self._grow(X, Y, self.choice_, progress)
         self.n_trees = self.trees_.n_trees
-        self.Y_, self.numbers_ = sp.csr_matrix(Y, dtype=np.float32), numbers
+        self.Y_, self.numbers_ = sp.csr_matrix(Y, dtype=np.float32, copy=True), numbers
         for line in self.describe_training():
             progress.say(line)
 
@@ -339,7 +339,7 @@ class Forest(Model):
         """Let the new documents fall into leaves."""
         trees = self.trees_.add(find_leaves(X, self.trees_), len(self.numbers_))
         new = self.training_counts_.n_documents + self.added_
-        self.Y_ = sp.csr_matrix(join_labels(self.Y_, Y), dtype=np.float32)
+        self.Y_ = join_labels(self.Y_, Y)
         self.trees_ = trees
         self.numbers_ = np.concatenate([self.numbers_, new.astype(np.int32)])
 
