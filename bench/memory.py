@@ -34,6 +34,7 @@ NOISE = 64 << 20  # bytes: glibc may keep freed pieces of up to 32 MiB, here of 
 SETTINGS: dict[str, dict[str, Any]] = {
     "linear": {"max_passes": 2},
     "knn": {},
+    "forest": {"n_trees": 4, "min_split": 16, "share": 0.03},
     "lexical": {},
     "glas": {"dim": 64, "epochs": 1},
     "mnn": {"dim": 64, "epochs": 1},

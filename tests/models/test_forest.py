@@ -322,6 +322,14 @@ def test_new_documents_fall_into_leaves():
     assert "striped" in model.predict(new[:1], 5).names[0]
 
 
+def test_labels_are_the_models_own():
+    data = rows_dataset(n=40)
+    model = Forest(n_trees=3).fit(data)
+    before = model.predict(data, 7)
+    data.Y.indices[:] = 0
+    np.testing.assert_array_equal(model.predict(data, 7).scores, before.scores)
+
+
 def test_similar_documents_share_leaves():
     data = planted_dataset()
     model = Forest(n_trees=20).fit(data)

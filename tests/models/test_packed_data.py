@@ -6,6 +6,7 @@ from planted import planted_dataset
 
 from longtail.data import Dataset, pack
 from longtail.models import load_model
+from longtail.models.forest.model import Forest
 from longtail.models.knn.model import KNN
 from longtail.models.lexical import names as lexical_names
 from longtail.models.lexical.model import Lexical
@@ -41,6 +42,13 @@ def test_knn_keeps_its_index_in_files(rows, tmp_path, monkeypatch):
     assert is_mapped(index.lists.columns)
     model.save(tmp_path / "model")
     assert_same(load_model(tmp_path / "model"), other, rows)
+
+
+def test_forest_grows_on_rows_in_files_and_keeps_none(rows, tmp_path):
+    packed = pack(rows, tmp_path / "packed").train
+    model, other = Forest(n_trees=5).fit(packed), Forest(n_trees=5).fit(rows)
+    assert_same(model, other, rows)
+    assert not is_mapped(model.Y_)
 
 
 def test_knn_keeps_snippets_in_a_file(texts, tmp_path):
