@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from longtail.data import Dataset
 from longtail.data.columns import Columns
-from longtail.data.labels import MAX_LABELS
 from longtail.errors import NotFittedError
 from longtail.evaluation.calibration import Calibration
 from longtail.evaluation.explanation import Neighbour
@@ -75,7 +74,6 @@ class Contract(Estimated, ABC):
     # What it is as a member of a fusion.
     member_order: ClassVar[int | None] = None  # 1 is planned first; None only if it is named
     member_reason: ClassVar[str] = "it was named"  # why a plan takes it
-    member_labels: ClassVar[int] = MAX_LABELS  # with more, a plan takes it only if it is named
     cheaper_presets: ClassVar[Sequence[str]] = ()  # in place of the defaults, the best first
     milliseconds: ClassVar[float] = 1.0  # for one document, about; only the order counts
     member_seeds: ClassVar[int] = 1  # members of other seeds that a plan takes before rarer models

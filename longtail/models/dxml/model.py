@@ -95,7 +95,7 @@ class DXML(NeuralRows):
     choose_when: ClassVar[str] = "new documents and labels keep coming"
     can_update: ClassVar[bool] = True
     has_embeddings: ClassVar[bool] = True
-    member_order: ClassVar[int | None] = 7
+    member_order: ClassVar[int | None] = 6
     member_reason: ClassVar[str] = "places documents in the graph of labels"
     milliseconds: ClassVar[float] = 1.5
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -264,7 +264,7 @@ def find_facts(
         device: where torch should train: auto, cpu or cuda.
     """
     named = None if members is None else parse_members(members)
-    usable = _find_usable(named or [], dataset.X is None, dataset.Y.shape[1])
+    usable = _find_usable(named or [], dataset.X is None)
     uses_torch = any(get_model_class(name).needs_torch for name in named or usable)
     facts = Facts(
         n_documents=X.shape[0],
@@ -284,7 +284,7 @@ def find_budget(budget: str | None, members: str | None) -> float | None:
     return parse_budget(budget or DEFAULT_BUDGET)
 
 
-def _find_usable(named: Sequence[str], has_texts: bool, n_labels: int) -> list[str]:
+def _find_usable(named: Sequence[str], has_texts: bool) -> list[str]:
     """Return the models that a plan may choose from; check that the named ones can be used."""
     readable = [n for n in known_members() if has_texts or "rows" in get_model_class(n).reads]
     for name in named:
@@ -293,8 +293,7 @@ def _find_usable(named: Sequence[str], has_texts: bool, n_labels: int) -> list[s
                 f"the member {name} cannot be trained on feature rows; "
                 f"members that can: {', '.join(readable)}"
             )
-    planned = [n for n in readable if get_model_class(n).member_order is not None]
-    usable = [n for n in planned if n_labels <= get_model_class(n).member_labels]
+    usable = [n for n in readable if get_model_class(n).member_order is not None]
     if find_spec("torch") is None:
         usable = [name for name in usable if not get_model_class(name).needs_torch]
     return usable

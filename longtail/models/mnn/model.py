@@ -87,7 +87,7 @@ class MNN(NeuralRows):
     has_embeddings: ClassVar[bool] = True
     can_update: ClassVar[bool] = True
     trains_on: ClassVar[bool] = False
-    member_order: ClassVar[int | None] = 6
+    member_order: ClassVar[int | None] = 5
     member_reason: ClassVar[str] = "finds documents with similar label sets"
     milliseconds: ClassVar[float] = 0.8
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

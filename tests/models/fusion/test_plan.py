@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
-from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.models import get_model_class
 from longtail.models.cost import Cost, Facts, format_seconds
@@ -14,7 +12,6 @@ from longtail.models.fusion.plan import (
     Scheme,
     choose_schemes,
     find_budget,
-    find_facts,
     find_form,
     make_plan,
     parse_budget,
@@ -272,14 +269,3 @@ def test_names_of_members():
     for text in ("", "linear,linear"):
         with pytest.raises(ParameterError, match="names of models, each once"):
             parse_members(text)
-
-
-@pytest.mark.parametrize(("n_labels", "is_planned"), [(1_000, True), (1_001, False)])
-def test_a_model_for_few_labels_is_planned_with_few(n_labels, is_planned):
-    X = sp.csr_matrix(np.ones((30, 2), np.float32))
-    Y = sp.csr_matrix((np.ones(30), (np.arange(30), np.arange(30))), (30, n_labels))
-    dataset = Dataset(Y.astype(np.float32), [str(label) for label in range(n_labels)], X=X)
-    _, usable = find_facts(dataset, X, None, "cpu")
-    assert ("forest" in usable) == is_planned
-    assert "linear" in usable
-    find_facts(dataset, X, "linear,forest", "cpu")  # whoever names it has it
