@@ -33,7 +33,7 @@ LOOK_SECONDS, PATIENCE = 1.0, 5  # between two looks at the head; looks in vain 
 CLIENT_PATIENCE = 20  # through the client of Ray, which itself tries to connect again for 30 s
 START_SECONDS = 180  # for a node to say its versions: a busy one starts processes slowly
 USER_ERROR = 2
-LOST = "is gone; what is finished is kept, and the same command goes on"
+LOST = "is gone; start the same command again: what was finished is kept"
 
 
 @contextmanager

@@ -107,8 +107,9 @@ class Dataset:
         """Return for each label how many documents carry it."""
         return np.bincount(self.Y.indices, minlength=self.n_labels).astype(np.int64)
 
-    def take(self, rows: NDArray[np.integer]) -> "Dataset":
+    def take(self, rows: NDArray[np.integer] | Sequence[int]) -> "Dataset":
         """Return the documents `rows`, in that order."""
+        rows = np.asarray(rows)
         return replace(
             self,
             Y=self.Y[rows],

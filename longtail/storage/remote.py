@@ -25,6 +25,7 @@ OWN_EXTRA = {"s3", "s3a"}
 _STAMPS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "size")
 
 Result = TypeVar("Result")
+USUAL = ("s3", "gs", "az", "hdfs", "file", "http", "https", "ftp", "sftp")  # of many storages
 
 
 def connect(url: str) -> tuple[Any, str]:
@@ -36,7 +37,7 @@ def connect(url: str) -> tuple[Any, str]:
         raise MissingExtraError.of(f"{scheme}:// needs fsspec", "cloud") from None
     known = fsspec.available_protocols()
     if scheme not in known:
-        raise ParameterError(f"{url}: there is no storage '{scheme}://'{suggest(scheme, known)}")
+        raise ParameterError(f"{url}: there is no storage '{scheme}://'{suggest(scheme, USUAL)}")
     try:
         file_system, path = fsspec.url_to_fs(url)
     except ImportError as error:

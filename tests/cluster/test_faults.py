@@ -169,8 +169,8 @@ def test_the_head_gone_is_one_line(through):
         _, said = driver.communicate(timeout=60)
         assert driver.returncode == 2
         assert said == (
-            f"Error: the head of the cluster, {host}, is gone; what is finished is kept, and the "
-            "same command goes on\n"
+            f"Error: the head of the cluster, {host}, is gone; start the same command again: "
+            "what was finished is kept\n"
         )
     finally:
         alone.shutdown()

@@ -56,6 +56,7 @@ def test_take_keeps_everything_in_order(data):
     assert taken.texts == ["three", "zero"]
     assert taken.Y.toarray().tolist() == [[0, 0, 1], [0, 1, 0]]
     assert taken.exclude.toarray().tolist() == taken.Y.toarray().tolist()
+    assert data.take([3, 0]).texts == data.take(range(3, -1, -3)).texts == taken.texts
 
 
 def test_split_is_a_partition_and_repeats(data):
