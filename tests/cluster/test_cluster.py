@@ -323,7 +323,7 @@ def test_a_name_that_is_no_address_of_a_cluster(ray, monkeypatch):
 
 def test_a_client_that_has_lost_its_cluster_says_so():
     with (
-        pytest.raises(ClusterError, match=r"^ray://host:1: the cluster is gone; what is finished"),
+        pytest.raises(ClusterError, match=r"^ray://host:1: the cluster is gone; start the same"),
         _telling_loss("ray://host:1"),
     ):
         raise ConnectionError("the data channel\nis closed")

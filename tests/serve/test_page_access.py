@@ -134,6 +134,7 @@ def test_marks_lie_under_their_words(open_page, running, width):
     page.wait_for_selector("#columns li .facts:not(:empty)")
     page.focus("#columns .name")
     page.wait_for_selector("#marked-for:not(:empty)")
+    page.wait_for_load_state("networkidle")  # a later answer would mark the words again
     page.evaluate("CSS.highlights.clear()")  # letters on colors are drawn a little differently
     hide = "([one, other]) => { for (const [id, seen] of [[one, true], [other, false]]) \
         document.getElementById(id).style.color = seen ? 'red' : 'transparent'; }"
