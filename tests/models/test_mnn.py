@@ -31,8 +31,10 @@ from longtail.models.mnn.network import (  # noqa: E402
     positive_loss,
     softmax_loss,
 )
+from longtail.runtime.quantized import QuantizedRows  # noqa: E402
 from longtail.runtime.rows import view_rows  # noqa: E402
 from longtail.runtime.store import read_folder, write_folder  # noqa: E402
+from longtail.search.index import Index  # noqa: E402
 from longtail.training.layers import SparseBatch  # noqa: E402
 
 SMALL = {"dim": 16, "learning_rate": 0.01, "device": "cpu"}
@@ -615,3 +617,16 @@ def test_new_labels_get_vectors_where_labels_are_ranked():
         carries = carried.toarray().ravel() > 0
         assert found[carries].mean() > found[~carries].mean() + 0.3
     assert np.array_equal(model.score(more.X, top.labels), top.scores)
+
+
+def test_a_model_that_ranks_no_label_learns_new_ones():
+    """Only a stranger's folder has none."""
+    data = planted_dataset()
+    model = MNN(**{**SMALL, "epochs": 1}, rank="labels").fit(data)
+    nothing = QuantizedRows.of(np.asarray(model.index_.vectors)[:0])
+    model.index_ = Index(nothing, model.index_.dim, model.index_.metric)
+    model.ids_ = model.ids_[:0]
+    Y = sp.csr_matrix(sp.hstack([data.Y, data.Y[:, [0]]]))
+    model.partial_fit(Dataset(Y, [*data.label_names, "new"], X=data.X))
+    assert model.ids_.tolist() == [data.n_labels]
+    assert set(model.predict(data.X, k=1).labels.ravel().tolist()) == {data.n_labels}

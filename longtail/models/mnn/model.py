@@ -405,7 +405,7 @@ class MNN(NeuralRows):
         placed = find_directions(documents, Y, new)
         ids = np.concatenate([self.ids_, new.astype(np.int32)])
         order = np.argsort(ids)
-        if not len(new) or new[0] > self.ids_[-1]:  # all of them are behind the others
+        if (order[:-1] < order[1:]).all():  # all of them are behind the others
             self.index_ = self.index_.extend(placed)
         else:
             vectors = np.concatenate([self.index_.vectors, placed])[order]
