@@ -176,7 +176,7 @@ class Lexicon(NamedTuple):
     ) -> WordIds:
         letters = np.frombuffer(bytearray(text.encode("utf-8", "surrogatepass")), np.uint8)
         kinds, folded, _, singles = letters_of(reader, N_ASCII)
-        limit = NO_LIMIT if reader.limit is None else reader.limit
+        limit = NO_LIMIT if reader.limit is None else min(reader.limit, NO_LIMIT)
         return _look_up(
             *self, letters, is_split, kinds, folded, singles, limit, unknown, *others, _SEED
         )
@@ -280,7 +280,7 @@ def _read_piece(texts: Sequence[str], reader: WordReader, n_all: int) -> _Piece:
             encoded[i] = words.encode("utf-8", "surrogatepass")
             is_split[i] = True
     kinds, folded, _, singles = letters
-    limit = NO_LIMIT if reader.limit is None else reader.limit
+    limit = NO_LIMIT if reader.limit is None else min(reader.limit, NO_LIMIT)
     return _Piece(*_read(*_pack(encoded), is_split, kinds, folded, singles, limit, _SEED))
 
 

@@ -323,3 +323,9 @@ def test_texts_in_a_file_become_the_same_tokens_in_a_file(monkeypatch):
         np.testing.assert_array_equal(mine.start, others.start)
         np.testing.assert_array_equal(mine.tokens, others.tokens)
     assert mapped.take(some).are_large
+
+
+def test_any_length_can_be_asked_for():
+    """Of a stranger's model it may be a number that no machine counts with."""
+    tokens = Tokens(max_length=10**30).fit(["beer and wine"])
+    assert tokens.encode(["wine beer", "and"]).tokens.tolist() == [4, 3, 2]

@@ -274,6 +274,7 @@ def walk(
     n, n_leaves = last - first, tree.level[depth + 1] - tree.level[depth]
     labels = np.full((n, min(k, n_leaves)), -1, np.int32)
     logs = np.full(labels.shape, np.float32(-np.inf))
+    beam = min(beam, max(1, tree.level[depth]))  # a stranger's model may ask for any number
     followed, begins = np.full((n, depth, beam), -1, np.int64), np.zeros((n, depth, beam), np.int64)
     margins, size = np.empty(0, np.float32), 0
     for i in range(n):

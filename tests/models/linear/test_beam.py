@@ -74,6 +74,14 @@ def test_a_narrow_beam_never_scores_higher(trained):
     assert (narrow <= wide).all()
 
 
+def test_a_beam_wider_than_any_tree_is_as_wide_as_the_tree(trained):
+    tree, X = trained
+    rows, n_nodes = view_rows(X), int(tree.level[-1])
+    whole, wider = (walk(rows, 0, 50, tree, width, 5, 3) for width in (n_nodes, 2**60))
+    for own, other in zip((*whole[:2], *whole[2]), (*wider[:2], *wider[2]), strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
 def test_fewer_labels_in_the_beam_than_wanted(trained):
     tree, X = trained
     labels, scores = search(view_rows(X), 0, 50, tree, 1, 20, 3)
