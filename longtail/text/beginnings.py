@@ -61,18 +61,6 @@ class Beginnings(NamedTuple):
         return -2 - self.lexicon.find_beginnings(words)
 
 
-def count_begun(
-    beginnings: Lexicon, words: Lexicon, held: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return how many documents hold words with each beginning, if each word is held by so many."""
-    of_word, shorter = beginnings.find_beginnings(words), beginnings.find_beginnings(beginnings)
-    begun: NDArray[np.float64] = np.zeros(beginnings.n_words)
-    np.add.at(begun, of_word[of_word >= 0], held[of_word >= 0])
-    longer = np.flatnonzero(shorter >= 0)
-    np.add.at(begun, shorter[longer], begun[longer])
-    return begun
-
-
 @njit(nogil=True, cache=True)
 def _count_held(
     starts: Starts, ids: WordIds, of_word: WordIds, shorter: WordIds

@@ -3,9 +3,6 @@
 What a word is, `words` says; here words are in lower case, and a character of a script that sets
 no blanks between words, an emoji or a flag is a word of its own.
 
-Words that are too rare to be known may be read as their beginnings (`beginnings.py`): then a word
-that no training text holds is not lost either, if others began as it does.
-
 Packed texts may hold all words of theirs as numbers (`find_words`). Then no text is looked at: the
 words that are kept, and their order, follow from which documents hold them, as they always do.
 """
@@ -30,7 +27,6 @@ from longtail.runtime.mapped import Texts, WordsOfTexts, is_mapped, room
 from longtail.runtime.schema import Schema, Value, whole
 from longtail.runtime.schema import Texts as TextsOf
 from longtail.runtime.store import Files
-from longtail.text.beginnings import BEGINS, count_begun
 from longtail.text.lexicon import (
     Lexicon,
     learn_words,
@@ -42,7 +38,6 @@ from longtail.text.words import WordReader, check_texts, no_words_error, word_pa
 
 PADDING, UNKNOWN = 0, 1
 SPECIAL = ["<padding>", "<unknown>"]  # no words, as no word has a "<" in it
-LEAST_BEGUN = 3  # documents with a rare word of some beginning, for it to be known
 
 LONGEST_WORD = 100  # characters; longer ones are no words of any language, and never known
 
@@ -110,27 +105,19 @@ class Tokens:
         max_words: keep at most so many words, those of the most documents.
         min_documents: keep a word if at least this many documents hold it.
         max_length: read so many words of a text, the first.
-        beginnings: read words that are not kept as their beginnings, where these are frequent.
-        words_: the words by id, the commonest first, behind the two that are none; then beginnings.
+        words_: the words by id, the commonest first, behind the two that are none.
     """
 
     words_: list[str]
     _lexicon: Lexicon
-    _beginnings: Lexicon
 
     def __init__(
-        self,
-        *,
-        max_words: int = 500_000,
-        min_documents: int = 1,
-        max_length: int = 500,
-        beginnings: bool = False,
+        self, *, max_words: int = 500_000, min_documents: int = 1, max_length: int = 500
     ) -> None:
         """Take the settings; the class's docstring tells what each means."""
         self.max_words = max_words
         self.min_documents = min_documents
         self.max_length = max_length
-        self.beginnings = beginnings
 
     @property
     def n_words_(self) -> int:
@@ -167,10 +154,7 @@ class Tokens:
     def encode(self, texts: Iterable[str]) -> TokenRows:
         """Return a row for each text; one without any word has an empty row."""
         self._check_fitted()
-        known, begun = self._lexicon, self._beginnings
-        starts, ids = known.look_up(check_texts(texts), self._reader, UNKNOWN, begun)
-        _number_beginnings(ids, known.n_words)
-        return TokenRows(starts, ids)
+        return TokenRows(*self._lexicon.look_up(check_texts(texts), self._reader, UNKNOWN))
 
     def spans(self, text: str) -> list[tuple[int, int, int]]:
         """Return (begin, end, id) for each word that `encode` reads, as it stands in `text`."""
@@ -199,11 +183,10 @@ class Tokens:
 
     @classmethod
     def from_files(cls, files: Files) -> "Tokens":
-        """Return the Tokens that `to_files` stored; ValueError if the words are in disorder."""
+        """Return the Tokens that `to_files` stored; ValueError if the special words do not lead."""
         settings = {key: value for key, value in files.config["tokens"].items() if key != "type"}
         loaded = cls(**settings)
         loaded._set_words(list(files.texts["words"]))
-        loaded.beginnings = loaded._beginnings.n_words > 0
         return loaded
 
     def _settings(self) -> dict[str, Any]:
@@ -228,12 +211,8 @@ class Tokens:
     def _set_words(self, words: list[str]) -> None:
         if words[: len(SPECIAL)] != SPECIAL or len(set(words)) != len(words):
             raise ValueError("a word stands twice, or padding and the unknown word do not lead")
-        n_words = sum(not word.endswith(BEGINS) for word in words)
-        if any(word.endswith(BEGINS) for word in words[:n_words]):
-            raise ValueError("a beginning stands before a word")
         self.words_ = words
-        self._lexicon = Lexicon.of(words[:n_words])
-        self._beginnings = Lexicon.of([word.removesuffix(BEGINS) for word in words[n_words:]])
+        self._lexicon = Lexicon.of(words)
 
     def _learn(self, texts: Iterable[str]) -> TokenRows:
         """Learn the words, numbered anew by how many documents hold them; return the rows."""
@@ -253,12 +232,7 @@ class Tokens:
         del kept[self.max_words :]
         new_id = np.full(len(names), UNKNOWN, np.int32)
         new_id[kept] = np.arange(len(SPECIAL), len(SPECIAL) + len(kept))
-        rare = np.flatnonzero(new_id == UNKNOWN) if self.beginnings else np.empty(0, np.int64)
-        rare_words = Lexicon.of([names[i] for i in rare.tolist()])
-        begun = _find_frequent(rare_words, read.held[rare])
-        self._set_words([*SPECIAL, *(names[i] for i in kept), *(each + BEGINS for each in begun)])
-        own = self._beginnings.find_beginnings(rare_words)
-        new_id[rare] = np.where(own >= 0, self._lexicon.n_words + own, UNKNOWN)
+        self._set_words(SPECIAL + [names[i] for i in kept])
         replace_ids(read.ids, new_id)
         return TokenRows(read.starts, read.ids)
 
@@ -268,8 +242,7 @@ class Tokens:
 
     def _fingerprint(self, texts: Iterable[str]) -> str:
         """Return a few characters that change with the settings and the texts."""
-        settings = {**self._settings(), "beginnings": self.beginnings}
-        total = blake2b(json.dumps(settings).encode(), digest_size=16)
+        total = blake2b(json.dumps(self._settings()).encode(), digest_size=16)
         for text in texts:
             data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b""
             total.update(b"%d " % len(data) + data)
@@ -305,14 +278,6 @@ def _read_words(texts: list[str] | Texts, reader: WordReader) -> _Read:
     else:
         read = learn_words(texts, reader)
     return _Read(read.lexicon.words, read.held, read.starts, read.ids)
-
-
-def _find_frequent(rare: Lexicon, held: NDArray[np.int64]) -> list[str]:
-    """Return beginnings of rare words, each held by so many documents, the commonest first."""
-    beginnings = rare.list_beginnings()
-    begun = count_begun(beginnings, rare, held).tolist()
-    found = [pair for pair in zip(begun, beginnings.words, strict=True) if pair[0] >= LEAST_BEGUN]
-    return [name for _, name in sorted(found, key=lambda pair: (-pair[0], pair[1]))]
 
 
 def find_words(texts: Sequence[str]) -> WordsOfTexts:
@@ -412,14 +377,6 @@ def _take_words(
             held[word] += last[word] != i
             last[word] = i
     return True
-
-
-@njit(nogil=True, cache=True)
-def _number_beginnings(ids: NDArray[np.int32], n_words: int) -> None:
-    """Give beginnings, which `Lexicon.look_up` counts from −2 down, their ids, in place."""
-    for i in range(len(ids)):
-        if ids[i] < 0:
-            ids[i] = n_words - 2 - ids[i]
 
 
 def _write(path: Path, write: Callable[[Any], object]) -> None:

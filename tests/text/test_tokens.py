@@ -1,7 +1,5 @@
 """Tokens: what a word is, which are kept, and that no text is too odd."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from longtail.errors import DataError, LongtailError, NotFittedError, ParameterError
 from longtail.runtime.mapped import Texts as MappedTexts
 from longtail.runtime.store import Files
-from longtail.text.tokens import PADDING, SPECIAL, UNKNOWN, TokenRows, Tokens
+from longtail.text.tokens import PADDING, UNKNOWN, TokenRows, Tokens
 
 TEXTS = ["Beer and wine", "beer, beer!", "", "wine and Brot"]
 
@@ -70,35 +68,6 @@ def test_only_the_commonest_words_are_kept():
     assert Tokens(min_documents=2).fit(TEXTS).words_[2:] == ["and", "beer", "wine"]
 
 
-RARE = ["beer farmers", "beer farming", "beer farmland", "beer farewells", "beer ale"]
-
-
-def test_rare_words_are_read_as_the_longest_beginning_that_several_of_them_have():
-    tokens = Tokens(min_documents=2, beginnings=True)
-    learned = tokens.fit_encode(RARE)
-    assert tokens.words_[2:] == ["beer", "farm…"]
-    assert learned.tokens.tolist() == [2, 3, 2, 3, 2, 3, 2, UNKNOWN, 2, UNKNOWN]
-    assert tokens.encode(RARE).tokens.tolist() == learned.tokens.tolist()
-    # Words never seen; a word that is as long as the beginning has none.
-    assert tokens.encode(["farmstead farm", "Farmer"]).tokens.tolist() == [3, UNKNOWN, 3]
-    assert tokens.spans("a farmer") == [(0, 1, UNKNOWN), (2, 8, 3)]
-    longer = Tokens(min_documents=2, beginnings=True).fit([*RARE, "farmings", "farminge"])
-    assert longer.words_[2:] == ["beer", "farm…", "farmin…"]
-    assert longer.encode(["farmingly farmer"]).tokens.tolist() == [4, 3]
-
-
-def test_beginnings_are_saved_and_stand_behind_the_words():
-    tokens = Tokens(min_documents=2, beginnings=True).fit(RARE)
-    files = Files()
-    tokens.to_files(files)
-    loaded = Tokens.from_files(files)
-    assert loaded.beginnings
-    assert loaded.encode(["beer farmstead"]).tokens.tolist() == [2, 3]
-    files.texts["words"] = [*SPECIAL, "farm…", "beer"]
-    with pytest.raises(ValueError, match="a beginning stands before a word"):
-        Tokens.from_files(files)
-
-
 def test_texts_are_cut():
     tokens = Tokens(max_length=2).fit(["a b c", "d"])
     assert tokens.words_[2:] == ["a", "b", "d"]
@@ -139,14 +108,12 @@ def test_every_string_has_words_and_places(texts):
 # -------------------------------------------------------------------------------------- odd texts
 
 
-def test_a_million_words_take_no_time():
+def test_of_a_million_words_the_first_are_read():
     text = "word " * 1_000_000
-    Tokens().fit(["word"])  # compiles what is compiled on first use
-    began = time.process_time()
     tokens = Tokens().fit(["word", text])
+    assert tokens.words_[2:] == ["word"]
     assert tokens.encode([text]).lengths.tolist() == [500]
     assert len(tokens.spans(text)) == 500
-    assert time.process_time() - began < 0.5
 
 
 def test_a_word_longer_than_any_is_unknown():

@@ -13,9 +13,8 @@ the same sum and far cheaper, and m_j·w_j is added to a label's score (see `net
 Without a file of word vectors, training begins with vectors from the co-occurrence of words in the
 training texts. Where a document has fewer candidates, the rest is left out and not filled up at
 random. A label's score takes the nodes above it by a power below 1. In an ensemble the first 100
-labels of each tree are compared. In large sets, words seen once are learned as their
-beginnings or as unknown ones, so that these have vectors. Prediction needs torch, unlike that of
-other models.
+labels of each tree are compared. In large sets, words seen once are learned as unknown ones, so
+that the unknown word has a vector. Prediction needs torch, unlike that of other models.
 """
 
 import re
@@ -215,11 +214,6 @@ class AttentionXML(Neural):
         "know words that so many documents hold; none takes 1 for up to 5,000 documents, else 2",
         at_least(1),
     )
-    beginnings: bool = setting(
-        True,
-        "read a word that is not kept as its first 6 or 4 letters, where several rare words begin "
-        "so; false reads it as unknown",
-    )
     max_length: int = setting(500, "how many words of a text to read", at_least(1))
     keep: float = setting(
         1.0,
@@ -338,7 +332,6 @@ class AttentionXML(Neural):
             max_words=self.max_words,
             min_documents=self._choose_min_documents(len(dataset)),
             max_length=self.max_length,
-            beginnings=self.beginnings,
         )
         folder = None if self.run_dir is None else self.run_dir / "tokens"
         progress.stage("reading texts", 1)

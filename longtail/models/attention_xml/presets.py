@@ -14,7 +14,6 @@ PAPER: Mapping[str, Any] = {
     "learning_rate": 0.001,
     "schedule": "constant",
     "min_documents": 1,
-    "beginnings": False,
     "pretrain": False,
     "word_dropout": 0.2,
     "direct": False,
