@@ -40,10 +40,10 @@ from longtail.models.restraint import (
     JUDGED,
     LEAST_JUDGED,
     PARTS,
-    TRIALS,
+    PLACES,
+    Judgement,
     Restraint,
-    choose_factor,
-    find_margins,
+    choose_judges,
     widen,
 )
 from longtail.models.saved import Saved
@@ -151,7 +151,8 @@ class Model(Saved):
         """
         dataset = self._read_more(data, labels, progress)
         with shown(progress) as shows:
-            factor, before = self._judge_update(dataset, train, shows), self.training_counts_
+            train, factor = self._judge_update(dataset, train, shows)
+            before = self.training_counts_
             self.take_in(dataset, train, shows)
             if factor < 1:
                 shows.say(
@@ -163,36 +164,64 @@ class Model(Saved):
         self.restraint_ = Restraint(factors) if (factors < 1).any() else None
         return self
 
-    def _judge_update(self, dataset: Dataset, train: bool, progress: Progress) -> float:
-        """Return what the scores of new labels must be multiplied by; see `restraint`.
-
-        A copy is updated with most of the documents and labels the others; then once more.
-        """
+    def _judge_update(
+        self, dataset: Dataset, train: bool, progress: Progress
+    ) -> tuple[bool, float]:
+        """Return whether to train, and what the scores of new labels must be multiplied by."""
         aligned = only_carried(dataset, self.label_names_).align(self.label_names_)
-        has_new = len(find_new_labels(self.training_counts_, aligned.Y)) > 0
-        if not has_new or len(dataset) < LEAST_JUDGED:
-            return 1.0
-        progress.stage("judging the update", TRIALS)
-        order = np.random.default_rng(0).permutation(len(dataset))
-        found = []
-        for judged in np.array_split(order, PARTS)[:TRIALS]:
-            trial, others = copy(self), np.setdiff1d(order, judged)
-            with suppress(DataError):  # nothing in the others is of use
-                trial.take_in(dataset.take(others), train, SILENT)
-                found.append(trial._find_margins(self, dataset.take(np.sort(judged[:JUDGED]))))
-            progress.advance(1)
-        return choose_factor(np.concatenate([*found, np.ones(0, np.float32)]))
+        new = find_new_labels(self.training_counts_, aligned.Y)
+        trains = train and self.trains_on
+        if not (len(new) or trains) or len(dataset) < LEAST_JUDGED:
+            return train, 1.0
+        judges = choose_judges(aligned.Y, new)
+        judgement = self._try_update(dataset, judges, trains, progress)
+        if trains and judgement is not None and judgement.lost > 0:
+            progress.say(
+                f"Training would cost known labels {judgement.lost:.1%} of the first places: "
+                "updated without"
+            )
+            return self._judge_update(dataset, False, progress)
+        return train, 1.0 if judgement is None else judgement.choose_factor()
 
-    def _find_margins(self, before: "Model", judged: Dataset) -> Floats:
-        """Return (n,) how far new labels are ahead where they should not be; see `restraint`."""
-        documents = in_memory(self.check_documents(judged))
-        n_labels = len(self.label_names_)
-        first = before._rank(documents, 1)
-        after = self._rank(documents, min(DEPTH, n_labels))
-        now = self._score_own(documents, first.labels, None)
-        Y = judged.align(self.label_names_).Y[:, :n_labels]
+    def _try_update(
+        self, dataset: Dataset, judges: NDArray[np.int64], train: bool, progress: Progress
+    ) -> Judgement | None:
+        """Let copies take in most of the documents and label some of the others; see `restraint`.
+
+        Large updates need one copy, as there are enough judges among the others.
+        """
+        n_left = min(JUDGED, len(judges))
+        progress.stage("judging the update", n_left)
+        order = np.random.default_rng(0).permutation(len(dataset))
+        found: list[Judgement] = []
+        for part in np.array_split(order, PARTS):
+            trial, judged = copy(self), np.intersect1d(part, judges)[:n_left]
+            if not len(judged):
+                continue
+            with suppress(DataError):  # nothing in the others is of use
+                trial.take_in(dataset.take(np.setdiff1d(order, part)), train, SILENT)
+                found.append(trial._judge(self, dataset.take(judged)))
+            progress.advance(len(judged))
+            n_left -= len(judged)
+        return Judgement.join(found) if found else None
+
+    def _judge(self, before: "Model", judged: Dataset) -> Judgement:
+        """Return what the update of before to this model does to the labels of documents."""
+        documents, n_labels = in_memory(self.check_documents(judged)), len(self.label_names_)
         is_new = self._are_new(before.training_counts_)
-        return find_margins(TopK(first.labels, np.minimum(first.scores, now)), after, Y, is_new)
+        factors = widen(self.restraint_, n_labels)
+        factors[is_new] = 0
+        places = min(PLACES, len(before.label_names_))
+        known = Restraint(factors).rank(
+            lambda depth: self.predict_documents(documents, depth), places
+        )
+        return Judgement.of(
+            before._rank(documents, places),
+            known,
+            self._rank(documents, min(DEPTH, n_labels)),
+            judged.align(self.label_names_).Y[:, :n_labels],
+            is_new,
+        )
 
     def _are_new(self, before: TrainingCounts) -> NDArray[np.bool_]:
         """Return (n_labels,) which labels documents carry now, and none did before."""

@@ -9,13 +9,13 @@ from planted import planted_texts
 
 torch = pytest.importorskip("torch")
 
-from longtail import AttentionXML, Dataset, Fusion, evaluate  # noqa: E402
+from longtail import AttentionXML, Dataset, Fusion, evaluate, load_model  # noqa: E402
 from longtail.labels.tree import LabelTree  # noqa: E402
 from longtail.models.attention_xml import kept  # noqa: E402
 from longtail.models.attention_xml import model as estimator  # noqa: E402
 from longtail.models.attention_xml.updating import (  # noqa: E402
     choose_documents,
-    insert_leaves,
+    place_leaves,
 )
 from longtail.text.tokens import TokenRows  # noqa: E402
 
@@ -125,14 +125,38 @@ def test_a_fusion_updates_it(parts, monkeypatch):
     assert recall_of_new(model, added)[0] > 0.8
 
 
-def test_leaves_are_inserted_behind_their_siblings():
+def test_leaves_are_placed_below_their_parents():
     tree = LabelTree(
         [np.array([0, 2], np.int32), np.array([0, 2, 3], np.int32)], np.array([2, 0, 1])
     )
-    grown, order = insert_leaves(tree, np.array([3, 4]), np.array([0, 0]))
+    grown, order = place_leaves(tree, np.array([3, 4]), np.array([0, 0]))
     assert grown.leaves.tolist() == [2, 0, 3, 4, 1]
     assert [starts.tolist() for starts in grown.children] == [[0, 2], [0, 4, 5]]
     assert order.tolist() == [0, 1, 3, 4, 2]
+
+
+def test_labels_without_documents_leave_the_node_they_were_dealt_to():
+    tree = LabelTree(
+        [np.array([0, 3], np.int32), np.array([0, 2, 3, 4], np.int32)], np.array([2, 0, 1, 3])
+    )
+    moved, order = place_leaves(tree, np.array([0, 1, 4]), np.array([2, 0, 1]))
+    assert moved.leaves.tolist() == [2, 1, 4, 0, 3]
+    assert moved.children[1].tolist() == [0, 2, 3, 5]
+    assert order.tolist() == [0, 2, 4, 1, 3]
+    stayed, _ = place_leaves(tree, np.array([1]), np.array([0]))  # node 1 would have no child
+    assert stayed.leaves.tolist() == tree.leaves.tolist()
+    stayed, _ = place_leaves(tree, np.array([1, 3]), np.array([2, 0]))  # then node 2 would
+    assert stayed.leaves.tolist() == tree.leaves.tolist()
+
+
+def test_a_label_known_by_name_is_found_in_a_tree(parts, tmp_path):
+    first, added = parts
+    named = first.align(added.label_names)
+    model = AttentionXML(**{**SMALL, "epochs": 6}, levels=1, branching=4).fit(named)
+    model.partial_fit(added).save(tmp_path / "model")
+    found, wrong = recall_of_new(load_model(tmp_path / "model"), added)
+    assert found > 0.5
+    assert wrong < found - 0.3
 
 
 def test_some_documents_of_each_new_label_are_enough():

@@ -1,13 +1,15 @@
 """New labels of an update score so low that known labels keep their places."""
 
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from longtail import KNN, load_model
-from longtail.models.restraint import Restraint, choose_factor, find_margins, widen
+from longtail.models.restraint import Judgement, Restraint, choose_judges, widen
+from longtail.progress import Progress
 from longtail.topk import TopK
 
 
@@ -25,32 +27,61 @@ def everything(scores):
 NEW = np.array([False, False, True])
 
 
-def test_a_new_label_before_a_right_one_is_a_mistake():
-    """Label 2 is new: it comes first for the first document, which carries label 0 alone."""
-    Y = sp.csr_matrix(np.array([[1, 0, 0], [0, 1, 1], [1, 0, 0], [1, 0, 0]], np.float32))
-    before = top_of([([0], [0.3]), ([1], [0.5]), ([1], [0.4]), ([0], [0.7])])
-    after = top_of(
-        [([2, 0], [0.6, 0.3]), ([2, 1], [0.9, 0.5]), ([2, 1], [0.8, 0.4]), ([0, 2], [0.7, 0.6])]
-    )
-    # The second carries it, for the third nothing was right, and the fourth keeps what it had.
-    assert find_margins(before, after, Y, NEW) == pytest.approx([0.5, 1, 1, 1])
+def test_new_labels_that_a_document_does_not_carry_are_rivals():
+    """Label 2 is new: the second document carries it, so that it takes nothing there."""
+    Y = sp.csr_matrix(np.array([[1, 0, 0], [0, 1, 1], [1, 0, 0]], np.float32))
+    before = top_of([([0], [0.3]), ([1], [0.5]), ([1], [0.4])])
+    known = top_of([([0, 1], [0.3, 0.1]), ([1, 0], [0.5, 0.1]), ([1, 0], [0.4, 0.2])])
+    after = top_of([([2, 0], [0.6, 0.3]), ([2, 1], [0.9, 0.5]), ([1, -1], [0.4, 0])])
+    judged = Judgement.of(before, known, after, Y, NEW)
+    assert judged.before.tolist() == [[True], [True], [False]]
+    assert judged.known.tolist() == [[True, False], [True, False], [False, True]]
+    assert judged.rivals[:, 0] == pytest.approx([0.6, -1, -1])
+    assert judged.hits(1).tolist() == [[False, False], [True, False], [False, True]]
+    assert judged.hits(0.49)[0].tolist() == [True, False]
+
+
+def test_documents_without_new_labels_are_judges_where_there_are_enough():
+    Y = sp.csr_matrix(np.repeat([[1, 0], [1, 1], [0, 0]], [20, 30, 5], axis=0))
+    assert choose_judges(Y, np.array([1])).tolist() == list(range(20))
+    assert len(choose_judges(Y[1:], np.array([1]))) == 54
+
+
+def judge(before, known, rivals, n=1000):
+    """Judge n documents with one place, of which the first few are as given."""
+    columns = [np.full((n, 1), fill) for fill in (True, True, 1.0)]
+    rest = np.full((n, 1), -1.0)
+    for column, given in zip([*columns[:2], rest], (before, known, rivals), strict=True):
+        column[: len(given), 0] = given
+    return Judgement(*columns[:2], columns[2].astype(np.float32), rest.astype(np.float32))
 
 
 def test_few_documents_may_lose_their_first_label():
-    margins = np.ones(1000, np.float32)
-    margins[:4] = 0.1, 0.2, 0.3, 0.4
-    assert choose_factor(margins) == pytest.approx(0.3)  # 2 of 1,000 are allowed
-    assert choose_factor(margins) < np.float32(0.3)
-    assert choose_factor(np.ones(30, np.float32)) == 1
-    assert choose_factor(np.ones(0, np.float32)) == 1
+    """Of 1,000 documents 3 on average, so that 2 of those judged may be."""
+    rivals = [10, 5, 2.5, 2, 1.25]
+    factor = judge([], [], rivals).choose_factor()
+    assert factor == pytest.approx(0.4, rel=0.02)
+    assert judge([], [], rivals).hits(factor)[:, 0].sum() == 998
+    assert judge([], [], []).choose_factor() == 1
+    assert judge([], [], rivals[:1], n=30).choose_factor() == 0.2  # not silenced
 
 
-def test_new_labels_are_not_silenced():
-    margins = np.ones(100, np.float32)
-    margins[0] = 0.01
-    assert choose_factor(margins) == 1
-    margins[:9] = 0.01
-    assert choose_factor(margins) == 0.2
+def test_new_labels_may_take_what_known_labels_gain():
+    rivals = np.full(20, 2.0)
+    assert judge([], [], rivals).choose_factor() < 0.51
+    assert judge([False] * 40, [], rivals).choose_factor() == 1
+    assert judge([False] * 40, [True] * 40 + [False] * 40, rivals).choose_factor() < 0.51
+
+
+def test_places_behind_the_first_are_kept_too():
+    """Of 500 places among the first five, new labels may take 5."""
+    known = np.ones((100, 5), np.bool_)
+    scores = np.tile(np.array([1, 0.5, 0.4, 0.3, 0.2], np.float32), (100, 1))
+    rivals = np.full((100, 5), -1, np.float32)
+    rivals[:6, 0] = 0.8
+    assert Judgement(known, known, scores, rivals).choose_factor() == pytest.approx(0.25, rel=0.02)
+    rivals[0, 0] = -1
+    assert Judgement(known, known, scores, rivals).choose_factor() == 1
 
 
 def test_labels_are_ranked_by_what_is_left_of_their_scores():
@@ -121,3 +152,36 @@ def test_labels_that_no_document_carries_are_not_held_back():
     assert model.restraint_ is not None
     assert model.restraint_.factors[:2].tolist() == [1, 1]
     assert model.restraint_.factors[2] < 1
+
+
+class Said(Progress):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
+@pytest.mark.parametrize("spoils", [True, False])
+def test_training_that_costs_known_labels_is_left_out(monkeypatch, spoils):
+    asked, update_rows = [], KNN.update_rows
+
+    def update(self, X, Y, train, progress):
+        update_rows(self, X, Y, train, progress)
+        asked.append(train)
+        if train and spoils:
+            votes = sp.csr_matrix(self.voters_.Y[:, ::-1])
+            self.voters_ = replace(self.voters_, Y=votes)
+
+    monkeypatch.setattr(KNN, "trains_on", True)
+    monkeypatch.setattr(KNN, "update_rows", update)
+    texts, labels = (
+        [*texts_of(20, "apple"), *texts_of(20, "car")],
+        [["food"]] * 20 + [["road"]] * 20,
+    )
+    model, said = KNN(n_neighbours=5).fit(texts, labels), Said()
+    model.partial_fit(texts, labels, train=True, progress=said)
+    assert asked[0] is True
+    assert asked[-1] is not spoils
+    assert any("without" in line for line in said.lines) is spoils
+    assert model.predict(["apple", "car"], k=1).names == [["food"], ["road"]]

@@ -42,7 +42,7 @@ Floats = NDArray[np.float32]
 ENOUGH = 50  # documents of a new label that it learns from, unless all are asked for
 BATCH = 32  # documents of a step
 LEAST_STEPS, PASSES = 200, 4
-NEW_RATE, KNOWN_RATE = 0.06, 0.001  # learning rates, as shares of how far rows are apart
+NEW_RATE, KNOWN_RATE = 0.06, 0.0003  # learning rates, as shares of how far rows are apart
 KEPT_NUMBERS = 1 << 28  # that documents, once read, may take in memory
 LED = 5  # nodes that a document is led to, each a vote for where its new labels belong
 
@@ -103,33 +103,37 @@ def update_tree(
     rows = learn_rows(reader, begin, wanted, len(update.new), seed, progress)
     is_known = asked < n_known
     table[nodes[asked[is_known]]] = rows[is_known]
-    more, added = asked[~is_known], rows[~is_known]
-    tree, order = insert_leaves(plt.tree, more, _find_parents(plt, update, more, device))
-    arrays = to_arrays(net) | {"labels": np.concatenate([table, added])[order]}
+    tree, order = place_leaves(plt.tree, update.new, _find_parents(plt, update, device))
+    arrays = to_arrays(net) | {"labels": np.concatenate([table, rows[~is_known]])[order]}
     grown = from_arrays(net.shape.with_nodes(tree.n_labels), arrays)
     round_tables(grown)
     return ProbabilisticLabelTree(tree, [*plt.levels[:-1], grown], plt.path_weight)
 
 
-def insert_leaves(tree: LabelTree, labels: Numbers, parents: Numbers) -> tuple[LabelTree, Numbers]:
-    """Return the tree with more labels, each the last child of its parent.
+def place_leaves(tree: LabelTree, labels: Numbers, parents: Numbers) -> tuple[LabelTree, Numbers]:
+    """Return the tree with each of these labels below its parent.
 
-    The order says which node comes where: those of the tree as they were, then the new ones.
+    Labels may be in the tree already, without documents that could say where they belong. A node
+    keeps one of them if it would have none. The order says which leaf of the tree comes where; the
+    labels that it did not have are counted behind those.
     """
-    owners = np.concatenate([tree.parents(tree.depth), parents])
+    before = tree.parents(tree.depth).astype(np.int64)
+    places, is_known = np.argsort(tree.leaves), labels < tree.n_labels
+    owners = np.concatenate([before, parents[~is_known]])
+    owners[places[labels[is_known]]] = parents[is_known]
+    while len(empty := np.setdiff1d(before, owners)):
+        owners[tree.children[-1][empty]] = empty
     order = np.argsort(owners, kind="stable")
     counts = np.bincount(owners, minlength=tree.sizes[-2])
     starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    leaves = np.concatenate([tree.leaves, labels.astype(np.int32)])[order]
+    leaves = np.concatenate([tree.leaves, labels[~is_known].astype(np.int32)])[order]
     return LabelTree([*tree.children[:-1], starts], leaves), order
 
 
-def _find_parents(
-    plt: ProbabilisticLabelTree, update: Update, labels: Numbers, device: torch.device
-) -> Numbers:
-    """Return, for each label, the node above the labels to which its documents are led most."""
-    if plt.tree.depth == 1 or not len(labels):
-        return np.zeros(len(labels), np.int64)
+def _find_parents(plt: ProbabilisticLabelTree, update: Update, device: torch.device) -> Numbers:
+    """Return, for each new label, the node above the labels to which its documents are led most."""
+    if plt.tree.depth == 1 or not len(update.new):
+        return np.zeros(len(update.new), np.int64)
     beam: Beam | None = None
     for net, children in zip(plt.levels[:-1], plt.tree.children, strict=False):
         beam = beam and beam.weighed(plt.path_weight)
@@ -140,7 +144,7 @@ def _find_parents(
     votes = np.exp(beam.logs[documents, places])
     shape = (update.tokens.n_documents, plt.tree.sizes[-2])
     led = sp.csr_matrix((votes, (documents, beam.nodes[documents, places])), shape=shape)
-    totals = sp.csr_matrix(update.Y[:, labels].T) @ led
+    totals = sp.csr_matrix(update.Y[:, update.new].T) @ led
     return np.asarray(totals.argmax(axis=1)).ravel().astype(np.int64)
 
 
