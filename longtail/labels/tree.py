@@ -92,18 +92,25 @@ class LabelTree:
         return LabelTree(children, self.leaves)
 
     def widen(self, branching: int, max_depth: int | None = None) -> "LabelTree":
-        """Leave out inner levels, from the bottom up, while no node gets more than `branching`.
+        """Leave out inner levels, from the top down, while no node gets more than `branching`.
 
-        The parents of the labels stay. With `max_depth`, at most so many inner levels stay, and
+        So the root is wide: each further level of a path is one more chance to go wrong. The
+        parents of the labels stay. With `max_depth`, only the lowest so many inner levels stay, and
         nodes may have more than `branching` children.
         """
-        kept = [self.depth - 1]
-        for level in range(self.depth - 2, 0, -1):
-            above = np.diff(self.keep([level - 1, *kept]).children[1 if level > 1 else 0])
-            full = max_depth is not None and len(kept) >= max_depth
-            if above.max() > branching and not full:
-                kept.append(level)
-        return self.keep(kept if self.depth > 1 else [])
+        kept = [0]
+        while kept[-1] < self.depth - 1:
+            fitting = [level for level, n in self._widths(kept[-1]) if n <= branching]
+            kept.append(max(fitting, default=kept[-1] + 1))
+        return self.keep(kept[1:] if max_depth is None else kept[1:][-max_depth:])
+
+    def _widths(self, upper: int) -> list[tuple[int, int]]:
+        """Return the inner levels below `upper`, and how many nodes there a node has at most."""
+        starts, widths = self.children[upper], []
+        for level in range(upper + 1, self.depth):
+            widths.append((level, int(np.diff(starts).max())))
+            starts = self.children[level][starts]
+        return widths
 
     def compress(self, c: int, height: int) -> "LabelTree":
         """Make the tree shallow and wide: 2^c children a node, `height` inner levels.

@@ -57,6 +57,11 @@ def at_least(least: float) -> Range:
     return Range(f"at least {least}", lambda value: least <= value < INFINITE)
 
 
+def zero_or_at_least(least: float) -> Range:
+    """Allow 0, `least` and all that is larger, but for infinity."""
+    return Range(f"0 or at least {least}", lambda value: value == 0 or least <= value < INFINITE)
+
+
 def above(least: float, at_most: float | None = None) -> Range:
     """Allow what is larger than `least`, and not larger than `at_most`."""
     if at_most is None:

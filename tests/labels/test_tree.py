@@ -97,6 +97,16 @@ def test_wide_nodes_are_made_of_several_splits():
     assert build_tree(vectors, branching=209, max_leaf=20).sizes == [1, 15, 210, 4000]
 
 
+def test_the_root_is_as_wide_as_it_may_be():
+    children = [[0, 2], [0, 3, 6], [0, 2, 4, 6, 8, 10, 13], range(0, 27, 2)]
+    tree = LabelTree([np.array(starts, np.int32) for starts in children], np.arange(26))
+    assert tree.sizes == [1, 2, 6, 13, 26]
+    assert tree.widen(13).sizes == [1, 13, 26]
+    assert tree.widen(6).sizes == tree.widen(12).sizes == [1, 6, 13, 26]
+    assert tree.widen(5).sizes == [1, 2, 6, 13, 26]
+    assert tree.widen(6, max_depth=1).sizes == [1, 13, 26]
+
+
 def test_labels_that_are_all_alike_are_split_all_the_same():
     vectors = sp.csr_matrix(np.ones((700, 1), np.float32))
     tree = build_tree(vectors, branching=16, max_leaf=10, balanced=False)

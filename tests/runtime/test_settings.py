@@ -19,6 +19,7 @@ from longtail.runtime.settings import (
     setting,
     settings_of,
     share,
+    zero_or_at_least,
 )
 
 
@@ -97,6 +98,7 @@ def test_the_docstring_describes_the_parameters():
     ("allowed", "inside", "outside"),
     [
         (at_least(2), [2, 3, 1e300], [1, -1, np.inf, np.nan]),
+        (zero_or_at_least(0.1), [0, 0.0, 0.1, 5], [1e-40, -1, np.inf, np.nan]),
         (above(0), [1e-9, 5], [0, -1, np.inf, np.nan]),
         (above(0, at_most=1), [1e-9, 1], [0, 1.1, np.inf, np.nan]),
         (between(0, 1), [0, 0.5, 1], [-0.1, 1.1, np.inf, np.nan]),

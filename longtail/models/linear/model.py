@@ -70,7 +70,15 @@ from longtail.runtime.memory import Needs, Stage
 from longtail.runtime.parallel import in_threads, n_threads, run_tasks
 from longtail.runtime.rows import Rows, scale_rows, scale_to_unit, view_rows
 from longtail.runtime.schema import LARGEST_WEIGHT, Schema, Value
-from longtail.runtime.settings import above, at_least, between, configurable, learned, setting
+from longtail.runtime.settings import (
+    above,
+    at_least,
+    between,
+    configurable,
+    learned,
+    setting,
+    zero_or_at_least,
+)
 from longtail.runtime.store import Files
 from longtail.runtime.workers import cluster_in_use
 from longtail.topk import TopK
@@ -155,7 +163,9 @@ class Linear(Model):
         "documents a label has",
         above(0, at_most=LARGEST_C),
     )
-    bias: float = setting(1.0, "value of the constant feature; 0 switches it off", at_least(0))
+    bias: float = setting(
+        1.0, "value of the constant feature; 0 switches it off", zero_or_at_least(0.001)
+    )
     tolerance: float = setting(
         0.2, "stop training a node once no step is larger than this", above(0)
     )

@@ -94,6 +94,7 @@ def test_presets_differ_in_their_trees():
         ({"loss": "hinge"}, "'squared-hinge' or 'logistic'", "'hinge'"),
         ({"max_depth": -1}, "at least 0, or none", "-1"),
         ({"prune": -1.0}, "at least 0, or none", "-1.0"),
+        ({"bias": 1e-40}, "0 or at least 0.001", "1e-40"),  # weights of it would be infinite
     ],
 )
 def test_parameters_out_of_range(parameters, range_text, got):
