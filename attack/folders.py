@@ -68,6 +68,7 @@ FORMS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "knn": ("knn", "texts", {}),
     "knn in glas": ("knn", "rows", {"space": "glas"}),
     "forest": ("forest", "rows", {"n_trees": 3, "min_split": 2, "share": 0.3}),
+    "forest of clusters": ("forest", "rows", {"cuts": "clusters", "n_trees": 8, "min_split": 2}),
     "forest of texts": ("forest", "texts", {"n_trees": 3}),
     "glas": ("glas", "rows", {"dim": 8, "epochs": 1}),
     "glas of texts": ("glas", "texts", {"dim": 8, "epochs": 1}),

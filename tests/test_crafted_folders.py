@@ -24,6 +24,8 @@ QUICK = {
         **{"hidden": 4, "head": 4, "word_dim": 4, "levels": 1, "branching": 4, "epochs": 1},
         **{"batch_size": 64},
     },
+    "forest": {"cuts": "features", "n_trees": 10},
+    "forest of clusters": {"cuts": "clusters", "n_trees": 10},
     "fusion": {"members": "linear,knn"},
 }
 NEURAL = ["glas", "mnn", "dxml", "rank-ae"]
@@ -32,9 +34,10 @@ NEURAL = ["glas", "mnn", "dxml", "rank-ae"]
 @cache
 def trained(name, document_type):
     data = planted_texts() if document_type == "texts" else planted_dataset()
-    if get_model_class(name).needs_torch:
+    model_class = get_model_class(name.partition(" of ")[0])
+    if model_class.needs_torch:
         pytest.importorskip("torch")
-    model = get_model_class(name).from_settings(QUICK.get(name, {})).fit(data)
+    model = model_class.from_settings(QUICK.get(name, {})).fit(data)
     return model.calibrate(data)
 
 
@@ -82,6 +85,8 @@ def test_a_vocabulary_longer_than_the_rows(name, tmp_path):
         ("knn", "voters.labels.columns"),
         ("forest", "trees.features"),
         ("forest", "trees.left"),
+        ("forest of clusters", "trees.below"),
+        ("forest of clusters", "trees.spans"),
         ("forest", "leaves.lengths"),
         ("forest", "leaves.columns"),
         ("linear", "tree.0.rows"),

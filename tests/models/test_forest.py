@@ -7,8 +7,9 @@ from planted import planted_dataset, planted_texts
 
 from longtail import Dataset, Forest, load_model
 from longtail.errors import ModelFileError
+from longtail.models.forest.clusters import grow_clusters
 from longtail.models.forest.growing import grow_tree, judge_split, weigh_labels
-from longtail.models.forest.walking import Trees, find_labels, find_leaves
+from longtail.models.forest.walking import Questions, Trees, find_labels, find_leaves
 from longtail.progress import DeadlineProgress, OutOfTimeError, Progress, Silent
 from longtail.runtime.parallel import set_threads
 from longtail.runtime.rows import view_rows
@@ -35,7 +36,10 @@ def random_data(n=60, n_features=12, n_labels=7, seed=0, negative=True):
 def grow(X, Y, min_split=2, min_leaf=1, share=0.5, seed=3):
     documents = np.arange(X.shape[0], dtype=np.int32)
     rows, carried = view_rows(X), Carried.of(Y)
-    return grow_tree(rows, carried, X.shape[1], documents, min_split, min_leaf, share, seed)
+    weights = weigh_labels(carried)
+    return grow_tree(
+        rows, carried, X.shape[1], documents, weights, min_split, min_leaf, share, seed
+    )
 
 
 # -- growing ------------------------------------------------------------------------------------
@@ -173,7 +177,7 @@ def test_documents_of_the_same_labels_are_not_split():
 @pytest.mark.parametrize("negative", [False, True])
 def test_documents_fall_into_their_own_leaves(negative):
     X, Y = random_data(negative=negative)
-    trees = Trees.of([grow(X, Y, seed=seed) for seed in range(4)])
+    trees = Trees.of([grow(X, Y, seed=seed) for seed in range(4)], X.shape[1])
     leaves = find_leaves(X, trees)
     for tree in range(4):
         for d in range(X.shape[0]):
@@ -184,14 +188,14 @@ def test_documents_fall_into_their_own_leaves(negative):
 
 def test_scores_are_mean_shares_by_hand():
     # One question: feature 0 above 0.5. Left are documents 0 and 1, right is document 2.
-    start = np.array([0, 2, 3])
+    questions = Questions(
+        np.array([0], np.int32), np.array([0.5], np.float32), np.array([1], np.int32)
+    )
     trees = Trees(
-        start,
-        np.array([0], np.int32),
-        np.array([0.5], np.float32),
-        np.array([1], np.int32),
+        np.array([0, 2, 3]),
         np.array([0, 2, 3, 6]),  # the second tree has one leaf of all three
         np.array([0, 1, 2, 0, 1, 2], np.int32),
+        questions,
     )
     Y = Carried.of(sp.csr_matrix([[1, 0], [1, 1], [0, 1]], dtype=np.float32))
     found = find_labels(sp.csr_matrix(np.array([[0.5], [0.7]], np.float32)), trees, Y)
@@ -206,7 +210,7 @@ def test_scores_are_mean_shares_by_hand():
 def test_small_nodes_can_be_taken_for_leaves(min_split):
     X, Y = random_data(n=120)
     new, _ = random_data(n=20, seed=9)
-    stopped = Trees.of([grow(X, Y, min_split=min_split, share=1.0)])
+    stopped = Trees.of([grow(X, Y, min_split=min_split, share=1.0)], X.shape[1])
     whole = find_labels(new, stopped, Carried.of(Y), min_split=1000)
     shares = np.asarray(Y.mean(axis=0)).ravel()
     for d in range(20):
@@ -218,6 +222,126 @@ def test_small_nodes_can_be_taken_for_leaves(min_split):
         np.testing.assert_array_equal(mine, other)
 
 
+# -- clusters -----------------------------------------------------------------------------------
+
+
+def grow_by_clusters(X, Y, min_split=2, min_leaf=1, branching=4, seed=3):
+    rows, carried = view_rows(X), Carried.of(Y)
+    documents = np.arange(X.shape[0], dtype=np.int32)
+    rarity = np.ones(X.shape[1], np.float32)
+    lengths = 1 / np.maximum(np.sqrt(X.multiply(X).sum(axis=1)).A1, 1e-9)
+    known = documents, rarity, lengths, weigh_labels(carried)
+    return grow_clusters(rows, carried, *known, min_split, min_leaf, branching, seed)
+
+
+def grouped_data(n_groups=3, each=8):
+    """Return documents of groups; each group has its own features and its own label."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(n_groups), each)
+    X = np.zeros((len(group), 4 * n_groups), np.float32)
+    for d, g in enumerate(group):
+        X[d, 4 * g : 4 * g + 4] = 1 + rng.random(4)
+    return sp.csr_matrix(X), sp.csr_matrix(np.eye(n_groups, dtype=np.float32)[group]), group
+
+
+def test_groups_of_their_own_labels_and_features_become_leaves():
+    X, Y, group = grouped_data()
+    tree = grow_by_clusters(X, Y)
+    assert [len({group[d] for d in leaf}) for leaf in leaves_of(tree)] == [1, 1, 1]
+    assert tree.below.tolist() == [1, 1, 1]
+    assert tree.spans.tolist() == [1, 1, 1]
+
+
+def test_a_branch_is_the_mean_of_its_documents():
+    X, Y, _ = grouped_data()
+    tree = grow_by_clusters(X, Y)
+    rows = X.toarray() / np.linalg.norm(X.toarray(), axis=1, keepdims=True)
+    for branch, documents in enumerate(leaves_of(tree)):
+        mean = rows[documents].mean(axis=0)
+        found = np.zeros(X.shape[1])
+        cells = slice(tree.start[branch], tree.start[branch + 1])
+        found[tree.columns[cells]] = tree.values[cells]
+        step = mean.max() / np.linalg.norm(mean) / 127  # as it is rounded
+        np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=step)
+
+
+@pytest.mark.parametrize("min_leaf", [1, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_hold_each_document_once_and_are_as_large_as_asked(min_leaf, seed):
+    X, Y = random_data(n=200, seed=seed)
+    tree = grow_by_clusters(X[:, 3:], Y, min_leaf=min_leaf, seed=seed)
+    assert sorted(tree.documents.tolist()) == list(range(200))
+    assert tree.sizes.min() >= min_leaf
+    assert len(tree.sizes) > 5
+
+
+def literal_leaf(tree, x):
+    """Walk by the definition: to the branch with the largest product, the first of several."""
+    leaf, n_leaves, branch = 0, len(tree.sizes), 0
+    while n_leaves > 1:
+        best, at = None, leaf
+        while at < leaf + n_leaves:
+            cells = slice(tree.start[branch], tree.start[branch + 1])
+            product = np.float32(0)
+            for value, column in zip(tree.values[cells], tree.columns[cells], strict=True):
+                product += value * x[column]
+            if best is None or product > best[0]:
+                best = product, at, branch
+            at += tree.below[branch]
+            branch += tree.spans[branch]
+        leaf, n_leaves, branch = best[1], tree.below[best[2]], best[2] + 1
+    return leaf
+
+
+def test_documents_walk_to_the_most_similar_clusters():
+    X, Y = random_data(n=150)
+    X, new = X[:, 3:], random_data(n=40, seed=8)[0].toarray()[:, 3:]
+    grown = [grow_by_clusters(X, Y, seed=seed) for seed in range(3)]
+    trees = Trees.of(grown, X.shape[1])
+    values = np.split(trees.cuts.centres.values, np.cumsum([len(tree.values) for tree in grown]))
+    leaves = find_leaves(sp.csr_matrix(new), trees)
+    for number, tree in enumerate(grown):
+        own = [literal_leaf(tree._replace(values=values[number]), x) for x in new]
+        assert (leaves[:, number] - trees.start[number]).tolist() == own
+        assert len(set(own)) > 3
+
+
+def test_documents_without_features_or_of_the_same_labels_are_one_leaf():
+    X, Y = random_data(n=30)
+    nothing = sp.csr_matrix(X.shape, dtype=np.float32)
+    assert grow_by_clusters(nothing, Y).sizes.tolist() == [30]
+    same = sp.csr_matrix(np.tile(np.array([[1, 1, 0]], np.float32), (30, 1)))
+    assert grow_by_clusters(X, same).sizes.tolist() == [30]
+
+
+def test_what_nodes_ask_for_is_chosen_by_the_data():
+    rng = np.random.default_rng(0)
+    signs = sp.csr_matrix(rng.normal(size=(400, 4)).astype(np.float32))
+    same = (signs.toarray()[:, 0] * signs.toarray()[:, 1] > 0).astype(int)
+    Y = sp.csr_matrix(np.eye(2, dtype=np.float32)[same])
+    assert Forest().fit(Dataset(Y, ["other", "same"], X=signs)).choices["cuts"] == "features"
+    topics = rng.integers(20, size=400)  # a document has some of the many words of its topic
+    words = (rng.random((400, 600)) < 0.02) | (
+        (np.arange(600) // 30 == topics[:, None]) & (rng.random((400, 600)) < 0.15)
+    )
+    Y = sp.csr_matrix(np.eye(20, dtype=np.float32)[topics])
+    data = Dataset(Y, [str(i) for i in range(20)], X=sp.csr_matrix(words, dtype=np.float32))
+    model = Forest().fit(data)
+    assert model.choices["cuts"] == "clusters"
+    assert any("clusters" in line for line in model.describe_training())
+
+
+def test_saved_clusters_say_the_same(tmp_path):
+    data = rows_dataset()
+    model = Forest(n_trees=10, cuts="clusters").fit(data)
+    assert model.trees_.n_trees == 4
+    assert model.n_trees == 10
+    model.save(tmp_path / "model")
+    before, after = model.predict(data, 7), load_model(tmp_path / "model").predict(data, 7)
+    np.testing.assert_array_equal(before.labels, after.labels)
+    np.testing.assert_array_equal(before.scores, after.scores)
+
+
 # -- the model ----------------------------------------------------------------------------------
 
 
@@ -226,18 +350,26 @@ def rows_dataset(n=300, seed=0):
     return Dataset(Y, [f"label {i}" for i in range(Y.shape[1])], X=X)
 
 
-def test_threads_change_no_bit():
+def arrays_of(held):
+    """Return all arrays of nested tuples, in order."""
+    if not isinstance(held, tuple):
+        return [held]
+    return [array for each in held for array in arrays_of(each)]
+
+
+@pytest.mark.parametrize("cuts", [None, "features", "clusters"])
+def test_threads_change_no_bit(cuts):
     data = rows_dataset()
     try:
         models = []
         for n in (1, 3):
             set_threads(n)
-            models.append(Forest(n_trees=9, seed=4).fit(data))
+            models.append(Forest(n_trees=9, cuts=cuts, seed=4).fit(data))
             models[-1].top = models[-1].predict(data, 7)
     finally:
         set_threads(None)
     one, three = models
-    for mine, other in zip(one.trees_, three.trees_, strict=True):
+    for mine, other in zip(arrays_of(one.trees_), arrays_of(three.trees_), strict=True):
         np.testing.assert_array_equal(mine, other)
     np.testing.assert_array_equal(one.top.labels, three.top.labels)
     np.testing.assert_array_equal(one.top.scores, three.top.scores)
@@ -265,7 +397,8 @@ def test_choice_is_said_stored_and_taken_over(tmp_path):
     again = Forest(n_trees=5).with_parameters(**model.choices).fit(data)
     assert again.choices == model.choices
     assert again.describe_training() == []
-    np.testing.assert_array_equal(again.trees_.thresholds, model.trees_.thresholds)
+    for mine, other in zip(arrays_of(again.trees_), arrays_of(model.trees_), strict=True):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_trees_are_grown_on_samples():
@@ -277,7 +410,7 @@ def test_trees_are_grown_on_samples():
 
 
 def test_training_stops_in_time_with_fewer_trees():
-    model = Forest(n_trees=1000, min_split=2, share=0.5)
+    model = Forest(n_trees=1000, cuts="features", min_split=2, share=0.5)
     model.stop_at = 0.0
     model.fit(rows_dataset(n=50))
     assert 1 <= model.n_trees < 1000
@@ -349,7 +482,14 @@ def test_similar_documents_share_leaves():
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("forest") / "model"
-    Forest(n_trees=4, min_split=2, share=0.5).fit(rows_dataset(n=60)).save(folder)
+    Forest(n_trees=4, cuts="features", min_split=2, share=0.5).fit(rows_dataset(n=60)).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved_clusters(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clusters") / "model"
+    Forest(n_trees=10, cuts="clusters", min_split=2).fit(rows_dataset(n=60)).save(folder)
     return folder
 
 
@@ -409,6 +549,36 @@ def spoil_threshold(files):
 )
 def test_crafted_folders_are_refused(saved, tmp_path, spoil):
     files = read_folder(saved)
+    spoil(files)
+    write_folder(tmp_path / "crafted", files)
+    with pytest.raises(ModelFileError, match="do not fit together"):
+        load_model(tmp_path / "crafted")
+
+
+def spoil_branches(part, value):
+    def spoil(files):
+        numbers = decode(files.arrays[f"trees.{part}"], files.arrays["trees.branches"].sum(), part)
+        numbers[0] = value
+        files.arrays[f"trees.{part}"] = encode(numbers)
+
+    return spoil
+
+
+def spoil_centres(files):
+    files.arrays["centres.unit"] = files.arrays["centres.unit"][:-1]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(spoil_branches(part, value) for part in ("below", "spans") for value in (0, 1, 10**6)),
+        spoil_leaves,
+        spoil_sizes,
+        spoil_centres,
+    ],
+)
+def test_crafted_clusters_are_refused(saved_clusters, tmp_path, spoil):
+    files = read_folder(saved_clusters)
     spoil(files)
     write_folder(tmp_path / "crafted", files)
     with pytest.raises(ModelFileError, match="do not fit together"):

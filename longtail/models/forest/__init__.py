@@ -1,1 +1,1 @@
-"""Extremely randomized trees over feature rows."""
+"""Random trees over feature rows."""

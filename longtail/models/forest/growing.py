@@ -99,7 +99,7 @@ class Scratch(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def _draw(state: State) -> np.uint64:
+def draw(state: State) -> np.uint64:
     """Return 64 random bits, as splitmix64 makes them."""
     state[0] += GOLDEN
     z: np.uint64 = state[0]
@@ -109,9 +109,9 @@ def _draw(state: State) -> np.uint64:
 
 
 @njit(nogil=True, cache=True)
-def _draw_share(state: State) -> float:
+def draw_share(state: State) -> float:
     """Return a random number from 0 to below 1."""
-    return float((_draw(state) >> S11) * UNIT)
+    return float((draw(state) >> S11) * UNIT)
 
 
 @njit(nogil=True, cache=True)
@@ -206,7 +206,7 @@ def _collect_cells(
 @njit(nogil=True, cache=True)
 def _draw_threshold(state: State, low: np.float32, high: np.float32) -> np.float32:
     """Return a number from `low` to below `high`."""
-    drawn = np.float32(low + _draw_share(state) * (np.float64(high) - low))
+    drawn = np.float32(low + draw_share(state) * (np.float64(high) - low))
     return drawn if low <= drawn < high else low
 
 
@@ -246,7 +246,7 @@ def _find_question(
     scratch: Scratch,
 ) -> int:
     """Return the best of the questions that are tried, by its slot; -1 if none is possible."""
-    key = _draw(state)
+    key = draw(state)
     n_features, n_cells = _collect_cells(X, documents, key, limit, scratch)
     _fill_buckets(state, n_features, n_cells, min_leaf, scratch)
     n, best, best_gain = len(documents), -1, 0.0
@@ -327,6 +327,7 @@ def grow_tree(
     Y: Carried,
     n_features: int,
     drawn: Ids,
+    weights: Exact,
     min_split: int,
     min_leaf: int,
     share: float,
@@ -339,13 +340,13 @@ def grow_tree(
         Y: their labels; each has one at least.
         n_features: how many features there are.
         drawn: the documents to grow it on.
+        weights: (n,) what each label of a document counts.
         min_split: how many of them a node has at least.
         min_leaf: how many of them a leaf has at least.
         share: of the features of a node's documents, so many are tried.
         seed: fixes all that is random.
     """
     state = np.array([seed], np.uint64)
-    weights = weigh_labels(Y)
     scratch = _make_scratch(X, drawn, n_features, Y.n_labels, len(weights))
     limit = np.uint64(min(1.0, max(share, LEAST_TRIED / n_features)) * 2.0**32)
     n, order, aside = len(drawn), drawn.copy(), np.empty(len(drawn), np.int32)
