@@ -40,6 +40,8 @@ MOST_EPOCHS = 1_000_000
 AHEAD = 4  # batches that the training loop prepares before they are needed
 INT8_SHARE = 12  # of what training takes is kept: parameters without gradients, at a byte each
 CELL = 28  # bytes of a cell of a `SparseBatch`
+CHOOSING, MOST_CHOOSING = 0.1, 5000  # documents by which a model chooses how neighbours vote
+LITTLE = 0.05  # of the documents; with so few of them held out, there is no second training
 MOVED = {"cpu": 40 << 20, "cuda": 40 << 24}  # ten numbers for each of `PART` in training/layers.py
 
 SPLIT_HELP = (
@@ -258,6 +260,17 @@ class NeuralRows(Neural):
     def weigh(self, X: sp.csr_matrix) -> NDArray[np.float32]:
         """Return what each feature is multiplied by."""
         return weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
+
+
+def share_to_choose(n_documents: int) -> float:
+    """Return the share of the documents that is held out to choose by, if nothing else is."""
+    return min(CHOOSING, MOST_CHOOSING / max(1, n_documents))
+
+
+def share_to_spare(n_documents: int) -> float:
+    """Return the same share if it is so small that these need not be learned from later; else 0."""
+    share = share_to_choose(n_documents)
+    return share if share <= LITTLE else 0.0
 
 
 def count_cells(matrix: sp.csr_matrix | Extent, batch_size: int) -> int:

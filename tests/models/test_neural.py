@@ -16,7 +16,7 @@ from longtail.runtime import rows
 from longtail.runtime.mapped import Extent
 from longtail.runtime.memory import Stage
 from longtail.runtime.rows import view_rows
-from longtail.training import processes
+from longtail.training import loop, processes
 
 
 def test_features_are_weighed_where_rows_hold_counts():
@@ -124,3 +124,31 @@ def test_the_plan_knows_how_the_optimizer_remembers(name, monkeypatch):
     assert on_gpu["float32"] > on_gpu["bfloat16"] > on_gpu["int8"]
     assert in_ram["float32"] == in_ram["int8"] == 0
     assert in_ram["host"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("mnn", {"dim": 16, "epochs": 1, "rank": "neighbours"}),
+        ("dxml", {"dim": 16, "hidden": 16, "epochs": 1, "walks": 5}),
+    ],
+)
+def test_few_documents_that_choose_are_not_learned_from_later(name, settings, monkeypatch):
+    """They cost a second training otherwise; all documents vote in any case."""
+    learned, train = [], loop.train
+
+    def count(task, *args, **kwargs):
+        learned.append(task.n_documents)
+        return train(task, *args, **kwargs)
+
+    monkeypatch.setattr(loop, "train", count)
+    model_class = get_model_class(name)
+    model_class(**settings, device="cpu").fit(planted_dataset())
+    assert learned == [270, 300]
+    learned.clear()
+    monkeypatch.setattr(neural, "MOST_CHOOSING", 12)  # 4 % of the documents
+    model = model_class(**settings, device="cpu").fit(planted_dataset())
+    assert learned == [288]
+    assert model.voters_.Y.shape[0] == 300
+    sized = model_class(**settings).sized_for(300, "cpu")
+    assert sized.valid == 0.04, "so that a trial on few documents trains once as well"

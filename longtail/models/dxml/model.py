@@ -39,7 +39,7 @@ from longtail.labels.graph import LARGEST_CORPUS
 from longtail.labels.hierarchy import check_hierarchy
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.models.contract import Documents
-from longtail.models.cost import Facts, estimate_by_document
+from longtail.models.cost import DeviceType, Facts, estimate_by_document
 from longtail.models.dxml.label_vectors import count_walks, make_label_vectors, place_new_labels
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.leaving_out import weigh_sides
@@ -49,6 +49,8 @@ from longtail.models.neural import (
     choose_batch_size,
     count_cells,
     require_torch,
+    share_to_choose,
+    share_to_spare,
     weighed_bytes,
 )
 from longtail.progress import SILENT, Progress
@@ -77,7 +79,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 
 WALK_SECONDS = 4e-6  # of a step of a walk, at dim=300 and window=5
-HELD_OUT, MOST_HELD_OUT = 0.1, 5000  # documents that choose the number of neighbours
 NUMBERS = (3, 5, 7, 10, 15, 20, 30, 50, 80, 120)  # of neighbours, to choose from
 USUAL_NUMBER = 20  # of neighbours, where there is nothing to choose by
 RECALL = 0.95  # of the neighbours, where there are clusters; 0.99 takes four times as long for +0.3
@@ -174,7 +175,7 @@ class DXML(NeuralRows):
     neighbours: int | None = setting(
         None,
         "how many documents vote (the paper's k); none chooses by held-out documents, for which "
-        "the network is trained twice",
+        "the network is trained twice if there are fewer than 100,000",
         at_least(1),
     )
     temperature: float = setting(
@@ -255,12 +256,16 @@ class DXML(NeuralRows):
         useful = _useful(X, Y)
         X, Y = X[useful], Y[useful]
         vectors = make_label_vectors(self, Y, self._names, progress)  # lines 1 and 2
-        neighbours = self.neighbours
+        neighbours, share = self.neighbours, 0.0
         if neighbours is None and not self.valid:
-            neighbours = self._try_neighbours(X, Y, vectors, progress)
-        embedder, held = self._train(X, Y, vectors, progress)  # lines 3 and 4
+            share = share_to_spare(X.shape[0])
+            if not share:
+                neighbours = self._try_neighbours(X, Y, vectors, progress)
+        kept, held = hold_out(X.shape[0], share, self.seed)
+        some = (X[kept], Y[kept]) if share else (X, Y)
+        embedder, validated = self._train(*some, vectors, progress)  # lines 3 and 4
         if neighbours is None:
-            neighbours = self._choose_neighbours(embedder, X, Y, held)
+            neighbours = self._choose_neighbours(embedder, X, Y, held if share else validated)
         index = self._cluster(embedder, X, neighbours, progress)  # line 5
         self.embedder_, self.label_vectors_ = embedder, QuantizedRows.of(vectors)
         self.voters_ = Voters(index, Y, neighbours, self.temperature)
@@ -295,6 +300,13 @@ class DXML(NeuralRows):
         plan = self.make_config(epochs, self.batch_size or choose_batch_size(len(kept)))
         self.train_task(task, plan, X, Y, progress)
         return net.cpu().requires_grad_(False).export(weights).without_rare(X), held
+
+    def sized_for(self, n_documents: int, device: DeviceType) -> Self:
+        """Return the same model with all that depends on the number of documents given."""
+        sized = super().sized_for(n_documents, device)
+        if self.valid or self.neighbours is not None:
+            return sized
+        return sized.with_parameters(valid=share_to_spare(n_documents))
 
     @property
     def _width(self) -> int:
@@ -369,8 +381,7 @@ class DXML(NeuralRows):
         self, X: sp.csr_matrix, Y: sp.csr_matrix, vectors: Floats, progress: Progress
     ) -> int:
         """Train on most of the documents, return what is best for the others."""
-        share = min(HELD_OUT, MOST_HELD_OUT / X.shape[0])
-        kept, held = hold_out(X.shape[0], share, self.seed)
+        kept, held = hold_out(X.shape[0], share_to_choose(X.shape[0]), self.seed)
         if not len(held):
             return USUAL_NUMBER
         trial = self.with_parameters()

@@ -10,11 +10,12 @@ The symbols of the paper are listed in `network.py`, beside its equations.
 Departures: the paper gives none of its settings and does not say how it ranks labels. We rank by
 the cosine with each single label, or by the labels of the nearest training documents, each of which
 counts e^(c/T); which way, how many and which T is chosen on held-out documents, after which all
-documents are trained on. Neighbours are looked for among vectors half-way between a document's and
-its label set's. The default loss is not (11), which learns from one negative of a document, but
-from all pairs of the batch: c(x_i, y_j) is pulled towards the overlap of y_i and y_j, to which a
-softmax over the batch is added. Means are left as sums, which have the same cosines. A ReLU layer
-can be added to f_x. The negatives of (11) are drawn among the documents with another label set.
+documents are trained on, unless few of them were held out. Neighbours are looked for among vectors
+half-way between a document's and its label set's. The default loss is not (11), which learns from
+one negative of a document, but from all pairs of the batch: c(x_i, y_j) is pulled towards the
+overlap of y_i and y_j, to which a softmax over the batch is added. Means are left as sums, which
+have the same cosines. A ReLU layer can be added to f_x. The negatives of (11) are drawn among the
+documents with another label set.
 """
 
 from collections.abc import Mapping
@@ -36,6 +37,8 @@ from longtail.models.neural import (
     choose_batch_size,
     count_cells,
     require_torch,
+    share_to_choose,
+    share_to_spare,
     weighed_bytes,
 )
 from longtail.models.new_labels import find_directions, find_new_labels
@@ -71,7 +74,6 @@ LARGEST_BATCH = {"cpu": 1024, "cuda": 4096}  # its square is what a step costs
 # Of many neighbours, the last few have little to say: on 476k titles, 0.95 in place of 0.99 costs a
 # fifth of a point and answers four times as fast.
 RECALL = {"labels": 0.99, "neighbours": 0.95}
-HELD_SHARE, MOST_HELD = 0.1, 5000  # documents by which to choose how labels are ranked
 LARGEST_PRODUCT = {"cpu": 1 << 24, "cuda": 1 << 28}  # cosines at once, to choose by these
 LARGEST_GATHER = {"cpu": 1 << 20, "cuda": 1 << 26}  # values of drawn label sets at once
 USUAL_NUMBER, USUAL_TEMPERATURE = 30, 0.05  # of neighbours, where there is nothing to choose by
@@ -154,8 +156,8 @@ class MNN(NeuralRows):
     valid: float = setting(
         0.0,
         "share of the documents held out to choose the best epoch and how to rank; 0 takes the "
-        "last epoch, and if there is something to choose, trains twice: without a tenth of the "
-        "documents (at most 5,000) to choose by these, then with all",
+        "last epoch, and if there is something to choose, trains without a tenth of the documents "
+        "(at most 5,000) to choose by these, then, where there are fewer than 100,000, with all",
         share(),
     )
 
@@ -190,28 +192,48 @@ class MNN(NeuralRows):
         weights = self.weigh(X)
         rows = weigh_rows(X, weights, self.normalize)
         plan = self.make_config(self.epochs, batch_size, precision=PRECISION)
-        choice = None if self.valid else self._try(rows, Y, plan, progress)
-        task = self._prepare(rows, Y, self.valid)
-        self.train_task(task, plan, X, Y, progress)
+        task, choice = self._learn(rows, X, Y, plan, progress)
         self._keep(task, choice, weights, X, Y, progress)
 
     def sized_for(self, n_documents: int, device: DeviceType) -> Self:
         """Return the same model with all that depends on the number of documents given."""
-        return self.with_parameters(batch_size=self._choose_batch_size(n_documents, device))
+        valid = self.valid or (share_to_spare(n_documents) if self._is_open() else 0.0)
+        batch_size = self._choose_batch_size(n_documents, device)
+        return self.with_parameters(batch_size=batch_size, valid=valid)
 
     def _choose_batch_size(self, n_documents: int, device_type: str) -> int:
         return self.batch_size or min(choose_batch_size(n_documents), LARGEST_BATCH[device_type])
 
+    def _learn(
+        self,
+        rows: sp.csr_matrix,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        plan: "TrainingConfig",
+        progress: Progress,
+    ) -> tuple["MNNTask", "RankingChoice | None"]:
+        """Train the networks; how to rank is chosen before, or by what the task holds out."""
+        share, choice = self.valid, None
+        if self._is_open() and not self.valid:
+            share = share_to_spare(X.shape[0])
+            if not share:
+                choice = self._try(rows, Y, plan, progress)
+        task = self._prepare(rows, Y, share)
+        held = task.held_out
+        if not self.valid:
+            task.held_out = None  # the last epoch is kept
+        self.train_task(task, plan, X, Y, progress)
+        task.held_out = held
+        return task, choice
+
     def _try(
         self, X: sp.csr_matrix, Y: sp.csr_matrix, plan: "TrainingConfig", progress: Progress
     ) -> "RankingChoice | None":
-        """Train without some documents and choose how to rank by these; None: nothing to choose."""
-        if not self._is_open():
-            return None
+        """Train without some documents, choose how to rank by these; None: there are too few."""
         from longtail.models.mnn.network import choose_ranking
         from longtail.training.loop import train
 
-        task = self._prepare(X, Y, min(HELD_SHARE, MOST_HELD / X.shape[0]))
+        task = self._prepare(X, Y, share_to_choose(X.shape[0]))
         if task.held_out is None:
             return None
         held, task.held_out = task.held_out, None  # the last epoch is kept, as later
@@ -329,7 +351,7 @@ class MNN(NeuralRows):
         )
         documents = 0 if self.rank == "labels" else 24 * n * self.dim
         search = {"network": parameters, "documents": documents, "rows": rows + size_of(Y)}
-        n_held = min(int(HELD_SHARE * n), MOST_HELD) if self._is_open() else 0
+        n_held = int(share_to_choose(n) * n) if self._is_open() else 0
         chosen = {
             "network": parameters,
             "documents": 12 * n * self.dim,
