@@ -32,6 +32,11 @@ class Estimated(Parameterized):
         """
         return 10 + 0.005 * facts.n_documents
 
+    @classmethod
+    def member_kinds(cls, facts: Facts) -> Sequence[str | None]:
+        """Return the presets that are members of a fusion, each by itself; None is the defaults."""
+        return (None,)
+
     def choose_epochs(self, n_documents: int) -> int:
         """Return how many passes over so many documents there are; 0 for a model without such."""
         return 0

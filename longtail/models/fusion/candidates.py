@@ -81,12 +81,17 @@ def count_inputs(n_voices: int) -> int:
     return PER_VOICE * n_voices + COMMON
 
 
+def voice_of(member: str) -> str:
+    """Return the name without the number of a seed, which all seeds have in common."""
+    model, _, number = member.rpartition("-")
+    return model if model and number.isdecimal() else member
+
+
 def list_voices(members: Iterable[str]) -> dict[str, list[int]]:
     """Return the places of the members of each voice, by what their names have in common."""
     voices: dict[str, list[int]] = {}
     for place, name in enumerate(members):
-        model, _, number = name.rpartition("-")
-        voices.setdefault(model if model and number.isdecimal() else name, []).append(place)
+        voices.setdefault(voice_of(name), []).append(place)
     return voices
 
 

@@ -25,7 +25,7 @@ from longtail.errors import ParameterError, TrainingError
 from longtail.models.base import Model
 from longtail.models.contract import HeldOut
 from longtail.models.cost import format_seconds
-from longtail.models.fusion.candidates import MOST_PROPOSED, USUAL_PROPOSED, list_voices
+from longtail.models.fusion.candidates import MOST_PROPOSED, USUAL_PROPOSED, list_voices, voice_of
 from longtail.models.fusion.growth import grow
 from longtail.models.fusion.limits import Limits, choose_members
 from longtail.models.fusion.needs import say_memory
@@ -179,7 +179,8 @@ class Learning:
         held = trainer.in_lanes(hold_out, self.plan.members)
         if held and self.fusion.members is None and self.dataset.Y[judge.rows].nnz:
             self._drop_unpaid(trainer, held, judge, scale)
-            given_up = {each.model for each in self.plan.members if each.name in self.dropped}
+            missing = (each.name for each in self.plan.members if each.name not in held)
+            given_up = {voice_of(name) for name in missing}
             grow(trainer, held, judge, scale, self.prober, width, self.limits, given_up)
             self._drop_unpaid(trainer, held, judge, scale)
         if held and self.limits.any:
@@ -273,9 +274,11 @@ class Learning:
         for each in held.values():
             each.models.clear()  # `done` has what is needed of them
         if self.plan.scheme.refit or not held:
-            done = trainer.in_lanes(
-                lambda member: trainer.refit(member, done.pop(member.name, None)), members
+            found = trainer.in_lanes(
+                lambda member: trainer.refit(member, done.pop(member.name, None)),
+                sorted(members, key=trainer.estimates.expect),
             )
+            done = {member.name: found[member.name] for member in members if member.name in found}
         if not done:
             raise TrainingError("no member of the fusion could be trained; the lines above say why")
         return done

@@ -11,9 +11,9 @@ documents that they were not trained on, so each member is trained several times
 
 How long a member takes is measured (`probe.py`). Members are taken in the order of what they add as
 a rule (`member_order`), each in the best form that there is time for: the preset that suits the
-data, a cheaper one, or fewer epochs. With a GPU there are two lanes, of members that torch trains
-and of others, which are trained side by side. Time that is left after the plan goes to further
-members (`growth.py`).
+data, the same without the last training on all documents, a cheaper preset, or fewer epochs. With a
+GPU there are two lanes, of members that torch trains and of others, which are trained side by side.
+Time that is left after the plan goes to further members (`growth.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,6 +63,7 @@ class Member(NamedTuple):
         preset: of the model, in place of its defaults.
         epochs: fewer than suit the documents best, if there is no time for these.
         cheaper: whether the preset is a cheaper one than would be best.
+        once: whether it stays as it is after some documents were held out, for want of time.
         seed: what is added to that of the fusion.
     """
 
@@ -73,6 +74,7 @@ class Member(NamedTuple):
     preset: str | None = None
     epochs: int | None = None
     cheaper: bool = False
+    once: bool = False
     seed: int = 0
 
     @property
@@ -115,12 +117,12 @@ class Member(NamedTuple):
 
     def describe(self) -> str:
         """Say why it is there, and in which form if that is not the best."""
-        if not self.reduced:
-            return self.why
-        form = [] if self.preset is None else [f"preset={self.preset}"]
+        form = [f"preset={self.preset}"] if self.cheaper else []
         if self.epochs is not None:
             form.append(f"{self.epochs} of {self.cost.epochs} epochs")
-        return f"{self.why} ({', '.join(form)}, as there is no time for more)"
+        if self.once:
+            form.append("not trained on held-out documents")
+        return f"{self.why} ({', '.join(form)}, as there is no time for more)" if form else self.why
 
 
 def lane_of(model: str, device: DeviceType) -> DeviceType:
@@ -136,9 +138,26 @@ class Scheme(NamedTuple):
     refit: bool
 
     @property
-    def trainings(self) -> float:
-        """How many trainings on all documents it costs."""
-        return self.folds * (1 - self.share) + self.refit
+    def held_out_trainings(self) -> float:
+        """How many trainings on all documents those without some of them cost."""
+        return self.folds * (1 - self.share)
+
+    def trainings(self, member: Member) -> float:
+        """Return how many trainings on all documents a member costs."""
+        return self.held_out_trainings + (self.refit and not member.once)
+
+    def seconds(self, member: Member) -> float:
+        """Return how long all trainings of a member take, about."""
+        return self.trainings(member) * member.seconds
+
+    def ways(self, member: Member) -> list[Member]:
+        """Return the member, and as it is trained if there is no time for a last training.
+
+        That is for members of epochs, which cost more than it brings. A member of several folds has
+        seen too few of the documents to do without.
+        """
+        spares = self.folds == 1 and self.refit and member.cost.epochs > 0 and not member.once
+        return [member, member._replace(once=True)] if spares else [member]
 
     @property
     def largest_share(self) -> float:
@@ -202,7 +221,7 @@ class Plan(NamedTuple):
         """Return how long the members will take in all, in the lane that takes longer."""
         lanes = {"cpu": 0.0, "cuda": 0.0}
         for member in self.members:
-            lanes[member.lane(device)] += self.scheme.trainings * member.seconds
+            lanes[member.lane(device)] += self.scheme.seconds(member)
         return max(lanes.values())
 
     def lines(self, facts: Facts) -> list[str]:
@@ -219,7 +238,7 @@ class Plan(NamedTuple):
         names = [*self.left_out, *(member.name for member in self.members)]
         width = max(map(len, names))
         for member in self.members:
-            takes = format_seconds(member.seconds * self.scheme.trainings)
+            takes = format_seconds(self.scheme.seconds(member))
             lines.append(f"  {member.name:{width}}  about {takes}: {member.describe()}")
         lines += [f"  {name:{width}}  left out: {why}" for name, why in self.left_out.items()]
         if self.left_out and not self.scheme.folds and facts.n_documents >= LEAST_HELD_OUT:
@@ -392,32 +411,53 @@ def _weigh_core(plan: Plan) -> float:
     return worth
 
 
-def _whole_form(name: str, measure: Measure) -> Member:
-    """Return the member with its defaults."""
-    return Member(name, name, get_model_class(name).member_reason, measure(name, None))
+def _whole_form(name: str, measure: Measure, kind: str | None = None) -> Member:
+    """Return the member with its defaults, or with the preset of a kind."""
+    why = get_model_class(name).member_reason
+    return Member(name, name, why, measure(name, kind), preset=kind)
+
+
+def list_kinds(name: str, facts: Facts) -> Iterator[tuple[str, str | None]]:
+    """Yield the members that a model makes, with their presets; the first has the model's name."""
+    first, *others = get_model_class(name).member_kinds(facts)
+    yield name, first
+    yield from ((f"{name}-{kind}", kind) for kind in others)
 
 
 def find_form(
-    name: str, seconds: float, measure: Measure, limits: Limits = NO_LIMITS
+    name: str,
+    seconds: float,
+    scheme: Scheme,
+    measure: Measure,
+    limits: Limits = NO_LIMITS,
+    kind: tuple[str, str | None] | None = None,
 ) -> tuple[Member | None, Member]:
-    """Return the best form of a model whose training takes so long at most, and the quickest."""
+    """Return the best form of a model that takes so long at most, and the quickest.
+
+    Of its kinds, it is the one of `kind`.
+    """
     forms = []
-    for form in _all_forms(name, measure):
-        if form.seconds <= seconds and limits.allow(form.cost):
-            return form, form
-        forms.append(form)
+    for form in _all_forms(name, measure, kind or (name, None)):
+        for way in scheme.ways(form):
+            if scheme.seconds(way) <= seconds and limits.allow(way.cost):
+                return way, way
+        forms.append(way)
     for form in filter(lambda form: limits.allow(form.cost), forms):
-        epochs = form.cost.epochs_in(seconds)
+        epochs = form.cost.epochs_in(seconds / scheme.trainings(form))
         if epochs >= max(1, LEAST_EPOCHS * form.cost.epochs):
             return form._replace(epochs=epochs), form
-    return None, min(forms, key=lambda form: form.seconds)
+    return None, min(forms, key=scheme.seconds)
 
 
-def _all_forms(name: str, measure: Measure) -> Iterator[Member]:
-    """Yield the member with its defaults, then its cheaper forms, each measured when asked for."""
-    whole = _whole_form(name, measure)
+def _all_forms(name: str, measure: Measure, kind: tuple[str, str | None]) -> Iterator[Member]:
+    """Yield the whole form of a member, then its cheaper ones, each measured when asked for.
+
+    Cheaper presets are those of a model's first kind.
+    """
+    own_name, preset = kind
+    whole = _whole_form(name, measure, preset)._replace(name=own_name)
     yield whole
-    for preset in whole.model_class.cheaper_presets:
+    for preset in whole.model_class.cheaper_presets if own_name == name else ():
         yield whole.in_form(preset, measure(name, preset))
 
 
@@ -432,14 +472,22 @@ def _list_models(usable: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 
 def _another_seed(
-    name: str, number: int, members: Sequence[Member], seconds: float
+    name: str, number: int, members: Sequence[Member], scheme: Scheme, seconds: float
 ) -> list[Member]:
     """Return a further member of a model that is planned in its best form, if there is time."""
     return [
         member.with_seed(number, f"another seed of {name}")
         for member in members
-        if member.name == name and not member.reduced and member.seconds <= seconds
+        if member.name == name and not member.reduced and scheme.seconds(member) <= seconds
     ]
+
+
+def _say_too_much(quickest: Member, scheme: Scheme, limits: Limits) -> str:
+    """Say why not even the quickest form of a member is planned."""
+    takes = f"it would take about {format_seconds(scheme.seconds(quickest))}"
+    if not limits.allow(quickest.cost):
+        takes = f"a model of it {limits.say_excess(quickest.cost)}"
+    return takes + (f" even with preset={quickest.preset}" if quickest.cheaper else "")
 
 
 def _fill(
@@ -457,27 +505,23 @@ def _fill(
     lanes = dict.fromkeys(("cpu", "cuda"), float("inf") if left is None else left)
     for name, number in _list_models(usable):
         lane = lane_of(name, facts.device)
-        seconds = lanes[lane] / scheme.trainings
         if number > 1:
-            more = _another_seed(name, number, members, seconds)
+            more = _another_seed(name, number, members, scheme, lanes[lane])
             members += more
-            lanes[lane] -= scheme.trainings * sum(member.seconds for member in more)
+            lanes[lane] -= sum(map(scheme.seconds, more))
             continue
-        member, quickest = find_form(name, seconds, measure, limits)
-        if member is None:
-            takes = f"it would take about {format_seconds(scheme.trainings * quickest.seconds)}"
-            if not limits.allow(quickest.cost):
-                takes = f"a model of it {limits.say_excess(quickest.cost)}"
-            even = f" even with preset={quickest.preset}" if quickest.cheaper else ""
-            left_out[name] = takes + even
-            continue
-        members.append(member)
-        lanes[lane] -= scheme.trainings * member.seconds
+        for kind in list_kinds(name, facts):
+            member, quickest = find_form(name, lanes[lane], scheme, measure, limits, kind)
+            if member is not None:
+                members.append(member)
+                lanes[lane] -= scheme.seconds(member)
+            elif quickest.name == name:
+                left_out[name] = _say_too_much(quickest, scheme, limits)
     planned, slow = {member.name for member in members}, []
     for name in usable:
         if name in planned:
             return Plan(members, left_out, scheme, budget)
-        slow.append(find_form(name, 0.0, measure)[1])
+        slow.append(find_form(name, 0.0, NOTHING_HELD_OUT, measure)[1])
         if limits.allow(slow[-1].cost):
             break
     # There is no time for the first that may be: that one alone, as others are worth little.

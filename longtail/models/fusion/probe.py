@@ -43,6 +43,7 @@ POWERS = (0.7, 1.2)  # of the number of documents, by which time may grow
 REST_POWERS = (0.0, 0.9)  # the same for what is done beside steps
 LEAST = 64  # documents to learn anything from
 MOST_SHARE = 0.5  # of the documents, in a sample
+LARGER = 2.5  # times as long, and longer, may a sample of twice as many documents take
 SLOWEST = 20.0  # seconds that a second of the processor may take
 
 
@@ -225,11 +226,16 @@ class Prober:
         size = min(model.least_sample, most)
         while size <= most:
             trial = self._try(model, size, limit)
+            if not trials and trial is not None and LARGER * trial.seconds > limit:
+                # It may have loaded code that few documents do not need.
+                self.seconds -= trial.seconds
+                self.loading += trial.seconds
+                trial = self._try(model, size, limit)
             if trial is None or not trial.is_whole:
                 break
             trials.append(trial)
             limit -= trial.seconds
-            if 2.5 * trial.seconds > limit:
+            if LARGER * trial.seconds > limit:
                 break
             size *= 2
         if not trials:

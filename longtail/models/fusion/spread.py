@@ -75,7 +75,9 @@ class ClusterTrainer(MemberTrainer):
             self._has_held_out = True
         choosing = [member for member in members if _chooses(member)]
         waiting = [(member, fold) for member in choosing for fold in folds[1:]]
-        trainings = [(member, fold) for member in members for fold in folds]
+        trainings = [
+            (member, fold) for member in members for fold in folds if fold != ALL or not member.once
+        ]
         self._train_ahead([each for each in trainings if each not in waiting])
         self._train_ahead(waiting)
         return super().in_lanes(work, members)
@@ -119,7 +121,8 @@ class ClusterTrainer(MemberTrainer):
         model = self._model_to_train(member)
         kept = None if fold == ALL else self.splits[int(fold) - 1][0]
         # Both stages share the time, as all trainings of a stage go on at once.
-        n_stages = 2.0 if kept is not None and self.plan.scheme.refit else 1.0
+        has_more = kept is not None and self.plan.scheme.refit and not member.once
+        n_stages = 2.0 if has_more else 1.0
         limit, now = self._limit(model, member, kept, n_stages), time.monotonic()
         if self.plan.budget is not None and member.name != self.plan.members[0].name:
             most = now + self.time_for(member.lane(self.facts.device)) / n_stages
@@ -143,6 +146,9 @@ class ClusterTrainer(MemberTrainer):
     def _is_ahead(self, member: Member) -> bool:
         """Whether the cluster has trained a member, which takes no more time."""
         return any(name == member.name for name, _ in self._ahead)
+
+    def _choose_way(self, member: Member, time_left: float) -> Member | None:
+        return member if self._is_ahead(member) else super()._choose_way(member, time_left)
 
     def _fit_into_time(self, member: Member, n_trainings: float, time_left: float) -> Member | None:
         if self._is_ahead(member):

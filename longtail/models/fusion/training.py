@@ -166,16 +166,33 @@ class MemberTrainer:
         n_held = sum(len(held) for _, held in self.splits)
         return self.stacking * n_held * (len(self.taken) - len(self._forgotten) + n_more)
 
-    def time_for(self, lane: DeviceType, n_more: int = 1) -> float:
-        """Return the seconds that `n_more` further members of a lane may take in all."""
-        stacking = self._time_to_stack(n_more)
+    def time_for(self, lane: DeviceType) -> float:
+        """Return the seconds that a further member of a lane may take in all."""
+        stacking = self._time_to_stack(1)
         refits = sum(
             self.estimates.expect(member)
             for member in self._to_refit.values()
             if member.lane(self.facts.device) == lane
         )
+        return self._time_to_refit() - stacking - refits
+
+    def _time_to_refit(self) -> float:
+        """Return the seconds that trainings on all documents may take, once stacking is done."""
         closing = CLOSING + CLOSING_SHARE * (self.plan.budget or 0)
-        return self.seconds_left - stacking - sum(self._saving.values()) - refits - closing
+        return self.seconds_left - sum(self._saving.values()) - closing
+
+    def _expect_all(self, member: Member) -> float:
+        """Return the seconds that all trainings of a member will take."""
+        return self.estimates.expect(member) * self.plan.scheme.trainings(member)
+
+    def _choose_way(self, member: Member, time_left: float) -> Member | None:
+        """Return the member in the best way that fits into the time; None if none does."""
+        scheme = self.plan.scheme
+        *_, least = ways = scheme.ways(member)
+        for way in ways:
+            if self._expect_all(way) <= time_left:
+                return way
+        return self._fit_into_time(least, scheme.trainings(least), time_left)
 
     def _fit_into_time(self, member: Member, n_trainings: float, time_left: float) -> Member | None:
         """Return the member, with fewer epochs if that makes it fit; None if nothing does."""
@@ -191,21 +208,20 @@ class MemberTrainer:
         The estimate of one that has no epochs is rough. If it is trained once, it is given up in
         time, and otherwise the time might pass unused.
         """
-        takes = self.estimates.expect(member) * self.plan.scheme.trainings
-        is_rough = not member.cost.epochs and self.plan.scheme.trainings <= 1
-        return is_rough and takes <= HOPE * time_left
+        is_rough = not member.cost.epochs and self.plan.scheme.trainings(member) <= 1
+        return is_rough and self._expect_all(member) <= HOPE * time_left
 
     def _say_time(self, member: Member) -> None:
         if self.plan.budget is not None:
             self.progress.say(
                 f"{member.name}: about "
-                f"{format_seconds(self.estimates.expect(member) * self.plan.scheme.trainings)} of "
+                f"{format_seconds(self._expect_all(member))} of "
                 f"the {format_seconds(max(self.seconds_left, 0))} that are left"
             )
 
     def _say_no_time(self, member: Member, left: float) -> None:
         """Say what a member would take that is not begun; what would do, if it was named."""
-        takes = self.estimates.expect(member) * self.plan.scheme.trainings
+        takes = self._expect_all(member)
         enough = (self.plan.budget or 0.0) + takes - left
         advice = f"; a budget of {format_seconds(enough)} would do" if self.plan.named else ""
         self.progress.say(
@@ -258,9 +274,9 @@ class MemberTrainer:
         scheme, lane = self.plan.scheme, member.lane(self.facts.device)
         if self.taken:
             left = self.time_for(lane)
-            if self.estimates.expect(member) * scheme.trainings <= QUICK * (self.plan.budget or 0):
+            if self._expect_all(member) <= QUICK * (self.plan.budget or 0):
                 left += self._time_to_stack(1) / 2  # which is set aside with caution
-            fitting = self._fit_into_time(member, scheme.trainings, left)
+            fitting = self._choose_way(member, left)
             if fitting is None and self._may_hope(member, left):
                 fitting = member
             if fitting is None:
@@ -278,7 +294,7 @@ class MemberTrainer:
             models: list[Model | None] = []
             lists: list[TopK] = []
             for fold, (kept, held) in enumerate(self.splits):
-                n_left = scheme.trainings - fold * (1 - scheme.share)
+                n_left = scheme.trainings(member) - fold * (1 - scheme.share)
                 model = self._train(member, str(fold + 1), kept, n_left)
                 models.append(model)
                 lists.append(self.predict(model, held, width))
@@ -286,15 +302,21 @@ class MemberTrainer:
             reraise_interrupt(error)
             self.progress.say(f"{member.name} is left out: {_one_line(error)}")
             return None
-        if scheme.refit:
+        if scheme.refit and not member.once:
             self._to_refit[member.name] = member
-        self._count(member, time.monotonic() - began, scheme.trainings - scheme.refit)
+        self._count(member, time.monotonic() - began, scheme.held_out_trainings)
         return HeldOutMember(member, models, lists)
 
     def refit(self, member: Member, fallback: Model | None) -> Model | None:
-        """Return the member trained on all documents, or what there is if that fails."""
+        """Return the member trained on all documents, or what there is if that fails.
+
+        The quickest come first and leave what they leave. One that should be trained once stays as
+        it is, unless there is more time than was thought.
+        """
         self._to_refit.pop(member.name, None)
-        left = self.time_for(member.lane(self.facts.device), 0)
+        left = self._time_to_refit()
+        if member.once and fallback is not None and self.estimates.expect(member) > left:
+            return fallback
         fitting = self._fit_into_time(member, 1.0, left)
         if fallback is not None and fitting is None:
             self.progress.say(
@@ -380,7 +402,8 @@ class MemberTrainer:
             return np.inf
         now, cost = time.monotonic(), self.estimates.cost(member)
         share = 1.0 if kept is None else len(kept) / self.facts.n_documents
-        time_left = share * self.time_for(member.lane(self.facts.device)) / n_left
+        lane = member.lane(self.facts.device)
+        time_left = self._time_to_refit() if kept is None else share * self.time_for(lane) / n_left
         if cost.epochs:
             # Most of the rest comes before the steps, such as label vectors, and may be slow too.
             own = share * cost.seconds(member.epochs)
@@ -401,9 +424,7 @@ class MemberTrainer:
         names = [each.name for each in members]
         later = members[names.index(member.name) + 1 :] if member.name in names else []
         waiting = [each for each in later if each.lane(self.facts.device) == lane]
-        return self.plan.scheme.trainings * sum(
-            self.estimates.expect(each) for each in waiting if each.name not in self.taken
-        )
+        return sum(self._expect_all(each) for each in waiting if each.name not in self.taken)
 
     def _is_shown(self, member: Member) -> bool:
         """Whether the member's stages are shown; those of members beside others are not."""

@@ -4,7 +4,8 @@ A member's gain is what held-out documents lose without it, in points: the mean 
 PSP@5 in percent, by logistic stacking. Its price depends on how much larger and slower the fusion
 is with it: PRICE points for each doubling of the bytes, and as much for each doubling of the
 milliseconds; hundreds of megabytes are dear beside whatever else, so each gigabyte costs
-GIGABYTE more. What a fusion costs below FREE_BYTES and FREE_MILLISECONDS is not counted: more of
+GIGABYTE more, and each kilobyte for a training document KILOBYTE: few documents are no reason for
+a large folder. What a fusion costs below FREE_BYTES and FREE_MILLISECONDS is not counted: more of
 them on a GPU, where one document waits for many small launches that a batch shares.
 
 A gain is uncertain: another set of documents would say something else. The differences between two
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from longtail.evaluation.metrics import TrainingCounts, evaluate_documents
 from longtail.models.cost import DeviceType
+from longtail.models.fusion.candidates import voice_of
 from longtail.models.fusion.stacking import Choice, StackerName, learn_stacking
 from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.models.fusion.weight import Scale, Weight
@@ -38,7 +40,8 @@ STACKERS = 6.0  # times as long as judging takes learning the stacker for as man
 FEW = 40  # held-out documents, to load compiled code with
 PRICE = 0.15  # points, for each doubling of bytes or of milliseconds
 GIGABYTE = 1.0  # points, for each of them
-LEAST_GAIN = 0.02  # points of a further seed of a model
+KILOBYTE = 0.1  # points, for each of them that there is for each training document
+LEAST_GAIN = 0.02  # points of a member, however small and quick it is
 FREE_BYTES = 30e6
 FREE_MILLISECONDS: Mapping[DeviceType, float] = {"cpu": 2.0, "cuda": 10.0}
 
@@ -153,12 +156,16 @@ class Judge:
         return learn_stacking(lists, splits, self.trainer.dataset, stacker)
 
 
-def find_price(whole: Weight, without: Weight, device: DeviceType = "cpu") -> float:
+def find_price(
+    whole: Weight, without: Weight, n_documents: int, device: DeviceType = "cpu"
+) -> float:
     """Return the points that a fusion must gain by what makes it so much larger and slower."""
     large, small = (max(weight.n_bytes, FREE_BYTES) for weight in (whole, without))
     free = FREE_MILLISECONDS[device]
     slow, quick = (max(weight.milliseconds, free) for weight in (whole, without))
-    return PRICE * float(np.log2(large / small * slow / quick)) + GIGABYTE * (large - small) / 1e9
+    doublings = float(np.log2(large / small * slow / quick))
+    a_byte = GIGABYTE / 1e9 + KILOBYTE / (1e3 * max(1, n_documents))
+    return PRICE * doublings + a_byte * (large - small)
 
 
 class Worth(NamedTuple):
@@ -189,12 +196,13 @@ class Worth(NamedTuple):
 def find_worth(members: Held, name: str, judge: Judge, scale: Scale) -> Worth:
     """Return what one of the members is worth among them."""
     others = {each: held for each, held in members.items() if each != name}
-    device = judge.trainer.facts.device
-    price = find_price(scale.total(members), scale.total(others), device)
-    gain, model = judge.gain(members, name), members[name].member.model
-    n_seeds = sum(held.member.model == model for held in others.values())
+    facts = judge.trainer.facts
+    whole, without = scale.total(members), scale.total(others)
+    price = max(LEAST_GAIN, find_price(whole, without, facts.n_documents, facts.device))
+    gain = judge.gain(members, name)
+    n_seeds = sum(voice_of(each) == voice_of(name) for each in others)
     if n_seeds:
-        return Worth(gain, max(price, LEAST_GAIN), SECOND_SEED.after(n_seeds))
+        return Worth(gain, price, SECOND_SEED.after(n_seeds))
     return Worth(gain, price, MEMBERS)
 
 

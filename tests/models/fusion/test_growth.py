@@ -62,6 +62,18 @@ def test_models_that_were_left_out_come_first(monkeypatch):
     assert list(members) == ["glas", "mnn"]
 
 
+def test_another_kind_of_a_model_is_tried_though_the_first_gains_nothing(monkeypatch):
+    monkeypatch.setattr(worth, "MEMBERS", worth.Rule(0.0, 1e6))  # documents alone decide
+    trainer = make_trainer(make_member("glas", epochs=0), left_out=["forest"])
+    members = {"glas": hold(trainer, make_member("glas", epochs=0), 0.4, seed=100)}
+    tried = grow_from(monkeypatch, trainer, members, {"forest": 0.0, "forest-clusters": 0.99})
+    assert [(member.name, member.preset) for member in tried] == [
+        ("forest", "features"),
+        ("forest-clusters", "clusters"),
+    ]
+    assert list(members) == ["glas", "forest-clusters"]
+
+
 def test_a_member_that_was_reduced_is_tried_whole(monkeypatch):
     small = make_member("glas")._replace(preset="fast", cheaper=True)
     trainer = make_trainer(small)

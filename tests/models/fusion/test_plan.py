@@ -9,6 +9,7 @@ from longtail.models.fusion.plan import (
     LEAST_EPOCHS,
     NOTHING_HELD_OUT,
     USABLE,
+    Member,
     Scheme,
     choose_schemes,
     find_budget,
@@ -37,6 +38,10 @@ COSTS = {
     ("dxml", None): Cost(20, 2, 10),
     ("rank-ae", None): Cost(5, 5, 10),
 }
+
+
+ONCE, TENTH = Scheme(1, 0.0, refit=False), Scheme(1, 0.1, refit=True)
+GLAS = Member("glas", "glas", "", COSTS["glas", None])
 
 
 def measure(name, preset):
@@ -95,8 +100,30 @@ def test_each_document_is_held_out_by_one_fold():
 
 
 def test_folds_and_a_last_training_cost_three():
-    assert Scheme(3, 1 / 3, refit=True).trainings == pytest.approx(3)
-    assert Scheme(1, 0.1, refit=True).trainings == pytest.approx(1.9)
+    assert Scheme(3, 1 / 3, refit=True).trainings(GLAS) == pytest.approx(3)
+    assert TENTH.trainings(GLAS) == pytest.approx(1.9)
+    assert TENTH.trainings(GLAS._replace(once=True)) == pytest.approx(0.9)
+
+
+def test_only_members_of_epochs_do_without_a_last_training():
+    assert [way.once for way in TENTH.ways(GLAS)] == [False, True]
+    assert TENTH.ways(GLAS._replace(cost=Cost(10))) == [GLAS._replace(cost=Cost(10))]
+    assert Scheme(3, 1 / 3, refit=True).ways(GLAS) == [GLAS]
+    assert Scheme(1, 0.02, refit=False).ways(GLAS) == [GLAS]
+
+
+def test_a_last_training_is_given_up_before_a_better_preset_or_epochs():
+    whole = 320  # seconds of a training of attention-xml; 60 with preset=small
+    for seconds, expected in (
+        (1.9 * whole, (None, None, False)),
+        (1.9 * whole - 1, (None, None, True)),
+        (0.9 * whole - 1, ("small", None, False)),
+        (1.9 * 60 - 1, ("small", None, True)),
+        (0.9 * 60 - 1, ("small", 9, True)),
+    ):
+        member, _ = find_form("attention-xml", seconds + 1e-6, TENTH, measure)
+        assert (member.preset, member.epochs, member.once) == expected
+    assert "(preset=small, 9 of 10 epochs, not trained on held-out documents, " in member.describe()
 
 
 def test_a_cost_in_fewer_epochs():
@@ -146,19 +173,40 @@ def test_the_text_reader_comes_before_others_where_it_fits():
 
 def test_fewer_epochs_rather_than_none():
     seconds = 20 + 6 * 30
-    member, _ = find_form("attention-xml", seconds, lambda name, preset: COSTS[name, None])
+    member, _ = find_form("attention-xml", seconds, ONCE, lambda name, _: COSTS[name, None])
     assert (member.preset, member.epochs, member.reduced) == (None, 6, True)
     assert member.seconds == seconds
     assert "(6 of 10 epochs, as there is no time for more)" in member.describe()
     few = 20 + (LEAST_EPOCHS * 10 - 1) * 30
-    member, quickest = find_form("attention-xml", few, lambda name, p: COSTS[name, None])
+    member, quickest = find_form("attention-xml", few, ONCE, lambda name, _: COSTS[name, None])
     assert member is None
     assert quickest.seconds == 320
 
 
 def test_a_cheaper_form_rather_than_fewer_epochs():
-    member, _ = find_form("attention-xml", 250, measure)
+    member, _ = find_form("attention-xml", 250, ONCE, measure)
     assert (member.preset, member.epochs) == ("small", None)
+
+
+def test_kinds_of_a_model_are_members_of_their_own():
+    """Trees of clusters are for few values, and taken if there is time for them."""
+    facts = SMALL._replace(n_documents=200_000)
+    costs = {**COSTS, ("forest", "features"): Cost(5), ("forest", "clusters"): Cost(20)}
+
+    def plan_within(facts, seconds):
+        usable = ["linear", "forest"]
+        return make_plan(facts, usable, None, seconds / USABLE, lambda *key: costs[key])
+
+    plan = plan_within(facts, 40)
+    assert forms_of(plan) == {
+        "linear": (None, None),
+        "forest": ("features", None),
+        "forest-clusters": ("clusters", None),
+    }
+    assert "preset" not in "".join(plan.lines(facts)), "no form is a cheaper one"
+    assert list(forms_of(plan_within(facts, 30))) == ["linear", "forest"]
+    many = facts._replace(n_values=2_000_000)
+    assert list(forms_of(plan_within(many, 40))) == ["linear", "forest"]
 
 
 def test_cheaper_forms_are_presets_of_their_models():

@@ -92,6 +92,27 @@ def test_a_sample_is_large_enough_to_tell_how_time_grows(monkeypatch):
     assert asked[1] == KNN.least_sample == 3000
 
 
+def test_code_that_only_larger_samples_load_is_no_training(monkeypatch):
+    learn, loaded = Linear.fit_rows, []
+
+    def load_code_once(self, X, Y, progress):
+        end = time.process_time() + X.shape[0] / 1000
+        if X.shape[0] > LEAST and not loaded:
+            loaded.append(X.shape[0])
+            end += 3.0
+        learn(self, X[:64], Y[:64], progress)
+        while time.process_time() < end:
+            np.sort(np.random.default_rng(0).random(1000))
+
+    monkeypatch.setattr(Linear, "fit_rows", load_code_once)
+    prober = make_prober(budget=600.0, n=4000)  # 2.25 s for samples of one model
+    cost = prober("linear", None)
+    assert loaded
+    assert cost.seconds() / prober._slowness == pytest.approx(4.0, rel=0.4)
+    assert prober.loading >= 3.0
+    assert prober.seconds <= SHARE * 600.0
+
+
 def test_waiting_while_code_is_loaded_makes_no_machine_slow(monkeypatch):
     learn, waits = Linear.fit_rows, [0.5]
 

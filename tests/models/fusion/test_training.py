@@ -5,6 +5,9 @@ import time
 import pytest
 from made_up_members import make_member, make_trainer
 
+from longtail.models.cost import Cost
+from longtail.models.fusion.plan import Scheme
+
 
 @pytest.mark.parametrize(("seconds", "is_begun"), [(300.0, True), (1.3, True), (2.0, False)])
 def test_a_rough_estimate_somewhat_too_long_is_begun_with_hope(seconds, is_begun):
@@ -60,3 +63,31 @@ def test_later_trainings_take_over_what_the_first_one_chose():
     other = make_trainer(member)
     other._choices["knn"] = {"n_neighbours": 3, "temperature": 0.3}
     assert other.hold_out(member, 5).model.choices == other._choices["knn"]
+
+
+def test_a_member_that_is_trained_once_stays_so_unless_time_is_left():
+    member = make_member("glas", seconds=400.0, epochs=5)
+    trainer = make_trainer(member)
+    trainer.plan = trainer.plan._replace(scheme=Scheme(1, 0.1, refit=True))
+    trainer.taken["linear"] = 1.0
+    found = trainer.hold_out(member, 5)
+    assert found.member.once, "there is no time for 1.9 trainings of 400 s"
+    assert "glas" not in trainer._to_refit
+    slow = found.member._replace(cost=Cost(0.0, 1e6, 5), preset="fast")
+    assert trainer.refit(slow, found.model) is found.model
+    again = trainer.refit(found.member, found.model)
+    assert again is not found.model, "it took far less than was planned"
+    assert again.training_counts_.n_documents > found.model.training_counts_.n_documents
+
+
+def test_quick_members_are_trained_on_all_before_slow_ones_take_the_time():
+    slow, quick = make_member("glas", seconds=500.0), make_member("knn", epochs=0)
+    trainer = make_trainer(slow, quick, budget=60.0)
+    trainer.taken = {"glas": 1.0, "knn": 1.0}
+    trainer._to_refit = {"glas": slow, "knn": quick}
+    assert trainer.time_for("cpu") < 0, "the slow one takes it all"
+    found = trainer.refit(quick, None)
+    assert found.training_counts_.n_documents == 300
+    stays = trainer.refit(slow, found)
+    assert stays is found
+    assert trainer.progress.lines[-1].startswith("glas stays as it is, trained on a part of")

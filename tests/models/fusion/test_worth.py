@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from made_up_members import DATA, hold, make_member, make_trainer
 
-from longtail.models.fusion import worth
+from longtail.models.fusion import weight, worth
 from longtail.models.fusion.stacking import learn_stacking
+from longtail.models.fusion.training import HeldOutMember
 from longtail.models.fusion.weight import Weight, add_up
 from longtail.models.fusion.worth import (
     GIGABYTE,
+    KILOBYTE,
     LEAST_GAIN,
     MEMBERS,
     PRICE,
@@ -23,6 +25,7 @@ from longtail.models.fusion.worth import (
     find_price,
 )
 
+MANY = 10**12  # documents, for which a kilobyte each is free
 MB = 1_000_000
 NONE = Weight(0, 0.0)
 
@@ -97,7 +100,7 @@ def test_a_seed_is_not_given_up_for_what_few_documents_say(monkeypatch, members)
     assert Worth(few, LEAST_GAIN, SECOND_SEED).pays
     assert not Worth(many, LEAST_GAIN, SECOND_SEED).pays
     trainer, held = members
-    held["twin"] = held["good"]
+    held["good-2"] = held["good"]
     monkeypatch.setattr(Judge, "gain", lambda self, members, name: few)
     found = {
         name: worth.find_worth(held, name, Judge(trainer), MadeUpScale(**dict.fromkeys(held, NONE)))
@@ -106,9 +109,9 @@ def test_a_seed_is_not_given_up_for_what_few_documents_say(monkeypatch, members)
     assert {name: each.rule for name, each in found.items()} == {
         "good": SECOND_SEED,
         "poor": MEMBERS,
-        "twin": SECOND_SEED,
+        "good-2": SECOND_SEED,
     }
-    assert found["twin"].price == LEAST_GAIN
+    assert {each.price for each in found.values()} == {LEAST_GAIN}
 
 
 def test_seeds_gain_less_and_less():
@@ -120,27 +123,31 @@ def test_seeds_gain_less_and_less():
 
 def test_a_doubling_of_bytes_or_of_time_has_a_price():
     bytes_ = GIGABYTE * 100 * MB / 1e9
-    assert find_price(Weight(200 * MB, 8.0), Weight(100 * MB, 8.0)) == pytest.approx(PRICE + bytes_)
-    assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 4.0)) == pytest.approx(PRICE)
-    assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 8.0)) == 0
-    assert find_price(Weight(4 * MB, 0.5), Weight(MB, 0.1)) == 0  # small and quick is free
-    assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 4.0), "cuda") == 0
-    slow = find_price(Weight(100 * MB, 40.0), Weight(100 * MB, 20.0), "cuda")
+    assert find_price(Weight(200 * MB, 8.0), Weight(100 * MB, 8.0), MANY) == pytest.approx(
+        PRICE + bytes_
+    )
+    assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 4.0), MANY) == pytest.approx(PRICE)
+    assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 8.0), MANY) == 0
+    assert find_price(Weight(4 * MB, 0.5), Weight(MB, 0.1), 1) == 0  # small and quick is free
+    few = find_price(Weight(200 * MB, 8.0), Weight(100 * MB, 8.0), 100_000)  # a kilobyte for each
+    assert few == pytest.approx(PRICE + bytes_ + KILOBYTE)
+    assert find_price(Weight(100 * MB, 8.0), Weight(100 * MB, 4.0), MANY, "cuda") == 0
+    slow = find_price(Weight(100 * MB, 40.0), Weight(100 * MB, 20.0), MANY, "cuda")
     assert slow == pytest.approx(PRICE)
 
 
 def test_a_member_that_gains_nothing_for_its_weight_is_dropped(monkeypatch, members):
     trainer, held = members
-    held["twin"] = held["good"]
+    held["good-2"] = held["good"]
     judge = Judge(trainer)
     for name in ("MEMBERS", "SECOND_SEED"):  # what these few documents say is taken as it is
         monkeypatch.setattr(worth, name, Rule(0.0, 1e6))
     light = dict.fromkeys(held, Weight(MB // 10, 0.1))
-    heavy = {**light, "poor": Weight(900 * MB, 0.1), "twin": Weight(900 * MB, 0.1)}
+    heavy = {**light, "poor": Weight(900 * MB, 0.1), "good-2": Weight(900 * MB, 0.1)}
     dropped = worth.find_unpaid(held, judge, MadeUpScale(**heavy))
-    assert "twin" in dropped
+    assert "good-2" in dropped
     assert "good" not in dropped
-    twin = dropped["twin"]
+    twin = dropped["good-2"]
     assert twin.surplus < 0
     assert not twin.pays
     assert twin.line().startswith(f"gains {twin.gain.points:.2f} ± {twin.gain.error:.2f}, and ")
@@ -153,3 +160,19 @@ def test_documents_without_labels_say_nothing(monkeypatch, members):
     monkeypatch.setattr("longtail.models.fusion.worth.learn_stacking", lambda *asked: None)
     assert Judge(trainer).value(held) == 0
     assert DATA.Y.nnz
+
+
+def test_seeds_take_as_long_as_the_quickest_of_them(monkeypatch):
+    trainer, first = make_trainer(), make_member("glas")
+    held = {
+        "glas": hold(trainer, first, 0.9, seed=1),
+        "glas-2": hold(trainer, first.with_seed(2, "another"), 0.9, seed=2),
+        "mnn": hold(trainer, make_member("mnn"), 0.9, seed=3),
+    }
+    weighed = iter([Weight(MB, 15.0), Weight(2 * MB, 2.0), Weight(3 * MB, 9.0)])
+    monkeypatch.setattr(weight, "weigh_member", lambda *args: next(weighed))
+    monkeypatch.setattr(HeldOutMember, "model", None)
+    found = weight.Scale(trainer, None).weigh(held)
+    assert found["glas"] == Weight(MB, 2.0)
+    assert found["glas-2"] == Weight(2 * MB, 2.0)
+    assert found["mnn"] == Weight(3 * MB, 9.0)
