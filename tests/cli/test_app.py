@@ -329,10 +329,8 @@ def test_ctrl_c_in_training_leaves_nothing_behind(tmp_path):
         time.sleep(0.5)
         assert child.poll() is None
         child.send_signal(signal.SIGINT)
-        stopped = time.monotonic()
         message = child.stderr.read()
-        assert child.wait(timeout=20) == 130
-    assert time.monotonic() - stopped < 5  # a second on an idle machine
+        assert child.wait(timeout=20) == 130  # 0 if it went on to the end
     assert message == "Stopped: no model was saved and model is as it was before.\n"
     assert [path.name for path in tmp_path.iterdir()] == ["big.jsonl"]
 

@@ -359,7 +359,7 @@ def test_other_names_of_the_machine_are_refused_and_policies_sent(running, folde
 # -- load -----------------------------------------------------------------------------------------
 
 
-def test_a_full_queue_is_said_at_once(folder, slow):
+def test_a_full_queue_is_said_before_others_are_answered(folder, slow):
     with (
         served(folder, limits=Limits(max_queue=2, max_batch=1)) as running,
         ThreadPoolExecutor(3) as pool,
@@ -368,9 +368,7 @@ def test_a_full_queue_is_said_at_once(folder, slow):
         wait_until(lambda: 'batch_documents_count{model="planted"} 1.0' in metrics(running))
         held += [pool.submit(running.client.post, PREDICT, json={"text": TEXT}) for _ in "ab"]
         wait_until(lambda: running.state.batchers["planted"].n_waiting == 2)
-        began = time.perf_counter()
         refused = running.client.post(PREDICT, json={"text": TEXT})
-        assert time.perf_counter() - began < 1
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         slow.set()
