@@ -73,6 +73,7 @@ class Contract(Estimated, ABC):
 
     # What it is as a member of a fusion.
     member_order: ClassVar[int | None] = None  # 1 is planned first; None only if it is named
+    member_order_of_rows: ClassVar[int | None] = None  # if it is another where there are no texts
     member_reason: ClassVar[str] = "it was named"  # why a plan takes it
     cheaper_presets: ClassVar[Sequence[str]] = ()  # in place of the defaults, the best first
     milliseconds: ClassVar[float] = 1.0  # for one document, about; only the order counts

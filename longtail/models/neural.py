@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from longtail.errors import MissingExtraError, ParameterError, TrainingError
 from longtail.models.base import Model
 from longtail.models.contract import Documents
-from longtail.models.cost import STEP_SECONDS, DeviceType, Facts
+from longtail.models.cost import STEP_SECONDS, DeviceType, Facts, estimate_by_document
 from longtail.progress import SILENT, Progress
 from longtail.runtime.mapped import Extent, is_mapped
 from longtail.runtime.memory import Needs, fits_memory, total_ram
@@ -271,6 +271,12 @@ def share_to_spare(n_documents: int) -> float:
     """Return the same share if it is so small that these need not be learned from later; else 0."""
     share = share_to_choose(n_documents)
     return share if share <= LITTLE else 0.0
+
+
+def estimate_trainings(facts: Facts, cpu: tuple[float, float], cuda: tuple[float, float]) -> float:
+    """Return the seconds by `estimate_by_document` of two trainings, or half if one is enough."""
+    seconds = estimate_by_document(facts, cpu, cuda)
+    return seconds / 2 if share_to_spare(facts.n_documents) else seconds
 
 
 def count_cells(matrix: sp.csr_matrix | Extent, batch_size: int) -> int:

@@ -10,6 +10,7 @@ pytest.importorskip("torch", reason="training needs torch")
 from longtail.errors import MissingExtraError, ParameterError, TrainingError
 from longtail.models import neural
 from longtail.models.attention_xml import network
+from longtail.models.cost import Facts
 from longtail.models.glas.model import GLaS
 from longtail.models.registry import get_model_class
 from longtail.runtime import rows
@@ -152,3 +153,10 @@ def test_few_documents_that_choose_are_not_learned_from_later(name, settings, mo
     assert model.voters_.Y.shape[0] == 300
     sized = model_class(**settings).sized_for(300, "cpu")
     assert sized.valid == 0.04, "so that a trial on few documents trains once as well"
+
+
+@pytest.mark.parametrize("name", ["mnn", "dxml"])
+def test_one_training_is_estimated_to_take_half_of_two(name):
+    few, many = (Facts(n, 100, 1000, 20 * n, False, "cpu") for n in (99_000, 101_000))
+    estimate = get_model_class(name).estimate_cost
+    assert estimate(many) == pytest.approx(estimate(few) / 2, rel=0.03)

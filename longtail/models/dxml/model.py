@@ -39,7 +39,7 @@ from longtail.labels.graph import LARGEST_CORPUS
 from longtail.labels.hierarchy import check_hierarchy
 from longtail.labels.pairs import estimate_product, thin_labels
 from longtail.models.contract import Documents
-from longtail.models.cost import DeviceType, Facts, estimate_by_document
+from longtail.models.cost import DeviceType, Facts
 from longtail.models.dxml.label_vectors import count_walks, make_label_vectors, place_new_labels
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.leaving_out import weigh_sides
@@ -48,6 +48,7 @@ from longtail.models.neural import (
     batch_bytes,
     choose_batch_size,
     count_cells,
+    estimate_trainings,
     require_torch,
     share_to_choose,
     share_to_spare,
@@ -216,7 +217,7 @@ class DXML(NeuralRows):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
-        return estimate_by_document(facts, cpu=(9, 1.0), cuda=(10, 0.12))
+        return estimate_trainings(facts, cpu=(9, 1.0), cuda=(10, 0.12))
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all documents, along all dimensions."""

@@ -105,6 +105,7 @@ class Forest(Model):
     trains_on: ClassVar[bool] = False
     can_explain: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 7
+    member_order_of_rows: ClassVar[int | None] = 2
     member_reason: ClassVar[str] = "finds what several features say together"
     cheaper_presets: ClassVar[Sequence[str]] = ("fast",)
     milliseconds: ClassVar[float] = 0.3

@@ -46,6 +46,7 @@ LEAST_HELD_OUT = 20  # with fewer there is nothing to learn stacking from
 WITHOUT_TORCH = f"without torch only a few members can be trained; {install_hint('deep')}"
 CORE = 4  # members, the first in their order, are worth more than folds are
 REDUCED = 0.6  # what a cheaper form of them is worth
+LAST_TRAINING = 0.5  # what it is worth to train them on all documents at the end
 SEED_STEP = 7_919  # between the seeds of members of one model
 
 Split = tuple[Any, Any]
@@ -179,8 +180,8 @@ class Scheme(NamedTuple):
         enough = HELD_OUT // self.folds
         return [(np.setdiff1d(order, held), np.sort(held[:enough])) for held in thirds]
 
-    def describe(self, n_documents: int) -> str:
-        """Say in one line what happens to the documents."""
+    def describe(self, n_documents: int, once: Sequence[str] = ()) -> str:
+        """Say in one line what happens to the documents; `once` are trained on a part alone."""
         if not self.folds:
             return (
                 f"no documents are held out, as {n_documents} are too few; "
@@ -192,7 +193,8 @@ class Scheme(NamedTuple):
                 f"{_ORDINALS[self.folds]} of the documents, then once on all"
             )
         n_held = round(self.share * n_documents)
-        ending = ", then each member is trained on all" if self.refit else ""
+        others = f" but {' and '.join(once)}" if once else ""
+        ending = f", then each member{others} is trained on all" if self.refit else ""
         return f"{n_held:,} of {n_documents:,} documents are held out for stacking{ending}"
 
 
@@ -244,7 +246,8 @@ class Plan(NamedTuple):
         if self.left_out and not self.scheme.folds and facts.n_documents >= LEAST_HELD_OUT:
             (only,) = self.members
             return [*lines, f"  the budget is too short for more than {only.name}"]
-        lines.append(f"  {self.scheme.describe(facts.n_documents)}")
+        once = [member.name for member in self.members if member.once]
+        lines.append(f"  {self.scheme.describe(facts.n_documents, once)}")
         needed = self.seconds(facts.device) / find_speedup() / USABLE
         if self.named and self.budget is not None and needed > self.budget:
             lines.append(
@@ -313,6 +316,7 @@ def _find_usable(named: Sequence[str], has_texts: bool) -> list[str]:
                 f"members that can: {', '.join(readable)}"
             )
     usable = [n for n in readable if get_model_class(n).member_order is not None]
+    usable.sort(key=lambda name: find_order(name, has_texts))
     if find_spec("torch") is None:
         usable = [name for name in usable if not get_model_class(name).needs_torch]
     return usable
@@ -336,6 +340,13 @@ def known_members() -> list[str]:
     planned.sort(key=lambda model: model.member_order or 0)
     others = [m for m in models if m.member_order is None and m.name not in BUILT_IN]
     return [model.name for model in (*planned, *others)]
+
+
+def find_order(name: str, has_texts: bool) -> int:
+    """Return when a model is planned, 1 first; models that a plan does not choose come last."""
+    model = get_model_class(name)
+    of_rows = None if has_texts else model.member_order_of_rows
+    return of_rows or model.member_order or CORE + 1
 
 
 def parse_members(text: str) -> list[str]:
@@ -397,17 +408,17 @@ def make_plan(
         in_time = [plan for plan in plans if left is None or plan.seconds(facts.device) <= left]
         return (in_time or plans[-1:])[0]
     plans = [_fill(facts, usable, scheme, budget, left, measure, limits) for scheme in schemes]
-    return max(plans, key=_weigh_core)  # of equal ones the first
+    # Of equal ones the first.
+    return max(plans, key=lambda plan: _weigh(plan, facts.has_texts))
 
 
-def _weigh_core(plan: Plan) -> float:
+def _weigh(plan: Plan, has_texts: bool) -> float:
     """Return what the core members are worth together, the first in their order the most."""
-    worth = 0.0
+    worth = LAST_TRAINING * plan.scheme.refit
     for member in plan.members:
-        order = member.model_class.member_order or CORE + 1
-        if member.seed:
-            continue
-        worth += max(0, CORE + 1 - order) * (REDUCED if member.reduced else 1.0)
+        order = find_order(member.model, has_texts)
+        if member.name == member.model:
+            worth += max(0, CORE + 1 - order) * (REDUCED if member.reduced else 1.0)
     return worth
 
 
@@ -461,9 +472,9 @@ def _all_forms(name: str, measure: Measure, kind: tuple[str, str | None]) -> Ite
         yield whole.in_form(preset, measure(name, preset))
 
 
-def _list_models(usable: Sequence[str]) -> Iterator[tuple[str, int]]:
+def _list_models(usable: Sequence[str], has_texts: bool) -> Iterator[tuple[str, int]]:
     """Yield the core models, further seeds of them, then the others; each with its number."""
-    orders = {name: get_model_class(name).member_order or CORE + 1 for name in usable}
+    orders = {name: find_order(name, has_texts) for name in usable}
     core = [name for name in usable if orders[name] <= CORE]
     yield from ((name, 1) for name in core)
     for name in core:
@@ -503,7 +514,7 @@ def _fill(
     members: list[Member] = []
     left_out = {}
     lanes = dict.fromkeys(("cpu", "cuda"), float("inf") if left is None else left)
-    for name, number in _list_models(usable):
+    for name, number in _list_models(usable, facts.has_texts):
         lane = lane_of(name, facts.device)
         if number > 1:
             more = _another_seed(name, number, members, scheme, lanes[lane])

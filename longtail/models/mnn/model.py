@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from longtail.models.cost import DeviceType, Facts, estimate_by_document
+from longtail.models.cost import DeviceType, Facts
 from longtail.models.embedder import Embedder, embed_rows
 from longtail.models.leaving_out import weigh_sides
 from longtail.models.neural import (
@@ -36,6 +36,7 @@ from longtail.models.neural import (
     batch_bytes,
     choose_batch_size,
     count_cells,
+    estimate_trainings,
     require_torch,
     share_to_choose,
     share_to_spare,
@@ -170,7 +171,7 @@ class MNN(NeuralRows):
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
         """Measured on four data sets."""
-        return estimate_by_document(facts, cpu=(3, 1.2), cuda=(8, 0.06))
+        return estimate_trainings(facts, cpu=(3, 1.2), cuda=(8, 0.06))
 
     def work(self, facts: Facts) -> float:
         """Every epoch passes over all documents, along all dimensions."""

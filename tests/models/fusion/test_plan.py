@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
+from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.models import get_model_class
 from longtail.models.cost import Cost, Facts, format_seconds
@@ -13,11 +15,14 @@ from longtail.models.fusion.plan import (
     Scheme,
     choose_schemes,
     find_budget,
+    find_facts,
     find_form,
+    find_order,
     make_plan,
     parse_budget,
     parse_members,
 )
+from longtail.models.registry import BUILT_IN
 
 ALL = ("linear", "knn", "attention-xml", "glas", "mnn", "dxml", "rank-ae")
 ROWS = tuple(name for name in ALL if name != "attention-xml")
@@ -219,10 +224,27 @@ def test_a_short_budget_holds_out_less_rather_than_dropping_the_core():
     facts = SMALL._replace(n_documents=30_000)
     with_refit = plan_for(facts, ROWS[:3], 1.9 * 70 / USABLE + 1)
     assert with_refit.scheme.refit
-    without = plan_for(facts, ROWS[:3], 70 / USABLE)
+    without = plan_for(facts, ROWS[:3], 35 / USABLE)
     assert [member.name for member in without.members] == ["linear", "knn", "glas"]
-    assert not without.members[-1].reduced
     assert not without.scheme.refit
+
+
+def test_training_on_all_is_worth_more_than_a_whole_form_of_a_late_core_member():
+    plan = plan_for(SMALL._replace(n_documents=30_000), ROWS[:3], 60 / USABLE)
+    assert forms_of(plan)["glas"] == ("fast", None)
+    assert plan.scheme.refit
+    assert plan.lines(SMALL)[-1].endswith(", then each member but glas is trained on all")
+
+
+def test_trees_come_early_where_documents_are_rows():
+    orders = [{name: find_order(name, texts) for name in BUILT_IN} for texts in (False, True)]
+    of_rows, of_texts = orders
+    assert of_rows["linear"] < of_rows["forest"] < of_rows["glas"] < of_texts["forest"]
+    assert {name for name in of_rows if of_rows[name] != of_texts[name]} == {"forest"}
+    X = sp.identity(3, format="csr")
+    facts, usable = find_facts(Dataset(X, ["a", "b", "c"], X=X), X, None, "cpu")
+    assert not facts.has_texts
+    assert usable[:3] == ["linear", "knn", "forest"]
 
 
 def test_what_is_spent_already_is_not_planned_again():
