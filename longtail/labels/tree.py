@@ -127,27 +127,30 @@ class LabelTree:
         return self.keep([parents_of_leaves - c * h for h in range(height)])
 
 
-def build_label_vectors(X: sp.csr_matrix, Y: sp.csr_matrix) -> sp.csr_matrix:
+def build_label_vectors(
+    X: sp.csr_matrix, Y: sp.csr_matrix, most: int | None = None
+) -> sp.csr_matrix:
     """Return (n_labels, n_features) unit rows: the normalized sums of the labels' documents.
 
-    Of documents that are larger than memory, a label's vector has its largest values only, so many
-    that all vectors fit.
+    With `most`, of a label's vector its so many largest values only. Of documents that are larger
+    than memory it has so many at most that all vectors fit.
     """
     by_label = Y.T.tocsr()
     if not is_mapped(X):
-        return _multiply(by_label, X)
-    most = max(LEAST_VALUES, MOST_VALUES // max(1, Y.shape[1]))
+        return _multiply(by_label, X, most)
+    fitting = max(LEAST_VALUES, MOST_VALUES // max(1, Y.shape[1]))
+    most = fitting if most is None else min(most, fitting)
     return scale_to_unit(multiply_in_blocks(by_label, X, AT_ONCE, most))
 
 
-def _multiply(A: sp.csr_matrix, B: sp.csr_matrix) -> sp.csr_matrix:
-    """Return A·B with rows of length 1, made of pieces on all cores."""
+def _multiply(A: sp.csr_matrix, B: sp.csr_matrix, most: int | None) -> sp.csr_matrix:
+    """Return A·B with rows of length 1 and of `most` values, made of pieces on all cores."""
     n_cells = A @ np.diff(B.indptr).astype(np.float64)
 
     def multiply(first: int, last: int) -> sp.csr_matrix:
         part = A[first:last] @ B
         part.sort_indices()
-        return scale_to_unit(part)
+        return scale_to_unit(part if most is None else _thin(part, most))
 
     pieces = cut_sizes(n_cells.astype(np.int64), PIECE)
     return join_rows(in_threads(multiply, pieces), (A.shape[0], B.shape[1]))
@@ -162,9 +165,14 @@ def multiply_in_blocks(
     for first, last in cut_sizes(n_cells.astype(np.int64), at_once):
         part = A[first:last] @ B
         part.sort_indices()
-        kept = keep_largest(view_rows(part), most)
-        product.add(sp.csr_matrix((kept.values, kept.columns, kept.start), part.shape))
+        product.add(_thin(part, most))
     return product.map()
+
+
+def _thin(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
+    """Return a matrix with the `most` largest values of each row."""
+    kept = keep_largest(view_rows(matrix), most)
+    return sp.csr_matrix((kept.values, kept.columns, kept.start), matrix.shape)
 
 
 def vector_bytes(X: sp.csr_matrix, n_cells: int) -> int:

@@ -5,6 +5,7 @@ docs/experiments/linear.md.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,36 +13,62 @@ from numpy.typing import NDArray
 
 from longtail.runtime.mapped import BLOCK
 
-LEAST_C, COMMON, C_POWER = 0.4, 200, 0.4  # of labels
-INNER_C, INNER_POWER = 0.5, 0.35  # of nodes above them
+COMMON = 200  # documents; labels of as many or more have the smallest C
 SMALLEST_C, LARGEST_C = 1e-9, 1e6  # that float32 holds, and more or less than ever helps
-MOST_PRUNED, MOST_PRUNED_FLAT, PRUNED_SHARE = 0.1, 0.05, 0.85
-PASSES, PASSES_OF_SEVERAL = 10, 5
+MOST_PRUNED, PRUNED_SHARE = 0.1, 1.1
+MOST_PRUNED_FLAT, PRUNED_SHARE_FLAT = 0.05, 0.85  # without a tree
+PASSES, PASSES_OF_SEVERAL = 15, 8
+TOLERANCE, TOLERANCE_OF_SEVERAL = 0.2, 0.5
 DEMAND = 0.02  # of a label, for each e-fold of its documents
 
 
-def choose_C(
-    given: float | None, n_documents: NDArray[np.int64], *, inner: bool = False
-) -> NDArray[np.float32]:
-    """Return how much a wrong document counts for each classifier, by its positive documents.
+class Costs(NamedTuple):
+    """How much a wrong document counts for a classifier (C), by its positive documents.
 
-    A classifier with few of them can hardly overfit, but is too timid with a small C: it never
-    reaches a margin that competes with those of frequent labels. Those of `inner` nodes, which
-    decide what is looked at, may be bolder than those of frequent labels.
+    C is the least for COMMON of them or more, and rises with (COMMON / n)^power. A classifier with
+    few can hardly overfit, but is too timid with a small C: it never reaches a margin that competes
+    with those of frequent labels.
+
+    Attributes:
+        least: of labels.
+        power: of labels.
+        inner_least: of the nodes above labels, which decide what is looked at.
+        inner_power: of these.
     """
-    if given is not None:
-        return np.full(len(n_documents), max(given, SMALLEST_C), np.float32)
+
+    least: float
+    power: float = 0.0
+    inner_least: float = 0.0
+    inner_power: float = 0.0
+
+    @classmethod
+    def constant(cls, C: float) -> "Costs":
+        """Return the same C for all classifiers."""
+        C = max(C, SMALLEST_C)
+        return cls(C, 0.0, C, 0.0)
+
+    def of_labels(self, n_documents: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return C of labels with so many documents."""
+        return _raise_for_few(self.least, self.power, n_documents)
+
+    def of_levels(self, n_documents: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+        """Return C of all levels of a tree, of which the labels' is the last."""
+        *inner, labels = n_documents
+        above = [_raise_for_few(self.inner_least, self.inner_power, each) for each in inner]
+        return [*above, self.of_labels(labels)]
+
+
+STEEP = Costs(0.4, 0.4, 0.5, 0.35)  # what most data sets want
+EVEN = Costs(
+    0.8, 0.2, 1.0, 0.35
+)  # where frequent labels can be told apart by more than a few words
+
+
+def _raise_for_few(
+    least: float, power: float, n_documents: NDArray[np.int64]
+) -> NDArray[np.float32]:
     few = np.maximum(1, COMMON / np.maximum(n_documents, 1))
-    least, power = (INNER_C, INNER_POWER) if inner else (LEAST_C, C_POWER)
     return (least * few**power).astype(np.float32)
-
-
-def choose_C_of_levels(
-    given: float | None, n_documents: Sequence[NDArray[np.int64]]
-) -> list[NDArray[np.float32]]:
-    """Return the same for all levels of a tree, of which the labels' is the last."""
-    last = len(n_documents) - 1
-    return [choose_C(given, each, inner=level < last) for level, each in enumerate(n_documents)]
 
 
 def choose_prune(given: float | None, X: sp.csr_matrix, *, flat: bool) -> float:
@@ -54,7 +81,9 @@ def choose_prune(given: float | None, X: sp.csr_matrix, *, flat: bool) -> float:
     blocks = range(0, X.nnz, BLOCK)
     squares = sum(np.square(X.data[a : a + BLOCK], dtype=np.float64).sum() for a in blocks)
     size = np.sqrt(squares / max(1, X.nnz))
-    return float(min(MOST_PRUNED_FLAT if flat else MOST_PRUNED, PRUNED_SHARE * size))
+    if flat:
+        return float(min(MOST_PRUNED_FLAT, PRUNED_SHARE_FLAT * size))
+    return float(min(MOST_PRUNED, PRUNED_SHARE * size))
 
 
 def choose_passes(given: int | None, n_trees: int) -> int:
@@ -62,6 +91,13 @@ def choose_passes(given: int | None, n_trees: int) -> int:
     if given is not None:
         return given
     return PASSES if n_trees == 1 else PASSES_OF_SEVERAL
+
+
+def choose_tolerance(given: float | None, n_trees: int) -> float:
+    """Return how small steps must be to end training, for the same reason larger for several."""
+    if given is not None:
+        return given
+    return TOLERANCE if n_trees == 1 else TOLERANCE_OF_SEVERAL
 
 
 def choose_demand(n_documents: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -45,12 +45,15 @@ from longtail.models.linear.beam import (
     weigh_cells,
 )
 from longtail.models.linear.choices import (
+    EVEN,
     LARGEST_C,
     MOST_PRUNED,
     PASSES,
-    choose_C,
+    STEEP,
+    Costs,
     choose_passes,
     choose_prune,
+    choose_tolerance,
 )
 from longtail.models.linear.memory import KEPT, Kept
 from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
@@ -63,6 +66,7 @@ from longtail.models.linear.training import (
     count_documents,
     train_tree,
 )
+from longtail.models.linear.trial import try_costs
 from longtail.models.linear.update import Update, update_tree
 from longtail.progress import SILENT, Progress
 from longtail.runtime.mapped import Extent, count_values, is_mapped
@@ -91,7 +95,12 @@ SPREAD_LABEL, SPREAD_DOCUMENT = 36, 48  # bytes for the nodes above a document's
 BATCH = 1024  # documents that a thread takes at a time
 MOST_RANKED, SHOWN = 100, 3  # in an explanation: labels that are ranked, scores that are shown
 MOST_REACHED = 1 << 28  # bytes of margins that are kept for labels that are asked about later
+VECTOR_VALUES = 1024  # of a label's vector, the largest; clusters are hardly others for the rest
+LEAST_USUAL_TOLERANCE = 0.01  # with less, training goes on as long as it may
 LEAST_WIDTH = 10  # labels that each of several trees proposes, however few are wanted
+
+CRule = Literal["steep", "even"]
+RULES: tuple[CRule, CRule] = "steep", "even"
 
 
 class Read:
@@ -163,11 +172,19 @@ class Linear(Model):
         "documents a label has",
         above(0, at_most=LARGEST_C),
     )
+    C_rule: CRule | None = setting(
+        None,
+        "how C is chosen if it is not given: steep, from 0.4 for frequent labels to 3.3 for one "
+        "document, or even, from 0.8 to 2.3; none tries both if there is a tree, else it is steep",
+    )
     bias: float = setting(
         1.0, "value of the constant feature; 0 switches it off", zero_or_at_least(0.001)
     )
-    tolerance: float = setting(
-        0.2, "stop training a node once no step is larger than this", above(0)
+    tolerance: float | None = setting(
+        None,
+        "stop training a node once no step is larger than this; none chooses by how many trees "
+        "there are",
+        above(0),
     )
     max_passes: int | None = setting(
         None,
@@ -194,6 +211,7 @@ class Linear(Model):
 
     trees_: Sequence[TreeWeights] = learned()
     prune_: float = learned()  # below which weights were left out
+    C_rule_: CRule = learned()  # how C was chosen, unless it was given
     kept_: Kept | None = learned(default=None)  # documents for updates
     _paths: tuple[Sequence[TreeWeights] | None, Sequence[Paths]] = learned(default=(None, ()))
 
@@ -210,7 +228,8 @@ class Linear(Model):
         """Every tree is trained; most nodes are done after a few passes, unless told to go on."""
         n_trees = self._count_trees(facts.n_labels)
         passes = choose_passes(self.max_passes, n_trees)
-        return n_trees * (min(passes, PASSES) if self.tolerance >= 0.01 else passes)
+        is_usual = choose_tolerance(self.tolerance, n_trees) >= LEAST_USUAL_TOLERANCE
+        return n_trees * (min(passes, PASSES) if is_usual else passes)
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
         """Build the trees, then train all their nodes."""
@@ -220,12 +239,14 @@ class Linear(Model):
         prune = choose_prune(self.prune, X, flat=self._is_flat(Y.shape[1]))
         trees = self._build_trees(X, Y, progress)
         settings = self._settings(prune, len(trees))
+        self.C_rule_ = self.C_rule or self._choose_rule(X, Y, settings, progress)
+        costs = self._costs
         cluster = cluster_in_use()
         if cluster is not None:
             seeds = [self._tree_seed(number) for number in range(len(trees))]
-            trained = train_trees(cluster, X, Y, trees, self.C, settings, seeds, progress)
+            trained = train_trees(cluster, X, Y, trees, costs, settings, seeds, progress)
         else:
-            trained = self._train_in_turn(X, Y, trees, settings, progress)
+            trained = self._train_in_turn(X, Y, trees, costs, settings, progress)
         self.trees_, self.prune_ = [round_weights(tree) for tree in trained], prune
         self.kept_ = Kept.draw(X, Y, self.kept, self.seed) if self.kept else None
         if len(trained) < len(trees):
@@ -238,6 +259,7 @@ class Linear(Model):
         X: sp.csr_matrix,
         Y: sp.csr_matrix,
         trees: Sequence[LabelTree],
+        costs: Costs,
         settings: Settings,
         progress: Progress,
     ) -> list[TreeWeights]:
@@ -247,22 +269,44 @@ class Linear(Model):
             which = f" of tree {number + 1}/{len(trees)}" if len(trees) > 1 else ""
             seed = self._tree_seed(number)
             began = time.monotonic()
-            trained.append(train_tree(X, Y, tree, self.C, settings, seed, progress, which))
+            trained.append(train_tree(X, Y, tree, costs, settings, seed, progress, which))
             took = time.monotonic() - began
             if self.stop_at is not None and time.monotonic() + took > self.stop_at:
                 break  # the others would come too late
         return trained
 
+    def _choose_rule(
+        self, X: sp.csr_matrix, Y: sp.csr_matrix, settings: Settings, progress: Progress
+    ) -> CRule:
+        """Try both on frequent labels, where the choice is open and matters."""
+        if self.C is not None or self._is_flat(Y.shape[1]):
+            return "steep"
+        best = try_costs(X, Y, (STEEP, EVEN), settings, self.seed, progress)
+        return RULES[best]
+
+    @property
+    def _costs(self) -> Costs:
+        """How much a wrong document counts."""
+        if self.C is not None:
+            return Costs.constant(self.C)
+        return EVEN if self.C_rule_ == "even" else STEEP
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """How C follows the number of documents."""
+        return {} if self.C is not None else {"C_rule": self.C_rule_}
+
     def _settings(self, prune: float, n_trees: int) -> Settings:
         passes = choose_passes(self.max_passes, n_trees)
-        numbers = float(self.bias), float(self.tolerance)  # a whole number may be too large
+        tolerance = choose_tolerance(self.tolerance, n_trees)
+        numbers = float(self.bias), float(tolerance)  # a whole number may be too large
         return Settings(self.loss == "logistic", *numbers, passes, float(prune))
 
     def describe_training(self) -> Sequence[str]:
         """Say what was chosen from the data."""
         chosen = []
         if self.C is None:
-            rare, common = choose_C(None, np.array([1, 1 << 30]))
+            rare, common = self._costs.of_labels(np.array([1, 1 << 30]))
             chosen.append(
                 f"C is {common:.2g} for labels of many documents, up to {rare:.2g} for one document"
             )
@@ -276,7 +320,7 @@ class Linear(Model):
         if self._is_flat(Y.shape[1]):  # without clusters all trees would be the same
             return [LabelTree.flat(Y.shape[1])]
         progress.stage("label vectors", 1)
-        vectors = build_label_vectors(X, thin_labels(Y, self.seed, progress))
+        vectors = build_label_vectors(X, thin_labels(Y, self.seed, progress), VECTOR_VALUES)
         progress.advance(1)
         shape: dict[str, Any] = {
             "branching": self.branching,
@@ -518,7 +562,7 @@ class Linear(Model):
                 refine_all,
                 self.beam,
                 self._power,
-                self.C,
+                self._costs,
                 settings,
                 seed,
             )
@@ -530,6 +574,7 @@ class Linear(Model):
     def add_to_files(self, files: Files) -> None:
         """Add the arrays of every tree."""
         files.config["prune"] = self.prune_
+        files.config["C_rule"] = self.C_rule_
         if self.kept_ is not None:
             self.kept_.add_to_files(files)
         for number, tree in enumerate(self.trees_):
@@ -539,13 +584,15 @@ class Linear(Model):
         """Return the schema of the arrays of every tree."""
         trees = [describe_tree(f"tree.{number}") for number in range(self._find_trees(files))]
         prune = Value(float, between(0, LARGEST_WEIGHT), optional=True)
+        rule = Value(CRule, optional=True)
         kept = [Kept.describe()] if KEPT in files.config else []
-        return Schema.join([Schema(config={"prune": prune}), *kept, *trees])
+        return Schema.join([Schema(config={"prune": prune, "C_rule": rule}), *kept, *trees])
 
     def restore(self, files: Files) -> None:
-        """Take the arrays of every tree back; models of 0.1 do not say what was pruned."""
+        """Take the arrays of every tree back; older models do not say what was chosen."""
         usual = MOST_PRUNED if self.prune is None else self.prune
         self.prune_ = files.config.get("prune", usual)
+        self.C_rule_ = files.config.get("C_rule", "steep")
         if KEPT in files.config:
             self.kept_ = Kept.from_files(files, self.n_features_, len(self.label_names_))
         self.trees_ = [

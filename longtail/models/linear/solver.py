@@ -5,7 +5,7 @@ holds one row for each feature and one column for each classifier, and a visit t
 updates all of them with a few vector instructions per feature. Each column takes the very
 steps of the one-classifier algorithm (Hsieh et al., ICML 2008; for the logistic loss Yu et
 al., MLJ 2011), only the order of the documents is common to all. A document whose steps were all
-small is left out of the next pass.
+small is left out of the next pass; if they are small again, of two passes, then of three.
 
     minimize over w_l   ½‖w_l‖² + C Σ_i loss(y_il · w_l·x_i),   y_il = ±1
 
@@ -211,14 +211,15 @@ def descend(
     order = np.arange(n, dtype=np.int64)
     state = np.uint64(seed) * np.uint64(2654435761) + np.uint64(88172645463325252)
     tolerance = np.float32(settings.tolerance)
-    rests = np.zeros(n, np.bool_)  # documents that taught little when they were visited last
+    calm = np.zeros(n, np.int32)  # on how many visits in a row a document taught little
+    rest = np.zeros(n, np.int32)  # how many passes it is left out of for that
     for _ in range(settings.max_passes):
         state = _shuffle(order, n, state)
         largest, n_resting = np.float32(0), 0
         for place in range(n):
             i = order[place]
-            if rests[i]:
-                rests[i] = False
+            if rest[i]:
+                rest[i] -= 1
                 n_resting += 1
                 continue
             _score(X, i, W, bias, margin)
@@ -236,12 +237,13 @@ def descend(
                 _add(X, i, W, bias, step)
             for c in own:
                 sign[c] = np.float32(-1)
-            rests[i] = gradient < tolerance
+            calm[i] = calm[i] + 1 if gradient < tolerance else 0
+            rest[i] = calm[i]
             largest = max(largest, gradient)
         if largest < tolerance:
             if n_resting == 0:
                 break
-            rests[:] = False  # what the others did meanwhile may have changed something for them
+            rest[:] = 0  # what the others did meanwhile may have changed something for them
 
 
 @njit(nogil=True, cache=True)

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from longtail.labels.tree import LabelTree, build_tree
 from longtail.models.linear.beam import TreeWeights
+from longtail.models.linear.choices import Costs
 from longtail.models.linear.solver import NodeWeights, Settings
 from longtail.models.linear.training import Task, TreeWork
 from longtail.progress import Progress
@@ -46,24 +47,24 @@ def train_trees(
     X: sp.csr_matrix,
     Y: sp.csr_matrix,
     trees: Sequence[LabelTree],
-    C: float | None,
+    costs: Costs,
     settings: Settings,
     seeds: Sequence[int],
     progress: Progress,
 ) -> list[TreeWeights]:
     """Train the nodes of all trees, in any order."""
     planned = [
-        TreeWork.plan(X, Y, tree, C, settings, seed)
+        TreeWork.plan(X, Y, tree, costs, settings, seed)
         for tree, seed in zip(trees, seeds, strict=True)
     ]
     # The same arrays for all trees, so that they are stored once.
     works = [work._replace(rows=planned[0].rows) for work in planned]
     places = [(tree, i) for tree, work in enumerate(works) for i in range(len(work.tasks))]
     tasks = [works[tree].tasks[i] for tree, i in places]
-    costs = [task.cost for task in tasks]
-    progress.stage(f"{len(tasks):,} blocks of classifiers", sum(costs))
+    efforts = [task.cost for task in tasks]
+    progress.stage(f"{len(tasks):,} blocks of classifiers", sum(efforts))
     needs = [Needs(count_bytes(task, X.shape[1])) for task in tasks]
-    found = iter(cluster.run(_train, works, places, costs, needs=needs, progress=progress))
+    found = iter(cluster.run(_train, works, places, efforts, needs=needs, progress=progress))
     return [
         work.finish(tree, Y, [next(found) for _ in work.tasks])
         for work, tree in zip(works, trees, strict=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longtail.labels.tree import LabelTree
 from longtail.models.linear.beam import TreeWeights, count_rows, empty_weights, place_rows
-from longtail.models.linear.choices import choose_C_of_levels, choose_demand
+from longtail.models.linear.choices import Costs, choose_demand
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.progress import Progress
 from longtail.runtime.mapped import (
@@ -75,16 +75,16 @@ class TreeWork(NamedTuple):
         X: sp.csr_matrix,
         Y: sp.csr_matrix,
         tree: LabelTree,
-        C: float | None,
+        costs: Costs,
         settings: Settings,
         seed: int,
     ) -> "TreeWork":
         """Cut a tree into blocks."""
         belongs = spread_upwards(Y, tree, in_files=is_mapped(X))
         levels = [view_rows(matrix) for matrix in belongs]
-        costs_of = choose_C_of_levels(C, [count_documents(matrix) for matrix in belongs])
+        C = costs.of_levels([count_documents(matrix) for matrix in belongs])
         tasks = plan_tasks(X, tree, belongs, seed)
-        return cls(view_rows(X), levels, costs_of, tasks, X.shape[1], settings, seed)
+        return cls(view_rows(X), levels, C, tasks, X.shape[1], settings, seed)
 
     def train(self, number: int, scratch: NDArray[np.int32]) -> NodeWeights:
         """Train a block; `scratch` is -1 for each feature and left so."""
@@ -127,24 +127,24 @@ def train_tree(
     X: sp.csr_matrix,
     Y: sp.csr_matrix,
     tree: LabelTree,
-    C: float | None,
+    costs: Costs,
     settings: Settings,
     seed: int,
     progress: Progress,
     which: str,
 ) -> TreeWeights:
     """Train all nodes of a tree; `which` names it in the progress."""
-    work = TreeWork.plan(X, Y, tree, C, settings, seed)
+    work = TreeWork.plan(X, Y, tree, costs, settings, seed)
     scratch = Scratch(X.shape[1])
-    costs = [task.cost for task in work.tasks]
-    progress.stage(f"classifiers{which}", sum(costs))
-    numbers = [(number,) for number in range(len(costs))]
+    efforts = [task.cost for task in work.tasks]
+    progress.stage(f"classifiers{which}", sum(efforts))
+    numbers = [(number,) for number in range(len(efforts))]
     if not is_mapped(X):
-        trained = run_tasks(lambda i: work.train(i, scratch.columns), numbers, costs, progress)
+        trained = run_tasks(lambda i: work.train(i, scratch.columns), numbers, efforts, progress)
         return work.finish(tree, Y, trained)
     spill = Spill()
     places = run_tasks(
-        lambda i: spill.add(work.train(i, scratch.columns)), numbers, costs, progress
+        lambda i: spill.add(work.train(i, scratch.columns)), numbers, efforts, progress
     )
     return work.finish(tree, Y, spill.take(places), in_files=True)
 

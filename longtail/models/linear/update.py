@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from longtail.labels.tree import LabelTree
 from longtail.models.linear.beam import TreeWeights, find_paths, search
-from longtail.models.linear.choices import choose_C_of_levels, choose_demand
+from longtail.models.linear.choices import Costs, choose_demand
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.models.linear.training import (
     Scratch,
@@ -47,7 +47,7 @@ class Update(NamedTuple):
         refine_all: whether classifiers of all levels are refined, or those of labels alone.
         beam: how many nodes of a level a document follows.
         power: how margins become probabilities.
-        C: the parameter.
+        costs: how much a wrong document counts.
         settings: of training.
         seed: fixes the order in which documents are visited.
     """
@@ -59,7 +59,7 @@ class Update(NamedTuple):
     refine_all: bool
     beam: int
     power: int
-    C: float | None
+    costs: Costs
     settings: Settings
     seed: int
 
@@ -232,8 +232,8 @@ class _Trainer:
         self.new, self.belongs, self.blocks, self.counts = new, belongs, blocks, counts
         self.rows, self.levels = view_rows(new.X), [view_rows(matrix) for matrix in belongs]
         self.is_born = [(each.before == 0) & (each.now > 0) for each in counts]
-        costs_of = choose_C_of_levels(new.C, [each.now for each in counts])
-        self.C = [_hold(C, each) for C, each in zip(costs_of, counts, strict=True)]
+        of_levels = new.costs.of_levels([each.now for each in counts])
+        self.C = [_hold(C, each) for C, each in zip(of_levels, counts, strict=True)]
         self.scratch = Scratch(new.X.shape[1])
         self.row_length = float(np.sqrt(new.X.multiply(new.X).sum() / max(1, new.X.shape[0])))
 
