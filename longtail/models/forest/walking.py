@@ -429,9 +429,9 @@ def _walk_branches(
 ) -> Spans:
     x, n_trees = np.zeros(shape.n_features, np.float32), len(shape.start) - 1
     spans = np.empty((last - first, n_trees, 2), np.int32)
-    for d in range(first, last):
-        _spread(X, d, x)
-        for tree in range(n_trees):
+    for tree in range(n_trees):  # the one after the other, so that its upper branches stay in cache
+        for d in range(first, last):
+            _spread(X, d, x)
             leaf, end = shape.start[tree], shape.start[tree + 1]
             branch = branches.first[tree]
             while end - leaf > 1:
@@ -447,7 +447,7 @@ def _walk_branches(
                     branch += branches.spans[branch]
                 leaf, end, branch = best_leaf, best_leaf + branches.below[best], best + 1
             spans[d - first, tree, 0], spans[d - first, tree, 1] = leaf, end
-        _clear(X, d, x)
+            _clear(X, d, x)
     return spans
 
 
