@@ -413,7 +413,7 @@ class MemberTrainer:
             until = min(max(spare, own), time_left, SLOWER * own + share * cost.rest)
             model.stop_at = now + max(until - share * cost.rest, least)
         else:
-            model.stop_at = now + FIRST_SHARE * time_left
+            model.stop_at = now + (FIRST_SHARE if self.splits else 1.0) * time_left
         if not self.taken:  # the first member is trained whatever it takes, or there is no model
             return np.inf
         return self.deadline if cost.epochs else min(self.deadline, now + time_left)

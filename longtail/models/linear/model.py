@@ -269,7 +269,9 @@ class Linear(Model):
             which = f" of tree {number + 1}/{len(trees)}" if len(trees) > 1 else ""
             seed = self._tree_seed(number)
             began = time.monotonic()
-            trained.append(train_tree(X, Y, tree, costs, settings, seed, progress, which))
+            trained.append(
+                train_tree(X, Y, tree, costs, settings, seed, progress, which, self.stop_at)
+            )
             took = time.monotonic() - began
             if self.stop_at is not None and time.monotonic() + took > self.stop_at:
                 break  # the others would come too late

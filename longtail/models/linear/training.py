@@ -1,5 +1,6 @@
 """Training the classifiers of a tree: which blocks there are, each by itself, then all together."""
 
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from threading import Lock, local
@@ -31,6 +32,7 @@ MOST_TOGETHER = 1 << 30
 BYTES_A_CELL, BYTES_A_DOCUMENT = 8, 4 * BLOCK + 28
 PLACED = 1 << 26  # weights that are brought together at a time, where they lie in files
 Places = tuple[tuple[int, int], ...]
+LEAST_PASSES = 2  # however little time there is
 SURE = 100.0  # a margin that stands for a probability of 1; its negative for 0
 
 
@@ -86,9 +88,16 @@ class TreeWork(NamedTuple):
         tasks = plan_tasks(X, tree, belongs, seed)
         return cls(view_rows(X), levels, C, tasks, X.shape[1], settings, seed)
 
-    def train(self, number: int, scratch: NDArray[np.int32]) -> NodeWeights:
-        """Train a block; `scratch` is -1 for each feature and left so."""
-        task = self.tasks[number]
+    def train(
+        self, number: int, scratch: NDArray[np.int32], passes: int | None = None
+    ) -> NodeWeights:
+        """Train a block; `scratch` is -1 for each feature and left so.
+
+        With `passes`, it makes no more of them over its documents.
+        """
+        task, settings = self.tasks[number], self.settings
+        if passes is not None:
+            settings = settings._replace(max_passes=passes)
         n_children = task.last - task.first
         if task.documents is None:
             return constant(n_children, SURE)
@@ -101,7 +110,7 @@ class TreeWork(NamedTuple):
             task.first,
             constant(n_children, 0),
             self.C[task.level + 1][task.first : task.last],
-            self.settings,
+            settings,
             self.seed + number,
             scratch,
         )
@@ -132,21 +141,55 @@ def train_tree(
     seed: int,
     progress: Progress,
     which: str,
+    stop_at: float | None = None,
 ) -> TreeWeights:
-    """Train all nodes of a tree; `which` names it in the progress."""
+    """Train all nodes of a tree; `which` names it in the progress.
+
+    With `stop_at`, those that are trained last make fewer passes if there is no time for all.
+    """
     work = TreeWork.plan(X, Y, tree, costs, settings, seed)
     scratch = Scratch(X.shape[1])
     efforts = [task.cost for task in work.tasks]
+    pace = Pace(stop_at, sum(efforts), settings.max_passes)
+
+    def train(number: int) -> NodeWeights:
+        passes = pace.choose_passes()
+        trained = work.train(number, scratch.columns, passes)
+        pace.count(efforts[number] * passes / settings.max_passes, efforts[number])
+        return trained
+
     progress.stage(f"classifiers{which}", sum(efforts))
     numbers = [(number,) for number in range(len(efforts))]
     if not is_mapped(X):
-        trained = run_tasks(lambda i: work.train(i, scratch.columns), numbers, efforts, progress)
+        trained = run_tasks(train, numbers, efforts, progress)
         return work.finish(tree, Y, trained)
     spill = Spill()
-    places = run_tasks(
-        lambda i: spill.add(work.train(i, scratch.columns)), numbers, efforts, progress
-    )
+    places = run_tasks(lambda i: spill.add(train(i)), numbers, efforts, progress)
     return work.finish(tree, Y, spill.take(places), in_files=True)
+
+
+class Pace:
+    """How many passes there is time for, by how long the blocks before have taken."""
+
+    def __init__(self, stop_at: float | None, effort: float, most: int) -> None:
+        self.stop_at, self.most, self.left = stop_at, most, effort
+        self.began, self.done = time.monotonic(), 0.0
+        self._lock = Lock()
+
+    def choose_passes(self) -> int:
+        """Return the passes for the next block: as many as for all that are left, in the time."""
+        if self.stop_at is None or not self.done:
+            return self.most
+        now = time.monotonic()
+        needed = (now - self.began) / self.done * self.left
+        share = max(0.0, self.stop_at - now) / max(needed, 1e-9)
+        return min(self.most, max(LEAST_PASSES, int(share * self.most)))
+
+    def count(self, done: float, planned: float) -> None:
+        """Remember a block: the effort that was made, and what all passes would have been."""
+        with self._lock:
+            self.done += done
+            self.left -= planned
 
 
 class Spill:

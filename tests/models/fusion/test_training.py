@@ -48,6 +48,17 @@ def test_beyond_its_estimate_a_member_takes_only_what_later_ones_do_not_need(oth
     assert model.stop_at - time.monotonic() == pytest.approx(seconds, abs=5)
 
 
+@pytest.mark.parametrize(("alone", "seconds"), [(True, 95), (False, 57)])
+def test_a_member_that_is_the_only_one_may_take_all_the_time(alone, seconds):
+    member = make_member("linear", epochs=0)
+    trainer = make_trainer(member, budget=100.0)
+    if alone:
+        trainer.splits = []
+    model = trainer._new_model(member)
+    trainer._limit(model, member, None, 1.0)
+    assert model.stop_at - time.monotonic() == pytest.approx(seconds, abs=3)
+
+
 def test_later_trainings_take_over_what_the_first_one_chose():
     """Else a stacker would read scores of another temperature than it learned from."""
     member = make_member("knn", epochs=0)
