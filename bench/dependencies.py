@@ -1,4 +1,4 @@
-"""A data set that no constant was tuned on: Debian's packages, and what they depend on.
+"""A data set that hardly any constant was tuned on: Debian's packages, and what they depend on.
 
     python -m bench.dependencies OUT [--least 2]
 

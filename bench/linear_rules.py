@@ -30,8 +30,7 @@ from longtail import evaluate
 from longtail.data.dataset import Dataset
 from longtail.data.debian import load_debian
 from longtail.models import Linear
-from longtail.models.linear import choices, model
-from longtail.models.linear.choices import STEEP
+from longtail.models.linear import choices
 from longtail.text.tfidf import Tfidf
 
 Measured = dict[str, dict[str, dict[str, float]]]  # of a data set, by a rule
@@ -60,8 +59,8 @@ class Rule(NamedTuple):
     @contextmanager
     def used(self) -> Iterator[None]:
         """Let training choose C by this rule."""
-        costs = STEEP._replace(least=self.least, power=self.power)
-        with patch.object(choices, "COMMON", self.common), patch.object(model, "STEEP", costs):
+        costs = choices.RULES["steep"]._replace(least=self.least, power=self.power)
+        with patch.object(choices, "COMMON", self.common), patch.dict(choices.RULES, steep=costs):
             yield
 
 

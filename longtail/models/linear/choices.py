@@ -4,14 +4,16 @@ All rules were chosen on held-out documents, each tested on data sets that it wa
 docs/experiments/linear.md.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.runtime.mapped import BLOCK
+
+CRule = Literal["steep", "even"]
 
 COMMON = 200  # documents; labels of as many or more have the smallest C
 SMALLEST_C, LARGEST_C = 1e-9, 1e6  # that float32 holds, and more or less than ever helps
@@ -58,10 +60,11 @@ class Costs(NamedTuple):
         return [*above, self.of_labels(labels)]
 
 
-STEEP = Costs(0.4, 0.4, 0.5, 0.35)  # what most data sets want
-EVEN = Costs(
-    0.8, 0.2, 1.0, 0.35
-)  # where frequent labels can be told apart by more than a few words
+# `steep` is what most data sets want, `even` those where words tell frequent labels apart: `trial`.
+RULES: Mapping[CRule, Costs] = {
+    "steep": Costs(0.4, 0.4, 0.5, 0.35),
+    "even": Costs(0.8, 0.2, 1.0, 0.35),
+}
 
 
 def _raise_for_few(

@@ -45,12 +45,12 @@ from longtail.models.linear.beam import (
     weigh_cells,
 )
 from longtail.models.linear.choices import (
-    EVEN,
     LARGEST_C,
     MOST_PRUNED,
     PASSES,
-    STEEP,
+    RULES,
     Costs,
+    CRule,
     choose_passes,
     choose_prune,
     choose_tolerance,
@@ -98,9 +98,6 @@ MOST_REACHED = 1 << 28  # bytes of margins that are kept for labels that are ask
 VECTOR_VALUES = 1024  # of a label's vector, the largest; clusters are hardly others for the rest
 LEAST_USUAL_TOLERANCE = 0.01  # with less, training goes on as long as it may
 LEAST_WIDTH = 10  # labels that each of several trees proposes, however few are wanted
-
-CRule = Literal["steep", "even"]
-RULES: tuple[CRule, CRule] = "steep", "even"
 
 
 class Read:
@@ -283,15 +280,13 @@ class Linear(Model):
         """Try both on frequent labels, where the choice is open and matters."""
         if self.C is not None or self._is_flat(Y.shape[1]):
             return "steep"
-        best = try_costs(X, Y, (STEEP, EVEN), settings, self.seed, progress)
-        return RULES[best]
+        best = try_costs(X, Y, list(RULES.values()), settings, self.seed, progress)
+        return list(RULES)[best]
 
     @property
     def _costs(self) -> Costs:
         """How much a wrong document counts."""
-        if self.C is not None:
-            return Costs.constant(self.C)
-        return EVEN if self.C_rule_ == "even" else STEEP
+        return RULES[self.C_rule_] if self.C is None else Costs.constant(self.C)
 
     @property
     def choices(self) -> dict[str, Any]:

@@ -4,6 +4,8 @@ Where these are better told apart with a larger C, words say more of the labels 
 and all levels of a tree want it; where they are not, a larger C learns what is chance.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -23,7 +25,7 @@ HELD_OUT = 4  # one in so many of them is held out
 def try_costs(
     X: sp.csr_matrix,
     Y: sp.csr_matrix,
-    costs: tuple[Costs, Costs],
+    costs: Sequence[Costs],
     settings: Settings,
     seed: int,
     progress: Progress,

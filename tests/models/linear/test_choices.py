@@ -7,8 +7,7 @@ from planted import planted_rows
 
 from longtail.models import Linear
 from longtail.models.linear.choices import (
-    EVEN,
-    STEEP,
+    RULES,
     Costs,
     choose_demand,
     choose_passes,
@@ -19,6 +18,8 @@ from longtail.models.linear.solver import Settings
 from longtail.models.linear.trial import LEAST, try_costs
 from longtail.progress import SILENT
 from longtail.runtime.rows import scale_to_unit
+
+STEEP, EVEN = RULES.values()
 
 
 def test_labels_with_few_documents_get_a_larger_C():
