@@ -65,7 +65,9 @@ Metric = Literal["inner", "cosine"]
 Method = Literal["auto", "exact", "approximate"]
 Found = tuple[Ids, Floats]
 
-LARGEST_EXACT = 1 << 24  # bytes of int8 vectors; more are divided into lists by method="auto"
+LARGEST_EXACT = 1 << 21  # bytes of int8 vectors; more are divided into lists by method="auto"
+LARGEST_THOROUGH = 1 << 24  # bytes; up to so many, method="auto" finds nearly all of the nearest
+THOROUGH = 0.99  # of the nearest
 LARGEST_SHARE = 0.5  # of the lists; where more must be probed for the recall, all are searched
 LARGEST_VALUE = 1e15  # beyond it, products leave the range of float32
 N_TRIALS = 1000  # queries by which the number of lists to probe is chosen
@@ -429,7 +431,8 @@ def build_index(
         method: "auto" is exact while that is quick, and where lists would not help.
         queries: (m, dim) examples of what will be searched for, to measure the recall by;
             without them, the vectors themselves are taken, with as much noise added.
-        recall: share of the `recall_at` nearest that an approximate search has to find.
+        recall: share of the `recall_at` nearest that an approximate search has to find; by "auto"
+            0.99 at least where that is quick.
         recall_at: how many of the nearest the recall is about.
         n_lists: how many lists to make; about 2√n by default.
         sampled: whether k-means learns the lists from a sample, or else from all vectors.
@@ -454,9 +457,12 @@ def build_index(
         raise DataError(f"there is nothing to search in vectors of shape {checked.shape}")
     if metric == "cosine":
         checked = to_unit(checked)
-    small = len(checked) * padded(checked.shape[1]) <= LARGEST_EXACT
-    if method == "exact" or (method == "auto" and small) or len(checked) < 4:
+    n_bytes = len(checked) * padded(checked.shape[1])
+    small = method == "auto" and n_bytes <= LARGEST_EXACT
+    if method == "exact" or small or len(checked) < 4:
         return _exact(checked, metric, device)
+    if method == "auto" and n_bytes <= LARGEST_THOROUGH:
+        recall = max(recall, THOROUGH)
     rng = np.random.default_rng(seed)
     wanted = n_lists or round(2 * len(checked) ** 0.5)
     trials = _trials(checked, queries, rng)

@@ -242,7 +242,7 @@ def test_the_number_of_neighbours_is_chosen_in_the_clusters_that_will_be_searche
 
 
 def test_many_documents_are_clustered_and_few_of_them_looked_at(monkeypatch):
-    monkeypatch.setattr(dxml_model, "LARGEST_EXACT", 1000)
+    monkeypatch.setattr("longtail.search.index.LARGEST_EXACT", 1000)
     monkeypatch.setattr(dxml_model, "MOST_SEARCHED", 60)
     model = DXML(**SMALL).fit(planted_dataset())
     assert model.voters_.index.n_lists > 20

@@ -70,7 +70,7 @@ from longtail.runtime.rows import (
 from longtail.runtime.schema import Schema
 from longtail.runtime.settings import at_least, between, configurable, learned, setting, share
 from longtail.runtime.store import Files
-from longtail.search.index import LARGEST_EXACT, Index, build_index, build_on
+from longtail.search.index import Index, build_index, build_on
 from longtail.search.voters import Neighbours, Voters, choose_voting
 from longtail.topk import TopK
 
@@ -564,17 +564,17 @@ def cluster(
         queries: where new documents may lie, to measure the recall by.
         n: how many neighbours will be searched for.
         clusters: how many to make; 1 for none.
-        searched: how many to search; by default those that hold 95 % of the neighbours, but no
-            more than hold 20,000 documents.
+        searched: how many to search; by default those that hold 95 % of the neighbours (99 % where
+            that is quick), but no more than hold 20,000 documents.
         device: where to divide them: "cpu" or "cuda".
         seed: fixes the clusters.
         progress: shows the rounds of k-means.
     """
-    if clusters == 1 or (clusters is None and vectors.size <= LARGEST_EXACT):
+    if clusters == 1:
         return build_index(vectors, method="exact")
     index = build_index(
         vectors,
-        method="approximate",
+        method="auto" if clusters is None else "approximate",
         queries=queries,
         recall=RECALL,
         recall_at=n,
