@@ -33,6 +33,12 @@ class Estimated(Parameterized):
         return 10 + 0.005 * facts.n_documents
 
     @classmethod
+    def has_estimate(cls) -> bool:
+        """Whether the estimate is its own, which says how its time grows with the documents."""
+        above = cls.__mro__[: cls.__mro__.index(Estimated)]
+        return any("estimate_cost" in vars(each) for each in above)
+
+    @classmethod
     def member_kinds(cls, facts: Facts) -> Sequence[str | None]:
         """Return the presets that are members of a fusion, each by itself; None is the defaults."""
         return (None,)

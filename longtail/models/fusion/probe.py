@@ -2,7 +2,8 @@
 
 A member that torch trains makes a few of its real steps, of the size and with the network that all
 documents will have, and all that comes before and after them. Any other member is trained on larger
-and larger samples. Two numbers of documents tell by which power of them the time grows.
+and larger samples. Two numbers of documents tell by which power of them the time grows; the farther
+it is from the largest sample to all documents, the more a formula (`Model.estimate_cost`) counts.
 
 On a CPU that others may use as well, the time of a moment says little. What torch does not train is
 measured in seconds of the processor, and all of it together tells how long such a second takes at
@@ -10,7 +11,7 @@ present. Torch's threads wait for each other, so that only the clock tells what 
 
 Measuring takes a small share of the budget (SHARE), beside what loads code, which training needs as
 well; on a busy machine it ends after a larger share by the clock (CLOCK). A member that is out of
-reach, or for which no time is left, is estimated by a formula (`Model.estimate_cost`).
+reach, or for which no time is left, is estimated by the formula alone.
 """
 
 import time
@@ -43,6 +44,7 @@ POWERS = (0.7, 1.2)  # of the number of documents, by which time may grow
 REST_POWERS = (0.0, 0.9)  # the same for what is done beside steps
 LEAST = 64  # documents to learn anything from
 MOST_SHARE = 0.5  # of the documents, in a sample
+FAR = 100  # times the documents of the largest sample; from there on the formula alone counts
 LARGER = 2.5  # times as long, and longer, may a sample of twice as many documents take
 SLOWEST = 20.0  # seconds that a second of the processor may take
 
@@ -162,7 +164,7 @@ class Prober:
         guess = self._guess(model, preset)
         if not self._has_time(name, guess):
             return guess
-        return self._measure(model) or self._guess(model, preset)
+        return self._measure(model, preset) or self._guess(model, preset)
 
     def _guess(self, model: Model, preset: str | None) -> Cost:
         """Return what the formula says, as slow as the processor is at present."""
@@ -195,7 +197,7 @@ class Prober:
             settings["device"] = self.device
         return get_model_class(name).from_settings(settings)
 
-    def _measure(self, model: Model) -> Cost | None:
+    def _measure(self, model: Model, preset: str | None) -> Cost | None:
         """Return what trials say; None if they say nothing."""
         budget, most = self.budget or 0.0, int(MOST_SHARE * len(self._order))
         epochs = model.choose_epochs(self.facts.n_documents)
@@ -213,14 +215,12 @@ class Prober:
                 return None  # what is still to be loaded would count as training
         limit = SHARE * budget - self.seconds
         if isinstance(model, Neural):
-            found = self._measure_steps(model, epochs, most, limit / 2)
-        else:
-            found = self._measure_samples(model, most, limit / 8)
-        if found is None or isinstance(model, Neural):
-            return found
-        return found.times(self._slowness)
+            return self._measure_steps(model, epochs, most, limit / 2)
+        return self._measure_samples(model, preset, most, limit / 8)
 
-    def _measure_samples(self, model: Model, most: int, limit: float) -> Cost | None:
+    def _measure_samples(
+        self, model: Model, preset: str | None, most: int, limit: float
+    ) -> Cost | None:
         """Train on samples, each twice as large as the one before, while there is time."""
         trials: list[Trial] = []
         size = min(model.least_sample, most)
@@ -246,7 +246,11 @@ class Prober:
             power = _find_power(
                 (first.n_documents, first.seconds), (last.n_documents, last.seconds), POWERS
             )
-        seconds = last.seconds * (self.facts.n_documents / last.n_documents) ** power
+        times = self.facts.n_documents / last.n_documents
+        seconds = self._slowness * last.seconds * times**power
+        if type(model).has_estimate():
+            far = min(1.0, float(np.log(times) / np.log(FAR)))
+            seconds = seconds ** (1 - far) * self._guess(model, preset).rest ** far
         return Cost(seconds, n_bytes=last.n_bytes, milliseconds=last.milliseconds)
 
     def _measure_steps(self, model: Neural, epochs: int, most: int, limit: float) -> Cost | None:

@@ -131,8 +131,11 @@ class Lexical(Model):
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
-        """Texts are read once and searched twice; many labels make many matches."""
-        return 0.5 + 3e-5 * facts.n_documents + 2e-7 * facts.n_values + 8e-5 * facts.n_labels
+        """Texts are read once and searched twice; many labels make many matches.
+
+        475,974 titles with 25,018 labels took 3.5 s on two cores, 33,485 questions 0.8 s.
+        """
+        return 0.2 + 2e-7 * facts.n_values + 8e-5 * facts.n_labels
 
     # -- learning -----------------------------------------------------------------------------
 

@@ -214,11 +214,15 @@ class Linear(Model):
 
     @classmethod
     def estimate_cost(cls, facts: Facts, preset: str | None = None) -> float:
-        """Up to 1,000 labels every value meets every label; beyond, there are three trees."""
+        """Up to 1,000 labels every value meets every label; beyond, there are three trees.
+
+        475,974 titles of 25,018 labels took 41 s on two cores, 33,485 questions of 1,987 labels 3 s
+        and 23,222 package descriptions of 539 labels 2 s.
+        """
         if facts.n_labels <= cls.flat:
-            return 0.2 + 4e-9 * facts.n_values * facts.n_labels
+            return 0.2 + 2e-9 * facts.n_values * facts.n_labels
         n_trees = cls.preset(preset).trees if preset else cls.trees
-        each = 0.75e-6 * facts.n_values + 0.0008 * min(facts.n_labels, facts.n_documents)
+        each = 3e-7 * facts.n_values + 0.0006 * min(facts.n_labels, facts.n_documents)
         return 0.2 + n_trees * each
 
     def work(self, facts: Facts) -> float:

@@ -7,7 +7,15 @@ import pytest
 from planted import planted_dataset
 
 from longtail.models.cost import Facts
-from longtail.models.fusion.probe import CLOCK, LEAST, SHARE, SLOWEST, Prober, Stopwatch
+from longtail.models.fusion.probe import (
+    CLOCK,
+    LEAST,
+    SHARE,
+    SLOWEST,
+    Prober,
+    Stopwatch,
+    Trial,
+)
 from longtail.models.knn.model import KNN
 from longtail.models.linear.model import Linear
 from longtail.progress import OutOfTimeError
@@ -71,6 +79,7 @@ def test_time_that_grows_with_the_documents(monkeypatch):
             np.sort(np.random.default_rng(0).random(1000))
 
     monkeypatch.setattr(Linear, "fit_rows", take_a_millisecond_each)
+    monkeypatch.setattr(Linear, "has_estimate", classmethod(lambda cls: False))
     prober = make_prober(budget=3000.0, n=4000)
     cost = prober("linear", None)
     assert cost.epochs == 0
@@ -105,12 +114,36 @@ def test_code_that_only_larger_samples_load_is_no_training(monkeypatch):
             np.sort(np.random.default_rng(0).random(1000))
 
     monkeypatch.setattr(Linear, "fit_rows", load_code_once)
+    monkeypatch.setattr(Linear, "has_estimate", classmethod(lambda cls: False))
     prober = make_prober(budget=600.0, n=4000)  # 2.25 s for samples of one model
     cost = prober("linear", None)
     assert loaded
     assert cost.seconds() / prober._slowness == pytest.approx(4.0, rel=0.4)
     assert prober.loading >= 3.0
     assert prober.seconds <= SHARE * 600.0
+
+
+@pytest.mark.parametrize(
+    ("n", "seconds"), [(2_000, 3.6), (10_000, 31.6), (100_000, 100), (1e6, 100)]
+)
+def test_the_farther_from_the_samples_the_more_the_formula_counts(monkeypatch, n, seconds):
+    """A document takes a millisecond, by the formula all take 100 s."""
+
+    def try_it(self, model, n_documents, limit):
+        return Trial(n_documents, n_documents / 1000, 1.0, 0.0, is_whole=True)
+
+    monkeypatch.setattr(Prober, "_try", try_it)
+    monkeypatch.setattr(Linear, "estimate_cost", classmethod(lambda cls, facts, preset=None: 100.0))
+    prober = make_prober(budget=600.0)  # samples of 500 and of 1,000 documents
+    prober._order = np.arange(n)
+    prober.facts = prober.facts._replace(n_documents=int(n))
+    assert prober("linear", None).seconds() == pytest.approx(seconds, rel=0.01)
+
+
+def test_a_model_with_a_formula_of_its_own_is_told_from_others(monkeypatch):
+    assert Linear.has_estimate()
+    monkeypatch.delattr(Linear, "estimate_cost")
+    assert not Linear.has_estimate()
 
 
 def test_waiting_while_code_is_loaded_makes_no_machine_slow(monkeypatch):
