@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from longtail.models.fusion.model import Fusion
 
 Held = dict[str, HeldOutMember]
+TOO_MUCH = "too much to be within the limits"
 
 
 class Learned(NamedTuple):
@@ -130,6 +131,8 @@ class Learning:
         held = self._hold_out(trainer, judge, scale) if trainer.splits else {}
         choice = self._learn_stacking(trainer, held) if held else None
         members = self._finish(trainer, held)
+        if not held and self.limits.any:
+            members = self._keep_unjudged(trainer, members, scale)
         proposers = dict.fromkeys(members, USUAL_PROPOSED) if choice is None else choice.proposers
         for name in proposers:
             members[name].prepare_search(self.X, self.progress)
@@ -218,7 +221,7 @@ class Learning:
         for name in [name for name in held if name not in kept]:
             weight = say_weight(scale.weigh(held)[name])
             named = "" if self.fusion.members is None else ", though it was named"
-            why = f"has {weight}, too much to be within the limits{named}"
+            why = f"has {weight}, {TOO_MUCH}{named}"
             self._drop(trainer, held, name, judge.gain(held, name), scale, why)
 
     def _drop(
@@ -282,6 +285,18 @@ class Learning:
         if not done:
             raise TrainingError("no member of the fusion could be trained; the lines above say why")
         return done
+
+    def _keep_unjudged(
+        self, trainer: MemberTrainer, members: Mapping[str, Model], scale: Scale
+    ) -> dict[str, Model]:
+        """Return those members that are within the limits, where no documents could be held out."""
+        weights = {name: weigh_member(model, trainer) for name, model in members.items()}
+        kept = choose_members(weights, scale.shared, self.limits, judge=len)
+        for name in [name for name in members if name not in kept]:
+            weight, seconds = weights[name], trainer.taken.get(name, 0.0)
+            self.dropped[name] = MemberReport(None, None, *weight, seconds)
+            self.progress.say(f"{name} is dropped: it has {say_weight(weight)}, {TOO_MUCH}")
+        return {name: members[name] for name in kept}
 
     def _report(
         self,

@@ -512,6 +512,7 @@ def _fill(
 ) -> Plan:
     """Take the models one after the other, each in the best form that there is time for."""
     members: list[Member] = []
+    forms: list[Member] = []  # of models that are planned, and of others
     left_out = {}
     lanes = dict.fromkeys(("cpu", "cuda"), float("inf") if left is None else left)
     for name, number in _list_models(usable, facts.has_texts):
@@ -523,21 +524,33 @@ def _fill(
             continue
         for kind in list_kinds(name, facts):
             member, quickest = find_form(name, lanes[lane], scheme, measure, limits, kind)
+            forms.append(quickest)
             if member is not None:
                 members.append(member)
                 lanes[lane] -= scheme.seconds(member)
             elif quickest.name == name:
                 left_out[name] = _say_too_much(quickest, scheme, limits)
-    planned, slow = {member.name for member in members}, []
+    _check_least(forms, limits)
+    planned = {member.name for member in members}
     for name in usable:
         if name in planned:
-            return Plan(members, left_out, scheme, budget)
-        slow.append(find_form(name, 0.0, NOTHING_HELD_OUT, measure)[1])
-        if limits.allow(slow[-1].cost):
             break
-    # There is no time for the first that may be: that one alone, as others are worth little.
-    only = min(slow, key=lambda form: limits.excess(form.cost))
-    limits.refuse(only.cost, f"{only.name}, the least of the members,")
-    reasons = {**left_out, **dict.fromkeys(planned, "there is no time for it")}
-    reasons.pop(only.name, None)
-    return Plan([only], reasons, NOTHING_HELD_OUT, budget)
+        _, only = find_form(name, 0.0, NOTHING_HELD_OUT, measure)
+        if limits.allow(only.cost):
+            # There is no time for the first that may be: it alone, as others are worth little.
+            reasons = {**left_out, **dict.fromkeys(planned, "there is no time for it")}
+            reasons.pop(only.name, None)
+            return Plan([only], reasons, NOTHING_HELD_OUT, budget)
+    return Plan(members, left_out, scheme, budget)
+
+
+def _check_least(forms: Sequence[Member], limits: Limits) -> None:
+    """Raise ParameterError if all models that were measured cost too much.
+
+    Others, which there was no time to measure, are hardly less, and never begun on that chance.
+    """
+    measured = [form for form in forms if form.cost.n_bytes]
+    if measured and not any(limits.allow(form.cost) for form in measured):
+        least = min(measured, key=lambda form: limits.excess(form.cost))
+        what = f"on a part of the documents {least.name}, the least of the members,"
+        limits.refuse(least.cost, what, "allow more than that")

@@ -145,7 +145,7 @@ def test_a_part_that_fails_on_all_documents_stays_as_it_was(monkeypatch):
 def test_time_that_was_set_aside_for_stacking_is_left_for_trainings_on_all(monkeypatch):
     monkeypatch.setattr("longtail.models.fusion.worth.STACKERS", 1e9)  # it seems to take for ever
     heard = Listener()
-    Fusion(budget="1m", device="cpu").fit(planted_dataset(), progress=heard)
+    Fusion(members=PARTS, budget="1m").fit(planted_dataset(), progress=heard)
     assert heard.said("knn is left out: it would take")
     assert not heard.said("linear stays as it is")
 
@@ -266,6 +266,23 @@ def test_limits_that_cannot_be_met():
         Fusion(members=PARTS, max_size="1kB").fit(planted_dataset())
     with pytest.raises(ParameterError, match=r"max_latency 1e-06 ms cannot be met: .* takes"):
         Fusion(members=PARTS, max_latency="0.000001ms").fit(planted_texts())
+
+
+def test_limits_hold_where_nothing_is_held_out():
+    few = planted_dataset(n=15)
+    heard = Listener()
+    whole = Fusion(members=PARTS).fit(few, progress=heard)
+    assert heard.said("no documents are held out")
+    with pytest.raises(ParameterError, match=r"max_size 1.0 kB cannot be met: .* allow at least"):
+        Fusion(members=PARTS, max_size="1kB").fit(few)
+    sizes = {name: report.n_bytes for name, report in whole.report_.items()}
+    limit = f"{sum(sizes.values()) / 1000:.3f}kB"  # which label names exceed
+    small = Fusion(members=PARTS, max_size=limit).fit(few, progress=heard)
+    (kept,) = small.members_
+    assert sizes[kept] == min(sizes.values())
+    assert list(small.dropped_) == [max(sizes, key=lambda name: sizes[name])]
+    assert heard.said("too much to be within the limits")
+    assert small.predict(few.X).k == whole.predict(few.X).k
 
 
 def test_what_words_alone_take_is_refused_before_training(monkeypatch):

@@ -320,7 +320,7 @@ def test_members_that_are_too_large_or_too_slow_are_not_begun():
     assert plan.left_out["glas"] == "a model of it has at least 200.0 MB"
     assert plan.left_out["mnn"] == "a model of it takes at least 50 ms for one document"
     with pytest.raises(
-        ParameterError, match=r"max_size 1.0 MB cannot be met: linear.* has 10.0 MB"
+        ParameterError, match=r"max_size 1.0 MB cannot be met: .*linear.* has 10.0 MB"
     ):
         make_plan(
             LARGE,
@@ -330,6 +330,34 @@ def test_members_that_are_too_large_or_too_slow_are_not_begun():
             lambda name, preset: costs[name],
             limits=Limits.parse("1MB", None),
         )
+
+
+def test_a_member_that_could_not_be_measured_does_not_stand_for_those_that_cost_too_much():
+    costs = {
+        "linear": Cost(1, n_bytes=10_000_000, milliseconds=0.06),
+        "knn": Cost(1, n_bytes=10_000_000, milliseconds=0.2),
+        "forest": Cost(1),
+    }
+    least = r"max_latency 0.001 ms cannot be met: .* linear, the least .* takes 0.06 ms"
+    for seconds in (600, 0.5):
+        with pytest.raises(ParameterError, match=least):
+            make_plan(
+                LARGE,
+                list(costs),
+                None,
+                seconds,
+                lambda name, preset: costs[name],
+                limits=Limits.parse(None, "0.001ms"),
+            )
+    plan = make_plan(
+        LARGE,
+        list(costs),
+        None,
+        600,
+        lambda name, preset: costs[name],
+        limits=Limits.parse(None, "0.1ms"),
+    )
+    assert [member.name for member in plan.members] == ["linear", "forest"]
 
 
 def test_names_of_members():
