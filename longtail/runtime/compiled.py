@@ -27,9 +27,13 @@ from numba.core.caching import (
 )
 from numba.core.sigutils import normalize_signature
 
+from longtail.runtime.boxing import check_tuples
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _reasons: list[str] = []  # why compiled code could not be kept
+
+check_tuples()
 
 
 class _TemporaryLocator(InTreeCacheLocator):

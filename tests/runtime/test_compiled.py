@@ -30,6 +30,41 @@ if __name__ == "__main__":
     print(add(1, 2), sum(add.stats.cache_hits.values()))
 """
 
+INTERRUPTED = """
+import os, signal, threading
+from typing import NamedTuple
+import numpy as np
+from longtail.runtime.compiled import njit
+
+class Found(NamedTuple):
+    first: np.ndarray
+    second: np.ndarray
+
+@njit(nogil=True)
+def add(n):
+    total = np.zeros(1)
+    for i in range(n):
+        total[0] += np.sin(i)
+    return total
+
+@njit(nogil=True)
+def find_tuple(n):
+    return add(n), np.ones(2), 3
+
+@njit(nogil=True)
+def find_named(n):
+    return Found(add(n), np.ones(2))
+
+assert find_tuple(1)[1].tolist() == find_named(1).second.tolist() == [1, 1]
+assert find_tuple(1)[2] == 3 and type(find_named(1)) is Found
+for find in (find_tuple, find_named):
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        find(30_000_000)  # some tenths of a second, of which the press is in the midst
+    except KeyboardInterrupt:
+        print(find.__name__)
+"""
+
 
 @pytest.fixture
 def script(tmp_path):
@@ -53,6 +88,11 @@ def test_the_second_start_finds_what_the_first_compiled(script, tmp_path):
     assert run(script, tmp_path / "cache") == (["3", "0"], 0)
     os.utime(script, (1_000_000_000, 1_000_000_000))  # as in an image
     assert run(script, tmp_path / "cache") == (["3", "1"], 0)
+
+
+def test_a_ctrl_c_while_a_tuple_is_made_is_raised(tmp_path):
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    assert run(tmp_path / "interrupted.py", "") == (["find_tuple", "find_named"], 0)
 
 
 def test_damaged_files_are_compiled_again(script, tmp_path):
