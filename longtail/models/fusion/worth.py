@@ -187,10 +187,11 @@ class Worth(NamedTuple):
 
     def line(self) -> str:
         """Say it in a few words."""
-        return (
-            f"gains {self.gain.points:.2f} ± {self.gain.error:.2f}, and should gain "
-            f"{self.price:.2f} for what it weighs and takes"
-        )
+        gains = f"gains {self.gain.points:.2f} ± {self.gain.error:.2f}"
+        expected = f"{self.gain.expect(self.rule):.2f}"
+        if expected != f"{self.gain.points:.2f}":
+            gains += f", probably {expected} by what members gain as a rule"
+        return f"{gains}, and should gain {self.price:.2f} for what it weighs and takes"
 
 
 def find_worth(members: Held, name: str, judge: Judge, scale: Scale) -> Worth:

@@ -99,6 +99,7 @@ def test_a_seed_is_not_given_up_for_what_few_documents_say(monkeypatch, members)
     few, many = Gain(-0.3, 0.3), Gain(-0.3, 0.1)
     assert Worth(few, LEAST_GAIN, SECOND_SEED).pays
     assert not Worth(many, LEAST_GAIN, SECOND_SEED).pays
+
     trainer, held = members
     held["good-2"] = held["good"]
     monkeypatch.setattr(Judge, "gain", lambda self, members, name: few)
@@ -112,6 +113,15 @@ def test_a_seed_is_not_given_up_for_what_few_documents_say(monkeypatch, members)
         "good-2": SECOND_SEED,
     }
     assert {each.price for each in found.values()} == {LEAST_GAIN}
+
+
+def test_a_line_says_what_is_expected_where_that_is_not_what_was_measured():
+    after = "should gain 0.24 for what it weighs and takes"
+    unsure = Worth(Gain(0.28, 0.06), 0.24, SECOND_SEED)
+    assert not unsure.pays
+    usual = "probably 0.23 by what members gain as a rule"
+    assert unsure.line() == f"gains 0.28 ± 0.06, {usual}, and {after}"
+    assert Worth(Gain(0.1, 0.06), 0.24, SECOND_SEED).line() == f"gains 0.10 ± 0.06, and {after}"
 
 
 def test_seeds_gain_less_and_less():
