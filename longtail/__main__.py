@@ -1,5 +1,18 @@
-"""`python -m longtail`."""
+"""The `longtail` command, and `python -m longtail`."""
 
-from longtail.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line; a Ctrl-C while it is still being loaded ends with one line, too."""
+    try:
+        from longtail.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped: nothing was written.\n")
+        sys.exit(130)  # cli.exits.INTERRUPTED, which may not be loaded yet
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,7 @@
 """The `longtail` command: its subcommands and the options they share."""
 
+import atexit
+import signal
 import warnings
 from typing import Annotated
 
@@ -92,4 +94,6 @@ def main() -> None:
     except SystemExit as end:
         if end.code == INTERRUPTED:
             quit_now(INTERRUPTED)
+        # The command is done: a Ctrl-C while Python ends must not look like a failure.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
         raise

@@ -26,6 +26,7 @@ from longtail.cli.terminal import echo, echo_block, flush, is_terminal, silence
 from longtail.errors import LongtailError, ParameterError, reraise_interrupt, suggest
 
 BUG, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+NOTHING_WRITTEN = "nothing was written."
 
 # typer carries its own copy of click since 0.26 and imports click before: the public name
 # `BadParameter` leads to the common base class in both.
@@ -41,13 +42,22 @@ def if_interrupted(what_is_kept: str | Callable[[], str]) -> Iterator[None]:
     """Tell the user `what_is_kept` when Ctrl-C stops the work inside."""
     try:
         yield
-    except (KeyboardInterrupt, SystemError) as stop:
-        try:
-            reraise_interrupt(stop)
-        except KeyboardInterrupt:
-            text = what_is_kept if isinstance(what_is_kept, str) else what_is_kept()
-            raise Interrupted(text) from stop
-        raise
+    except (KeyboardInterrupt, Exception) as error:
+        if not _is_interrupt(error):
+            raise
+        text = what_is_kept if isinstance(what_is_kept, str) else what_is_kept()
+        raise Interrupted(text) from error
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error; an import that it breaks off says something else."""
+    if isinstance(error, (Interrupted, UsageError, typer.Exit, typer.Abort)):
+        return False
+    try:
+        reraise_interrupt(error)
+    except KeyboardInterrupt:
+        return True
+    return bool(_presses)
 
 
 def say_what_is_in(path: Path) -> Callable[[], str]:
@@ -88,13 +98,15 @@ class Commands(TyperGroup):
             return super().make_context(*args, **extra)
         except BrokenPipeError:  # for which click has another exit code
             raise typer.Exit(BROKEN_PIPE) from None
+        except KeyboardInterrupt as error:  # of which click says nothing
+            raise typer.Exit(_end(error, debug=False)) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; the outermost group answers for whatever goes wrong in it."""
         if ctx.parent is not None:
             return super().invoke(ctx)
         try:
-            with remember_ctrl_c():
+            with remember_ctrl_c(), if_interrupted(NOTHING_WRITTEN):
                 check_address_space()
                 super().invoke(ctx)
             flush()
@@ -124,7 +136,7 @@ def _end(error: BaseException, *, debug: bool) -> int:
     if isinstance(error, Interrupted):
         return _complain(str(error), INTERRUPTED, prefix="Stopped: ")
     if isinstance(error, KeyboardInterrupt):
-        return _complain("nothing was written.", INTERRUPTED, prefix="Stopped: ")
+        return _complain(NOTHING_WRITTEN, INTERRUPTED, prefix="Stopped: ")
     if isinstance(error, LongtailError):
         return _complain(str(error), USER_ERROR)
     if isinstance(error, MemoryError):

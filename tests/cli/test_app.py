@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from longtail.bars import Bars, Lines
 from longtail.cli import app
-from longtail.cli.exits import Interrupted, if_interrupted
+from longtail.cli.exits import Interrupted, if_interrupted, remember_ctrl_c
 from longtail.cli.models import list_parameters
 from longtail.cli.output import open_output
 from longtail.cli.settings import gather_settings
@@ -168,6 +169,25 @@ def test_interruption_without_a_word_from_the_command(monkeypatch):
 def test_if_interrupted_says_what_is_kept():
     with pytest.raises(Interrupted, match=r"^the first half\.$"), if_interrupted("the first half."):
         raise KeyboardInterrupt
+
+
+def test_what_ctrl_c_breaks_off_may_say_something_else():
+    with remember_ctrl_c():
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Interrupted, match=r"^half\.$"), if_interrupted("half."):
+            raise ImportError("initialization failed")
+    with pytest.raises(ImportError), if_interrupted("half."):
+        raise ImportError("initialization failed")
+
+
+def test_ctrl_c_while_options_are_read_is_one_line(monkeypatch):
+    def press(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperGroup.make_context", press)
+    result = CliRunner().invoke(app, ["models"])
+    assert (result.exit_code, result.stderr) == (130, "Stopped: nothing was written.\n")
 
 
 # ------------------------------------------------------------------------------------------- train
@@ -333,6 +353,38 @@ def test_ctrl_c_in_training_leaves_nothing_behind(tmp_path):
         assert child.wait(timeout=20) == 130  # 0 if it went on to the end
     assert message == "Stopped: no model was saved and model is as it was before.\n"
     assert [path.name for path in tmp_path.iterdir()] == ["big.jsonl"]
+
+
+LOADING = """
+import sys
+from longtail.__main__ import main
+
+class Press:
+    def find_spec(name, path=None, target=None):
+        if name == "longtail.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Press)
+main()
+"""
+
+ENDING = """
+import atexit, os, signal, sys
+from longtail.__main__ import main
+
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv = ["longtail", "models"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "message"),
+    [(LOADING, 130, "Stopped: nothing was written.\n"), (ENDING, 0, "")],
+)
+def test_ctrl_c_before_and_behind_a_command_is_no_traceback(program, code, message):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, message)
 
 
 # ---------------------------------------------------------------------------------------- evaluate
