@@ -1,5 +1,6 @@
 """The `longtail` command, and `python -m longtail`."""
 
+import os
 import sys
 
 
@@ -11,7 +12,8 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.stderr.write("Stopped: nothing was written.\n")
-        sys.exit(130)  # cli.exits.INTERRUPTED, which may not be loaded yet
+        sys.stderr.flush()
+        os._exit(130)  # cli.exits.INTERRUPTED, which may not be loaded yet
 
 
 if __name__ == "__main__":
