@@ -92,7 +92,7 @@ def test_a_vocabulary_longer_than_the_rows(name, tmp_path):
         ("linear", "tree.0.rows"),
         ("linear", "tree.0.nodes"),
         ("linear", "tree.0.lengths"),
-        ("linear", "tree.0.offsets"),
+        ("linear", "tree.0.children"),
     ],
 )
 def test_bytes_that_are_no_numbers(name, array, change, tmp_path):

@@ -15,7 +15,7 @@ from longtail.runtime.parallel import in_threads
 from longtail.runtime.quantized import MOST_CODE, find_units, round_digits
 from longtail.runtime.schema import LARGEST_WEIGHT, Schema, floats, indices
 from longtail.runtime.store import Files
-from longtail.runtime.varint import add_steps, decode, encode, steps
+from longtail.runtime.varint import decode_starts, decode_steps, encode, steps
 
 LEAST_SQUARES = 1e-70  # of a row that has a direction; 1 over the root of less leaves float32
 
@@ -159,22 +159,19 @@ def describe_matrix(
 
 def take_matrix(files: Files, name: str, n_rows: int, n_columns: int) -> sp.csr_matrix:
     """Return what `add_matrix` saved; raise ValueError if it does not fit together."""
-    lengths = decode(files.arrays[f"{name}.lengths"], n_rows, f"{name}.lengths")
-    start = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-    stored = decode(files.arrays[f"{name}.columns"], int(start[-1]), f"{name}.columns")
-    columns = add_steps(stored, start)
-    if len(columns) and columns.max() >= n_columns:
-        raise ValueError(f"{name}.columns must hold whole numbers below {n_columns}")
+    lengths, stored = files.arrays[f"{name}.lengths"], files.arrays[f"{name}.columns"]
+    start = decode_starts(lengths, n_rows, len(stored), f"{name}.lengths")
+    columns = decode_steps(stored, start, n_columns - 1, f"{name}.columns")
     if f"{name}.codes" in files.arrays:
         values = files.arrays[f"{name}.codes"]
-        unit = np.repeat(files.arrays[f"{name}.unit"], lengths)
+        unit = np.repeat(files.arrays[f"{name}.unit"], np.diff(start))
         values = values * unit if len(values) == len(unit) else values
     else:
         values = files.arrays.get(f"{name}.values", np.ones(len(columns), np.float32))
     if len(values) != len(columns):
         raise ValueError(f"{name} has {len(values)} values for {len(columns)} columns")
     shape = (n_rows, n_columns)
-    return sp.csr_matrix((values, columns.astype(np.int32), start), shape=shape)
+    return sp.csr_matrix((values, columns, start), shape=shape)
 
 
 def round_values(matrix: sp.csr_matrix) -> sp.csr_matrix:

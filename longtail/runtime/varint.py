@@ -13,6 +13,7 @@ from longtail.runtime.compiled import njit
 Bytes = NDArray[np.uint8]
 
 LARGEST = 2**31 - 1
+TOO_LARGE = -2
 
 
 @njit(nogil=True, cache=True)
@@ -80,11 +81,72 @@ def steps(values: NDArray[Any], start: NDArray[Any]) -> NDArray[np.int64]:
     return apart
 
 
-@njit(nogil=True, cache=True)
-def add_steps(apart: NDArray[np.int32], start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the values that `steps` made steps of."""
-    values = apart.astype(np.int64)
-    for i in range(len(start) - 1):
-        for place in range(start[i] + 1, start[i + 1]):
-            values[place] += values[place - 1]
+def decode_steps(
+    coded: Bytes, start: NDArray[Any], most: int, name: str, dtype: Any = np.int32
+) -> NDArray[Any]:
+    """Return the values, 0 to `most`, whose steps were encoded; ValueError if there are others.
+
+    Args:
+        coded: what `encode` made of what `steps` returned.
+        start: where each part begins, as `steps` was told.
+        most: no value may be larger.
+        name: what errors call them.
+        dtype: of the values.
+    """
+    values = _room_for(int(start[-1]), coded, name, dtype)[1:]
+    if not _fill(values, coded, start, most, name):
+        raise ValueError(f"{name} must hold whole numbers up to {most}")
     return values
+
+
+def decode_starts(
+    coded: Bytes, n: int, most: int, name: str, dtype: Any = np.int64
+) -> NDArray[Any]:
+    """Return where `n` parts begin and the last one ends, by their encoded lengths.
+
+    ValueError if there are other lengths or more, or if all together are above `most`.
+    """
+    values = _room_for(n, coded, name, dtype)
+    values[0] = 0
+    if not _fill(values[1:], coded, np.array([0, n]), most, name):
+        raise ValueError(f"{name} must hold lengths that add up to {most} at most")
+    return values
+
+
+def _room_for(n: int, coded: Bytes, name: str, dtype: Any) -> NDArray[Any]:
+    """Return room for `n` values and a 0 before; no crafted count gets more than bytes allow."""
+    if n > len(coded):
+        raise ValueError(f"{name} has {len(coded)} bytes, too few for {n} numbers")
+    return np.empty(n + 1, dtype)
+
+
+def _fill(values: NDArray[Any], coded: Bytes, start: NDArray[Any], most: int, name: str) -> bool:
+    """Fill `values`; return whether none is above `most`, raise ValueError if bytes are damaged."""
+    read = _decode_steps(coded, start, np.int64(most), values)
+    if read not in (TOO_LARGE, len(coded)):
+        raise ValueError(f"{name} does not hold {len(values)} whole numbers up to {LARGEST}")
+    return bool(read != TOO_LARGE)
+
+
+@njit(nogil=True, cache=True)
+def _decode_steps(coded: Bytes, start: NDArray[Any], most: int, values: NDArray[Any]) -> int:
+    """Fill `values`; return how many bytes they took, -1 if damaged, TOO_LARGE if above `most`."""
+    place = 0
+    for part in range(len(start) - 1):
+        value = np.int64(0)
+        for i in range(start[part], start[part + 1]):
+            step, shift = np.int64(0), 0
+            while True:
+                if place == len(coded) or shift > 28:
+                    return -1
+                byte = np.int64(coded[place])
+                place += 1
+                step |= (byte & 127) << shift
+                shift += 7
+                if byte < 128:
+                    break
+            value += step
+            if value > most:
+                return TOO_LARGE
+            values[i] = value
+    return place

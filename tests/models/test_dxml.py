@@ -568,7 +568,7 @@ def test_a_damaged_model_is_refused(tmp_path):
     model = DXML(**{**SMALL, "epochs": 1}).fit(planted_dataset())
     files = model.to_files()
     files.arrays["rows.columns"] = np.full_like(files.arrays["rows.columns"], 100)
-    with pytest.raises(ModelFileError, match=r"rows\.columns must hold whole numbers below 56"):
+    with pytest.raises(ModelFileError, match=r"rows\.columns must hold whole numbers up to 55"):
         DXML.from_files(files, tmp_path)
 
 

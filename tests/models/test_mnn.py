@@ -576,7 +576,7 @@ print(model.predict(X, k=1).labels.ravel().tolist())
         ),
         (
             lambda files: files.arrays["voters.labels.columns"].__setitem__(0, 99),
-            "numbers below 12",
+            "numbers up to 11",
         ),
     ],
 )

@@ -8,7 +8,7 @@ children. The rows of a feature stand together, ordered by node, so that a docum
 place in memory for each of its features and finds there what every node of its beam needs.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,8 @@ class TreeWeights(NamedTuple):
         node: (n_rows,) the node whose children a row is about, rising for each feature.
         start: (n_rows + 1,) the first weight of each row.
         offset: (n_weights,) the child that a weight belongs to, counted from the node's first.
-        weight: (n_weights,) the weights.
+        code: (n_weights,) the weights, from −127 to 127, in units of their classifier.
+        unit: (n_nodes,) 1/127 of each classifier's largest weight; 0 where it has none.
         bias: (n_nodes,) what each node's classifier adds to every document's sum.
         leaves: (n_labels,) the label of each node of the last level.
     """
@@ -43,10 +44,11 @@ class TreeWeights(NamedTuple):
     level: NDArray[np.int64]
     child: NDArray[np.int64]
     row: NDArray[np.int64]
-    node: NDArray[np.int32]
+    node: NDArray[np.uint16] | NDArray[np.uint32]
     start: NDArray[np.int64] | NDArray[np.int32]
-    offset: NDArray[np.uint16] | NDArray[np.uint32]
-    weight: NDArray[np.float32]
+    offset: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
+    code: NDArray[np.int8]
+    unit: NDArray[np.float32]
     bias: NDArray[np.float32]
     leaves: NDArray[np.int32]
 
@@ -60,20 +62,53 @@ def check_tree(name: str, tree: TreeWeights) -> None:
         raise ValueError(f"the last level of {name} does not have a node for every label")
     if not np.array_equal(tree.child[tree.level[:-1]], tree.level[1:]):
         raise ValueError(f"the children of a level of {name} are not the nodes of the next")
-    if len(tree.node) and not 0 <= tree.node.min() <= tree.node.max() < n_inner:
-        raise ValueError(f"{name} has weights for a node that it does not have")
-    is_first = np.zeros(len(tree.node) + 1, np.bool_)
-    is_first[tree.row] = True  # of a feature
-    if ((tree.node[1:] <= tree.node[:-1]) & ~is_first[1:-1]).any():
+    if not _do_rise(tree.node, tree.row):
         raise ValueError(f"the nodes of a feature of {name} do not rise")
-    n_children = np.diff(tree.child)[tree.node]
-    if (tree.offset >= np.repeat(n_children, np.diff(tree.start))).any():
+    if not _have_children(tree):
         raise ValueError(f"a weight of {name} belongs to a child that its node does not have")
+
+
+@njit(nogil=True, cache=True)
+def _do_rise(node: NDArray[Any], row: NDArray[np.int64]) -> bool:
+    """Whether the nodes of each feature rise."""
+    for feature in range(len(row) - 1):
+        for place in range(row[feature] + 1, row[feature + 1]):
+            if node[place] <= node[place - 1]:
+                return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _have_children(tree: TreeWeights) -> bool:
+    """Whether every weight belongs to a child that its node has."""
+    for row in range(len(tree.node)):
+        n_children = tree.child[tree.node[row] + 1] - tree.child[tree.node[row]]
+        for place in range(tree.start[row], tree.start[row + 1]):
+            if tree.offset[place] >= n_children:
+                return False
+    return True
+
+
+def node_type(child: NDArray[np.int64]) -> type[np.unsignedinteger[Any]]:
+    """Return the least type for the nodes that have these children."""
+    return np.uint16 if len(child) <= 2**16 else np.uint32
+
+
+def offset_type(child: NDArray[np.int64]) -> type[np.unsignedinteger[Any]]:
+    """Return the least type for offsets of these children."""
+    most = np.diff(child).max() - 1
+    return next(kind for kind in (np.uint8, np.uint16, np.uint32) if most <= np.iinfo(kind).max)
+
+
+def start_type(n_weights: int) -> type[np.signedinteger[Any]]:
+    """Return the type for the places of so many weights."""
+    return np.int32 if n_weights < 2**31 else np.int64
 
 
 def empty_weights(
     level: NDArray[np.int64],
     child: NDArray[np.int64],
+    unit: NDArray[np.float32],
     bias: NDArray[np.float32],
     leaves: NDArray[np.int32],
     n_rows: NDArray[np.int64],
@@ -85,13 +120,12 @@ def empty_weights(
     row = np.concatenate(([0], np.cumsum(n_rows)))
     total = int(n_weights.sum())
     n_starts = int(row[-1]) + 1
-    start = room(n_starts, np.int32 if total < 2**31 else np.int64, in_file=in_files)
+    start = room(n_starts, start_type(total), in_file=in_files)
     start[-1] = total
-    small = np.diff(child).max() <= 2**16
-    offset = room(total, np.uint16 if small else np.uint32, in_file=in_files)
-    weight = room(total, np.float32, in_file=in_files)
-    node = room(int(row[-1]), np.int32, in_file=in_files)
-    return TreeWeights(level, child, row, node, start, offset, weight, bias, leaves)
+    offset = room(total, offset_type(child), in_file=in_files)
+    code = room(total, np.int8, in_file=in_files)
+    node = room(int(row[-1]), node_type(child), in_file=in_files)
+    return TreeWeights(level, child, row, node, start, offset, code, unit, bias, leaves)
 
 
 @njit(nogil=True, cache=True)
@@ -129,8 +163,11 @@ def place_rows(
             tree.start[next_row[feature]] = next_weight[feature]
             next_row[feature] += 1
         for place in range(block.start[i], block.start[i + 1]):
-            tree.offset[next_weight[feature]] = first + block.children[place]
-            tree.weight[next_weight[feature]] = block.weights[place]
+            offset = first + block.children[place]
+            unit = tree.unit[tree.child[node] + offset]
+            weight = np.float32(0) if unit == 0 else np.rint(block.weights[place] / unit)
+            tree.offset[next_weight[feature]] = offset
+            tree.code[next_weight[feature]] = np.int8(weight)
             next_weight[feature] += 1
 
 
@@ -194,7 +231,7 @@ def _add_row(
 ) -> None:
     """Add a feature's share to the sums of one node's children, which begin at `first`."""
     for place in range(tree.start[row], tree.start[row + 1]):
-        sums[first + tree.offset[place]] += value * tree.weight[place]
+        sums[first + tree.offset[place]] += value * np.float32(tree.code[place])
 
 
 @njit(nogil=True, cache=True)
@@ -206,7 +243,7 @@ def _add_feature(
     first: NDArray[np.int64],
     sums: NDArray[np.float32],
 ) -> None:
-    """Add a feature's share to the sums of the children of all nodes in the sorted `beam`."""
+    """Add a feature's share to the sums, in units, of all children of the sorted `beam`."""
     row, end = tree.row[feature], tree.row[feature + 1]
     for slot in range(len(beam)):
         node = beam[slot]
@@ -309,12 +346,13 @@ def _sum_children(
     first = np.zeros(len(beam) + 1, np.int64)
     for slot in range(len(beam)):
         first[slot + 1] = first[slot] + tree.child[beam[slot] + 1] - tree.child[beam[slot]]
-    sums = np.empty(first[len(beam)], np.float32)
-    for slot in range(len(beam)):
-        for c in range(first[slot + 1] - first[slot]):
-            sums[first[slot] + c] = tree.bias[tree.child[beam[slot]] + c]
+    sums = np.zeros(first[len(beam)], np.float32)
     for cell in range(X.start[document], X.start[document + 1]):
         _add_feature(tree, X.columns[cell], X.values[cell], beam, first, sums)
+    for slot in range(len(beam)):
+        for c in range(first[slot + 1] - first[slot]):
+            child = tree.child[beam[slot]] + c
+            sums[first[slot] + c] = tree.bias[child] + tree.unit[child] * sums[first[slot] + c]
     return first, sums
 
 
@@ -441,7 +479,7 @@ def weigh_cells(
         for cell in range(first, last):
             sums = np.zeros(children[1], np.float32)
             _add_feature(tree, X.columns[cell], X.values[cell], beam, children, sums)
-            added[level, cell - first] = sums[node - tree.child[beam[0]]]
+            added[level, cell - first] = tree.unit[node] * sums[node - tree.child[beam[0]]]
         node = beam[0]
     return added
 

@@ -56,7 +56,7 @@ from longtail.models.linear.choices import (
     choose_tolerance,
 )
 from longtail.models.linear.memory import KEPT, Kept
-from longtail.models.linear.packed import add_tree, describe_tree, round_weights, take_tree
+from longtail.models.linear.packed import add_tree, describe_tree, take_tree
 from longtail.models.linear.siblings import find_siblings
 from longtail.models.linear.solver import Settings
 from longtail.models.linear.spread import build_trees, train_trees
@@ -248,7 +248,7 @@ class Linear(Model):
             trained = train_trees(cluster, X, Y, trees, costs, settings, seeds, progress)
         else:
             trained = self._train_in_turn(X, Y, trees, costs, settings, progress)
-        self.trees_, self.prune_ = [round_weights(tree) for tree in trained], prune
+        self.trees_, self.prune_ = trained, prune
         self.kept_ = Kept.draw(X, Y, self.kept, self.seed) if self.kept else None
         if len(trained) < len(trees):
             self.trees = len(trained)
@@ -387,7 +387,7 @@ class Linear(Model):
         n_weights, n_rows = int(kept * (n_cells + crowded)), kept * n_cells
         most_rows = n_used * -(-Y.shape[1] // BLOCK)
         trained = 5 * n_weights + 12 * min(int(0.6 * n_rows), most_rows)
-        tree = 6 * n_weights + 8 * min(int(0.4 * n_rows), most_rows) + 16 * X.shape[1]
+        tree = 3 * n_weights + 6 * min(int(0.4 * n_rows), most_rows) + 16 * X.shape[1]
         return trained, tree
 
     def _is_flat(self, n_labels: int) -> bool:
@@ -567,7 +567,7 @@ class Linear(Model):
                 settings,
                 seed,
             )
-            trees.append(round_weights(update_tree(tree, new, progress, which)))
+            trees.append(update_tree(tree, new, progress, which))
         self.trees_, self.kept_ = trees, kept
 
     # -- saving -----------------------------------------------------------------------------------
@@ -583,7 +583,7 @@ class Linear(Model):
 
     def describe(self, files: Files) -> Schema:
         """Return the schema of the arrays of every tree."""
-        trees = [describe_tree(f"tree.{number}") for number in range(self._find_trees(files))]
+        trees = [describe_tree(f"tree.{i}", files) for i in range(self._find_trees(files))]
         prune = Value(float, between(0, LARGEST_WEIGHT), optional=True)
         rule = Value(CRule, optional=True)
         kept = [Kept.describe()] if KEPT in files.config else []
@@ -596,10 +596,8 @@ class Linear(Model):
         self.C_rule_ = files.config.get("C_rule", "steep")
         if KEPT in files.config:
             self.kept_ = Kept.from_files(files, self.n_features_, len(self.label_names_))
-        self.trees_ = [
-            take_tree(files, f"tree.{number}", self.n_features_)
-            for number in range(self._find_trees(files))
-        ]
+        names = [f"tree.{number}" for number in range(self._find_trees(files))]
+        self.trees_ = in_threads(take_tree, [(files, name, self.n_features_) for name in names])
 
     def _find_trees(self, files: Files) -> int:
         """Return how many trees there are: one, if there were few labels when it was trained."""

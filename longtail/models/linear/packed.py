@@ -1,67 +1,64 @@
-"""A tree of linear classifiers as it is kept on disk: about two fifths of what it takes in memory.
+"""A tree of linear classifiers as it is kept on disk.
 
-A weight is one byte, in units of 1/127 of its classifier's largest. What says where weights belong
-is written as distances: from a feature's node to its next one, from a row's child to its next one.
+What says where weights belong is written as distances: from a feature's node to its next one, from
+a row's child to its next one. What takes a byte a weight is read where it lies in the file: the
+weights, and their children unless a node has more than 256.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.models.linear.beam import TreeWeights, check_tree
-from longtail.runtime.mapped import BLOCK, cut_sizes, is_mapped
-from longtail.runtime.quantized import MOST_CODE, find_units
+from longtail.models.linear.beam import (
+    TreeWeights,
+    check_tree,
+    node_type,
+    offset_type,
+    start_type,
+)
+from longtail.runtime.quantized import MOST_CODE
 from longtail.runtime.schema import Schema, floats, indices, permutation, starts
 from longtail.runtime.store import Files
-from longtail.runtime.varint import add_steps, decode, encode, steps
+from longtail.runtime.varint import decode_starts, decode_steps, encode, steps
 
-DIGITS = (
-    16  # of a unit, so that float32 holds its multiples exactly, and packing again changes none
-)
-
-PLAIN = ("level", "child", "bias", "leaves")  # small arrays, kept as they are
-
-
-def round_weights(tree: TreeWeights) -> TreeWeights:
-    """Return the tree with weights that are whole multiples of their classifier's unit."""
-    unit = _find_classifier_units(tree)
-    weight = tree.weight if is_mapped(tree.weight) else np.empty_like(tree.weight)
-    for some, classifier in _blocks(tree):
-        own = unit[classifier]
-        weight[some] = _code(tree.weight[some], own) * own
-    return tree._replace(weight=weight)
+PLAIN = ("level", "child", "code", "unit", "bias", "leaves")  # kept as they are
+NAMES = {"code": "codes"}  # in files, where they are others
+BYTES, STEPS = "children", "offsets"  # the weights' children in files, by how they are kept
 
 
 def add_tree(files: Files, name: str, tree: TreeWeights) -> None:
-    """Add a tree whose weights are rounded to a model's files, as arrays `name.…`."""
-    unit, codes = _find_classifier_units(tree), np.empty(len(tree.weight), np.int8)
-    for some, classifier in _blocks(tree):
-        codes[some] = _code(tree.weight[some], unit[classifier])
-    packed: dict[str, NDArray[Any]] = {field: getattr(tree, field) for field in PLAIN} | {
-        "unit": unit,
-        "codes": codes,
+    """Add a tree to a model's files, as arrays `name.…`."""
+    packed: dict[str, NDArray[Any]] = {
+        NAMES.get(field, field): getattr(tree, field) for field in PLAIN
+    } | {
         "rows": encode(np.diff(tree.row)),
         "nodes": encode(steps(tree.node, tree.row)),
         "lengths": encode(np.diff(tree.start)),
-        "offsets": encode(steps(tree.offset, tree.start)),
     }
+    if tree.offset.dtype == np.uint8:
+        packed[BYTES] = tree.offset
+    else:
+        packed[STEPS] = encode(steps(tree.offset, tree.start))
     files.arrays |= {f"{name}.{field}": array for field, array in packed.items()}
 
 
-def describe_tree(name: str) -> Schema:
+def describe_tree(name: str, files: Files) -> Schema:
     """Return the schema of a tree's arrays; `take_tree` checks what they hold together."""
-    n_nodes, n_inner = f"{name}.n_nodes", f"{name}.n_inner"
+    n_nodes, n_inner, n_weights = f"{name}.n_nodes", f"{name}.n_inner", f"{name}.n_weights"
     arrays = {
         "bias": floats(n_nodes),
         "level": starts(f"{name}.n_levels", of=n_nodes, empty_parts=False),
         "child": starts(n_inner, of=n_nodes, first=1, empty_parts=False),
         "leaves": permutation("n_labels"),
         "unit": floats(n_nodes, least=0),
-        "codes": floats(f"{name}.n_weights", most=MOST_CODE, dtypes=(np.int8,), empty=True),
+        "codes": floats(n_weights, most=MOST_CODE, dtypes=(np.int8,), empty=True),
     }
-    coded = ("rows", "nodes", "lengths", "offsets")
+    coded = ["rows", "nodes", "lengths"]
+    if f"{name}.{BYTES}" in files.arrays:
+        arrays[BYTES] = indices(n_weights, into=256, dtypes=(np.uint8,))
+    else:
+        coded.append(STEPS)
     arrays |= {field: indices(f"{name}.{field}", into=256, dtypes=(np.uint8,)) for field in coded}
     return Schema(arrays={f"{name}.{field}": array for field, array in arrays.items()})
 
@@ -69,62 +66,24 @@ def describe_tree(name: str) -> Schema:
 def take_tree(files: Files, name: str, n_features: int) -> TreeWeights:
     """Take back what `add_tree` wrote; raise ValueError if it does not fit together."""
 
-    def numbers(field: str, n: int) -> NDArray[np.int32]:
-        return decode(files.arrays[f"{name}.{field}"], n, f"{name}.{field}")
+    def stored(field: str) -> NDArray[Any]:
+        return files.arrays[f"{name}.{NAMES.get(field, field)}"]
 
-    codes, unit = files.arrays[f"{name}.codes"], files.arrays[f"{name}.unit"]
-    row = _running_sum(numbers("rows", n_features))
-    n_rows = int(row[-1])
-    start = _running_sum(numbers("lengths", n_rows))
-    if start[-1] != len(codes):
-        raise ValueError(f"{name} has {len(codes)} weights where its rows have {start[-1]}")
-    node = add_steps(numbers("nodes", n_rows), row)
-    offset = add_steps(numbers("offsets", len(codes)), start)
-    level, child, bias, leaves = (files.arrays[f"{name}.{field}"] for field in PLAIN)
-    small = bool(np.diff(child).max() <= 2**16)
-    tree = TreeWeights(
-        level,
-        child,
-        row,
-        node.astype(np.int32),
-        start.astype(np.int32) if len(codes) < 2**31 else start,
-        offset.astype(np.uint32),
-        np.empty(0, np.float32),
-        bias,
-        leaves,
+    plain = {field: stored(field) for field in PLAIN}
+    child, n_weights = plain["child"], len(plain["code"])
+    nodes, lengths = stored("nodes"), stored("lengths")
+    row = decode_starts(stored("rows"), n_features, len(nodes), f"{name}.rows")
+    start = decode_starts(
+        lengths, int(row[-1]), n_weights, f"{name}.lengths", start_type(n_weights)
     )
+    if start[-1] != n_weights:
+        raise ValueError(f"{name} has {n_weights} weights where its rows have {start[-1]}")
+    if f"{name}.{BYTES}" in files.arrays:
+        offset = stored(BYTES)
+    else:
+        most = int(np.diff(child).max()) - 1
+        offset = decode_steps(stored(STEPS), start, most, f"{name}.{STEPS}", offset_type(child))
+    node = decode_steps(nodes, row, len(child) - 2, f"{name}.nodes", node_type(child))
+    tree = TreeWeights(row=row, start=start, node=node, offset=offset, **plain)
     check_tree(name, tree)
-    weight = codes * unit[_find_classifiers(tree)]
-    return tree._replace(weight=weight, offset=offset.astype(np.uint16) if small else tree.offset)
-
-
-def _find_classifiers(tree: TreeWeights, first: int = 0, last: int = -1) -> NDArray[np.int64]:
-    """Return the node that each weight of some rows, or of all, decides about."""
-    last = len(tree.node) if last < 0 else last
-    start = tree.start[first : last + 1]
-    nodes = np.repeat(tree.child[tree.node[first:last]], np.diff(start))
-    return np.asarray(nodes + tree.offset[start[0] : start[-1]], np.int64)
-
-
-def _blocks(tree: TreeWeights) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-    """Yield some weights at a time, with the classifier of each; there may be very many."""
-    for first, last in cut_sizes(np.diff(tree.start), BLOCK):
-        weights = slice(int(tree.start[first]), int(tree.start[last]))
-        yield weights, _find_classifiers(tree, first, last)
-
-
-def _find_classifier_units(tree: TreeWeights) -> NDArray[np.float32]:
-    """Return the unit of each classifier's weights."""
-    largest = np.zeros(len(tree.bias), np.float32)
-    for some, classifier in _blocks(tree):
-        np.maximum.at(largest, classifier, np.abs(tree.weight[some]))
-    return find_units(largest)
-
-
-def _code(weights: NDArray[np.float32], unit: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Return weights in their units."""
-    return np.rint(weights / np.where(unit > 0, unit, 1)).astype(np.int8)
-
-
-def _running_sum(counts: NDArray[np.int32]) -> NDArray[np.int64]:
-    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+    return tree

@@ -24,6 +24,7 @@ from longtail.runtime.mapped import (
     write_matrix,
 )
 from longtail.runtime.parallel import run_tasks
+from longtail.runtime.quantized import find_units
 from longtail.runtime.rows import Rows, view_rows
 
 BLOCK = 64  # classifiers trained side by side; more of them overflow the processor's cache
@@ -322,12 +323,16 @@ def assemble(
         [level[1:2]] + [starts[1:] + level[n + 1] for n, starts in enumerate(tree.children)]
     ).astype(np.int64)
     bias = np.concatenate([np.zeros(1, np.float32)] + [block.bias for block in trained])
+    largest = np.concatenate([np.zeros(1, np.float32)] + [_find_largest(each) for each in trained])
     nodes = [int(level[task.level]) + task.node for task in tasks]
     n_rows, n_weights = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
     last_node = np.full(n_features, -1, np.int32)
     for node, block in zip(nodes, trained, strict=True):
         count_rows(block, node, last_node, n_rows, n_weights)
-    weights = empty_weights(level, child, bias, tree.leaves, n_rows, n_weights, in_files=in_files)
+    unit = find_units(largest)
+    weights = empty_weights(
+        level, child, unit, bias, tree.leaves, n_rows, n_weights, in_files=in_files
+    )
     next_row, next_weight = weights.row[:-1].copy(), _running_sum(n_weights)[:-1]
     last_node[:] = -1
     # In files, some features at a time: else every block would touch pages all over the result.
@@ -339,6 +344,13 @@ def assemble(
             if end == n_features:
                 trained[number] = constant(0, 0)
     return weights
+
+
+def _find_largest(block: NodeWeights) -> NDArray[np.float32]:
+    """Return the largest absolute weight of each classifier of a block."""
+    largest = np.zeros(len(block.bias), np.float32)
+    np.maximum.at(largest, block.children, np.abs(block.weights))
+    return largest
 
 
 def _between(block: NodeWeights, begin: int, end: int) -> NodeWeights:

@@ -162,7 +162,8 @@ class _Blocks:
         bias = np.zeros(high - low, np.float32)
         known = self.old.bias[self.old.child[node] :][low : min(high, n_known)]
         bias[: len(known)] = known
-        return NodeWeights(*_take_block(self.old, rows, self.features, low, high), bias)
+        own = _take_block(self.old, node, rows, self.features, low, high)
+        return NodeWeights(*own, bias)
 
     def stand_in(self, task: Task) -> sp.csr_matrix:
         """Return a row for each child of the block's node: its positive weights, scaled to 1."""
@@ -171,10 +172,11 @@ class _Blocks:
         lengths = np.diff(self.old.start)[rows]
         places = np.repeat(self.old.start[rows] - np.cumsum(lengths) + lengths, lengths)
         places = places + np.arange(len(places))
-        weights = np.maximum(self.old.weight[places], 0)
-        cells = (self.old.offset[places].astype(np.int64), np.repeat(self.features[rows], lengths))
-        n_children = int(self.old.child[node + 1] - self.old.child[node])
-        made = sp.csr_matrix((weights, cells), shape=(n_children, len(self.old.row) - 1))
+        children = self.old.offset[places].astype(np.int64)
+        unit = self.old.unit[self.old.child[node] : self.old.child[node + 1]]
+        weights = np.maximum(self.old.code[places], 0) * unit[children]
+        cells = children, np.repeat(self.features[rows], lengths)
+        made = sp.csr_matrix((weights, cells), shape=(len(unit), len(self.old.row) - 1))
         made.eliminate_zeros()
         return scale_to_unit(made)
 
@@ -182,12 +184,13 @@ class _Blocks:
 @njit(nogil=True, cache=True)
 def _take_block(
     tree: TreeWeights,
+    node: int,
     rows: NDArray[np.int64],
     features: NDArray[np.int32],
     low: int,
     high: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]:
-    """Return the weights of the children low ≤ c < high in these rows, as a node's are kept."""
+    """Return the weights of the children low ≤ c < high of a node, which has these rows."""
     n_rows = size = 0
     for row in rows:
         n = 0
@@ -203,7 +206,8 @@ def _take_block(
         for place in range(tree.start[row], tree.start[row + 1]):
             if low <= tree.offset[place] < high:
                 children[cell] = tree.offset[place] - low
-                weights[cell] = tree.weight[place]
+                unit = tree.unit[tree.child[node] + tree.offset[place]]
+                weights[cell] = np.float32(tree.code[place]) * unit
                 cell += 1
         if cell > before:
             own[at] = features[row]

@@ -29,7 +29,8 @@ def weights_of(tree):
     for feature in range(len(W)):
         for row in range(tree.row[feature], tree.row[feature + 1]):
             cells = slice(tree.start[row], tree.start[row + 1])
-            W[feature, tree.child[tree.node[row]] + tree.offset[cells]] = tree.weight[cells]
+            children = tree.child[tree.node[row]] + tree.offset[cells]
+            W[feature, children] = tree.code[cells] * tree.unit[children]
     return W
 
 

@@ -30,7 +30,7 @@ def test_the_same_model_as_in_memory(tmp_path: Path, monkeypatch, make, placed) 
     data = make()
     packed = pack(Splits(data, None), tmp_path / "packed").train
     one, other = fit(data), fit(packed)
-    assert is_mapped(other.trees_[0].weight)
+    assert is_mapped(other.trees_[0].code)
     expected, found = one.to_files().arrays, other.to_files().arrays
     assert expected.keys() == found.keys()
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
@@ -48,7 +48,7 @@ def test_it_learns_from_samples(tmp_path: Path, monkeypatch) -> None:
     hits = data.Y[np.arange(len(data)), first]
     assert hits.mean() > 0.9
     again = fit(packed)
-    assert np.array_equal(again.trees_[0].weight, model.trees_[0].weight)
+    assert np.array_equal(again.trees_[0].code, model.trees_[0].code)
 
 
 def test_label_vectors_keep_their_largest_values(tmp_path: Path, monkeypatch) -> None:

@@ -55,7 +55,7 @@ def test_trees_are_the_same_built_side_by_side_or_in_turn(monkeypatch):
     in_turn = Linear(flat=0, max_leaf=4).fit(X, Y)
     for one, other in zip(together.trees_, in_turn.trees_, strict=True):
         np.testing.assert_array_equal(one.leaves, other.leaves)
-        np.testing.assert_array_equal(one.weight, other.weight)
+        np.testing.assert_array_equal(one.code, other.code)
 
 
 def test_without_a_tree_there_is_one_of_them():
@@ -71,7 +71,7 @@ def test_labels_that_nobody_has_seen_come_last():
 
 def test_pruning_makes_the_model_smaller():
     X, Y = planted_rows()
-    sizes = [len(Linear(prune=p, **TREE).fit(X, Y).trees_[0].weight) for p in (0.0, 0.1, 0.5)]
+    sizes = [len(Linear(prune=p, **TREE).fit(X, Y).trees_[0].code) for p in (0.0, 0.1, 0.5)]
     assert sizes[0] > sizes[1] > sizes[2]
 
 

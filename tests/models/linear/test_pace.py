@@ -63,4 +63,4 @@ def test_a_tree_without_time_is_finished_with_few_passes(monkeypatch):
     assert made[-1] == LEAST_PASSES < made[0] == 15
     reached, most = (evaluate(each.predict(X, k=1), Y)["P@1"] for each in (model, whole))
     assert reached > 0.8 * most
-    assert not np.array_equal(model.trees_[0].weight, whole.trees_[0].weight)
+    assert not np.array_equal(model.trees_[0].code, whole.trees_[0].code)

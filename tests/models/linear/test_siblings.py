@@ -17,7 +17,8 @@ def test_siblings_are_ranked_by_the_cosine_of_their_weights():
     for row, parent in enumerate(tree.node.tolist()):
         for cell in range(int(tree.start[row]), int(tree.start[row + 1])):
             child = int(tree.child[parent]) + int(tree.offset[cell])
-            weights.setdefault(child, {})[row_feature(tree, row)] = float(tree.weight[cell])
+            weight = float(tree.code[cell]) * float(tree.unit[child])
+            weights.setdefault(child, {})[row_feature(tree, row)] = weight
     for leaf, label in enumerate(tree.leaves.tolist()):
         node = n_inner + leaf
         parent = max(i for i in range(n_inner) if tree.child[i] <= node)

@@ -144,10 +144,9 @@ def test_words_and_constants_add_up_to_the_margins_of_the_path(model):
             for feature, value in zip(rows.columns, rows.values, strict=True):
                 for place in range(tree.row[feature], tree.row[feature + 1]):
                     cells = slice(tree.start[place], tree.start[place + 1])
-                    own = tree.offset[cells] == node - tree.child[parent]
-                    total += float(
-                        value * (tree.node[place] == parent) * tree.weight[cells][own].sum()
-                    )
+                    own = tree.code[cells][tree.offset[cells] == node - tree.child[parent]]
+                    is_near = tree.node[place] == parent
+                    total += float(value * is_near * own.sum() * tree.unit[node])
             node = parent
     assert weights.sum() == pytest.approx(total / len(model.trees_), abs=1e-4)
 
