@@ -104,7 +104,7 @@ class Forest(Model):
     can_update: ClassVar[bool] = True
     trains_on: ClassVar[bool] = False
     can_explain: ClassVar[bool] = True
-    member_order: ClassVar[int | None] = 7
+    member_order: ClassVar[int | None] = 4
     member_order_of_rows: ClassVar[int | None] = 2
     member_reason: ClassVar[str] = "finds what several features say together"
     cheaper_presets: ClassVar[Sequence[str]] = ("fast",)

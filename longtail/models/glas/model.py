@@ -99,7 +99,8 @@ class GLaS(NeuralRows):
     has_embeddings: ClassVar[bool] = True
     can_update: ClassVar[bool] = True
     trains_on: ClassVar[bool] = False
-    member_order: ClassVar[int | None] = 4
+    member_order: ClassVar[int | None] = 7
+    member_order_of_rows: ClassVar[int | None] = 4
     member_reason: ClassVar[str] = "learns which labels go together"
     cheaper_presets: ClassVar[Sequence[str]] = ("fast",)
     milliseconds: ClassVar[float] = 0.4
