@@ -122,7 +122,7 @@ def _room_for(n: int, coded: Bytes, name: str, dtype: Any) -> NDArray[Any]:
 
 def _fill(values: NDArray[Any], coded: Bytes, start: NDArray[Any], most: int, name: str) -> bool:
     """Fill `values`; return whether none is above `most`, raise ValueError if bytes are damaged."""
-    read = _decode_steps(coded, start, np.int64(most), values)
+    read = _decode_steps(coded, start, most, values)
     if read not in (TOO_LARGE, len(coded)):
         raise ValueError(f"{name} does not hold {len(values)} whole numbers up to {LARGEST}")
     return bool(read != TOO_LARGE)
