@@ -11,8 +11,9 @@ import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,16 +86,19 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
-        self._stamp = _find_stamp(function)
-        self._cache_file = self._open(self._cache_path)
-        beside = Path(function.__code__.co_filename).parent / "__pycache__"
-        self._shipped: Any = None if beside == Path(self._cache_path) else self._open(str(beside))
+        self._function, self._is_open = function, False
+        self._shipped: Any = None
 
-    def _open(self, folder: str) -> Any:
-        """Return the function's files in a folder; those of other sources do not count."""
-        return IndexDataCacheFile(  # type: ignore[no-untyped-call]
-            cache_path=folder, filename_base=self._impl.filename_base, source_stamp=self._stamp
-        )
+    def _open(self) -> None:
+        """Open the function's files, once it is called; those of other sources do not count."""
+        if self._is_open:
+            return
+        stamp, base = _find_stamp(self._function), self._impl.filename_base
+        self._cache_file = IndexDataCacheFile(self._cache_path, base, stamp)  # type: ignore[no-untyped-call]
+        beside = Path(self._function.__code__.co_filename).parent / "__pycache__"
+        if beside != Path(self._cache_path):
+            self._shipped = IndexDataCacheFile(str(beside), base, stamp)  # type: ignore[no-untyped-call]
+        self._is_open = True
 
     def load_overload(self, sig: Any, context: Any) -> Any:
         """Return the compiled function, None if it has to be compiled.
@@ -103,6 +107,7 @@ class _Cache(FunctionCache):
         name, and what is found under it is then for the types of the other.
         """
         try:
+            self._open()
             found = super().load_overload(sig, context)  # type: ignore[no-untyped-call]
         except Exception as error:  # a file that was cut off can raise anything
             _warn(error)
@@ -124,6 +129,7 @@ class _Cache(FunctionCache):
     def save_overload(self, *args: Any) -> None:
         """Keep a compiled function."""
         try:
+            self._open()
             super().save_overload(*args)  # type: ignore[no-untyped-call]
         except Exception as error:
             _warn(error)
@@ -142,23 +148,33 @@ def _find_stamp(function: Any) -> tuple[object, ...]:
     whole seconds, as images of containers keep no others. Code that does not check its indices
     would be taken for code that does (NUMBA_BOUNDSCHECK), so that counts as well.
     """
-    found: set[str] = set()
-    _collect_sources(function.__module__, function.__globals__, found)
-    stats = [Path(file).stat() for file in sorted(found)]
-    sources = [(int(each.st_mtime), each.st_size) for each in stats]
+    found, ahead = {function.__module__}, [function.__module__]
+    while ahead:
+        more = _list_used(ahead.pop()) - found
+        found |= more
+        ahead += more
+    stamps = {module: _find_stamp_of_file(module) for module in found}
+    sources = [stamp for _, stamp in sorted(stamps.items()) if stamp is not None]
     return (*sources, "checked") if getattr(numba.config, "BOUNDSCHECK", None) else tuple(sources)
 
 
-def _collect_sources(module: str, names: Mapping[str, Any], found: set[str]) -> None:
-    """Add the file of a module, and those of modules of its package that its names are from."""
-    file = names.get("__file__")
-    if file is None or file in found:
-        return
-    found.add(file)
+@cache
+def _list_used(module: str) -> frozenset[str]:
+    """Return the modules of a module's package that its names are from."""
     package = module.partition(".")[0] + "."
-    for other in {getattr(value, "__module__", None) or "" for value in names.values()}:
-        if other.startswith(package) and other in sys.modules:
-            _collect_sources(other, vars(sys.modules[other]), found)
+    names = vars(sys.modules[module]) if module in sys.modules else {}
+    others = {getattr(value, "__module__", None) or "" for value in names.values()}
+    return frozenset(each for each in others if each.startswith(package) and each in sys.modules)
+
+
+@cache
+def _find_stamp_of_file(module: str) -> tuple[int, int] | None:
+    """Return when a module's file was changed, and its size."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return None
+    found = Path(file).stat()
+    return int(found.st_mtime), found.st_size
 
 
 def _name_private_folder() -> Path:

@@ -22,7 +22,6 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from longtail.data import Dataset
 from longtail.evaluation.calibration import choose_depth
@@ -82,6 +81,8 @@ def _multiply(inputs: Floats, weights: Floats, bias: float) -> NDArray[np.float6
 
 def fit_logistic(inputs: Floats, hits: Hits, strength: float = 1.0) -> Logistic:
     """Fit the weights; those of the members' scores and ranks stay at 0 or above."""
+    from scipy.optimize import minimize  # whoever only predicts starts without it
+
     mean, spread = inputs.mean(axis=0, dtype=np.float64), inputs.std(axis=0, dtype=np.float64)
     spread[spread < 1e-6] = np.inf  # an input that never changes says nothing
     Z = ((inputs - mean) / spread).astype(np.float32)
