@@ -59,6 +59,7 @@ def make_model(folder: Path, megabytes: int) -> Path:
     n_words = megabytes * 1_000_000 // BYTES_A_WORD
     words = [f"word{i}" for i in range(n_words)]
     texts = [" ".join(words[i : i + WORDS_EACH]) for i in range(0, n_words, WORDS_EACH)]
+    texts += texts  # as a word of one document alone is dropped
     labels = [[f"label {i % N_LABELS}"] for i in range(len(texts))]
     longtail.GLaS(dim=DIM, epochs=1).fit(texts, labels).save(folder)
     return folder
