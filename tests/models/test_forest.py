@@ -9,7 +9,9 @@ from longtail import Dataset, Forest, load_model
 from longtail.errors import ModelFileError
 from longtail.models.forest.clusters import grow_clusters
 from longtail.models.forest.growing import grow_tree, judge_split, weigh_labels
-from longtail.models.forest.walking import Questions, Trees, find_labels, find_leaves
+from longtail.models.forest.questions import Questions
+from longtail.models.forest.trees import Trees, find_leaves
+from longtail.models.forest.voting import find_labels
 from longtail.progress import DeadlineProgress, OutOfTimeError, Progress, Silent
 from longtail.runtime.parallel import set_threads
 from longtail.runtime.rows import view_rows

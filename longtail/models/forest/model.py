@@ -32,14 +32,8 @@ from longtail.models.base import Model
 from longtail.models.cost import Facts
 from longtail.models.forest.clusters import grow_clusters, weigh_features
 from longtail.models.forest.growing import grow_tree, weigh_labels
-from longtail.models.forest.walking import (
-    Found,
-    Trees,
-    find_labels,
-    find_leaves,
-    look_up_found,
-    rank_found,
-)
+from longtail.models.forest.trees import Trees, find_leaves
+from longtail.models.forest.voting import Found, find_labels, look_up_found, rank_found
 from longtail.progress import Progress
 from longtail.runtime.mapped import is_mapped, take_rows
 from longtail.runtime.memory import Needs, Stage
