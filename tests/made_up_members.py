@@ -6,7 +6,9 @@ import numpy as np
 from planted import planted_dataset
 
 from longtail.models.cost import Cost, Facts
-from longtail.models.fusion.plan import Member, Plan, Scheme
+from longtail.models.fusion.member import Member
+from longtail.models.fusion.plan import Plan
+from longtail.models.fusion.scheme import Scheme
 from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.progress import Silent
 from longtail.topk import TopK

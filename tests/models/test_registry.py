@@ -11,7 +11,7 @@ from planted import write_planted_texts
 
 from longtail.errors import LongtailError, ParameterError
 from longtail.models import get_model_class, model_names, registry
-from longtail.models.fusion.plan import known_members
+from longtail.models.fusion.eligible import known_members
 
 PLUG_IN = Path(__file__).parents[1] / "plug_in"
 

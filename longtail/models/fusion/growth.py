@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from longtail.models.cost import format_seconds
 from longtail.models.fusion.candidates import voice_of
 from longtail.models.fusion.limits import Limits
-from longtail.models.fusion.plan import Measure, Member, find_form, lane_of, list_kinds
+from longtail.models.fusion.member import Member, lane_of
+from longtail.models.fusion.plan import Measure, find_form, list_kinds
 from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.models.fusion.weight import Scale
 from longtail.models.fusion.worth import Judge, find_worth

@@ -26,10 +26,12 @@ from longtail.models.base import Model
 from longtail.models.contract import HeldOut
 from longtail.models.cost import format_seconds
 from longtail.models.fusion.candidates import MOST_PROPOSED, USUAL_PROPOSED, list_voices, voice_of
+from longtail.models.fusion.eligible import find_facts, parse_members
 from longtail.models.fusion.growth import grow
 from longtail.models.fusion.limits import Limits, choose_members
+from longtail.models.fusion.member import Member
 from longtail.models.fusion.needs import say_memory
-from longtail.models.fusion.plan import Member, find_budget, find_facts, make_plan, parse_members
+from longtail.models.fusion.plan import find_budget, make_plan
 from longtail.models.fusion.probe import Prober
 from longtail.models.fusion.spread import ClusterTrainer
 from longtail.models.fusion.stacking import Choice, Stacker, learn_stacking

@@ -36,10 +36,11 @@ from longtail.models.fusion.candidates import (
     describe_candidates,
     list_voices,
 )
+from longtail.models.fusion.eligible import parse_members
 from longtail.models.fusion.explain import explain_document
 from longtail.models.fusion.learning import Learning
 from longtail.models.fusion.limits import Limits
-from longtail.models.fusion.plan import parse_budget, parse_members
+from longtail.models.fusion.plan import parse_budget
 from longtail.models.fusion.sharing import describe_shared, share, unshare
 from longtail.models.fusion.stacking import Stacker, StackerName, label_shares
 from longtail.models.fusion.weight import MemberReport, describe_members

@@ -26,7 +26,7 @@ from longtail.errors import reraise_interrupt
 from longtail.models.base import Model
 from longtail.models.cost import Cost, Facts
 from longtail.models.fusion.limits import NO_LIMITS, Limits
-from longtail.models.fusion.plan import lane_of
+from longtail.models.fusion.member import lane_of
 from longtail.models.fusion.training import documents_for
 from longtail.models.fusion.weight import time_documents
 from longtail.models.neural import Neural

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from longtail.data import Dataset
 from longtail.errors import LongtailError
 from longtail.models.base import Model
-from longtail.models.fusion.plan import Member
+from longtail.models.fusion.member import Member
 from longtail.models.fusion.training import ALL, MemberTrainer, documents_for
 from longtail.models.registry import build_model
 from longtail.progress import SILENT, DeadlineProgress

@@ -27,7 +27,9 @@ from longtail.data import Dataset
 from longtail.errors import LongtailError, ModelFileError, reraise_interrupt
 from longtail.models.base import Model
 from longtail.models.cost import Cost, DeviceType, Facts, format_seconds
-from longtail.models.fusion.plan import LEAST_EPOCHS, Member, Plan, Split
+from longtail.models.fusion.member import Member
+from longtail.models.fusion.plan import LEAST_EPOCHS, Plan
+from longtail.models.fusion.scheme import Split
 from longtail.models.registry import build_model
 from longtail.progress import SILENT, DeadlineProgress, OutOfTimeError, Progress
 from longtail.runtime.parallel import count_cores, keep_to_threads

@@ -10,7 +10,7 @@ from longtail.models.cost import Cost
 from longtail.models.fusion import worth
 from longtail.models.fusion.growth import grow
 from longtail.models.fusion.limits import NO_LIMITS
-from longtail.models.fusion.plan import SEED_STEP
+from longtail.models.fusion.member import SEED_STEP
 from longtail.models.fusion.training import MemberTrainer
 from longtail.models.fusion.weight import Weight
 from longtail.models.fusion.worth import Judge
@@ -99,14 +99,13 @@ def test_models_without_epochs_have_no_further_seeds(monkeypatch):
 def test_further_members_are_part_of_the_model(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     from longtail import load_model
-    from longtail.models.fusion import growth, learning
-    from longtail.models.fusion import plan as planning
+    from longtail.models.fusion import eligible, growth, learning
     from longtail.models.glas.model import GLaS
 
     monkeypatch.setattr(GLaS, "choose_epochs", lambda self, n_documents: 1)
     monkeypatch.setattr(worth.Worth, "pays", True)
     monkeypatch.setattr(learning, "find_unpaid", lambda *asked: {})
-    monkeypatch.setattr(planning, "known_members", lambda: ["linear", "glas"])
+    monkeypatch.setattr(eligible, "known_members", lambda: ["linear", "glas"])
     rounds = iter(range(3))
     find_next = growth._find_next
     monkeypatch.setattr(

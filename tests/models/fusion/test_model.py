@@ -20,7 +20,9 @@ from longtail.models.base import Model
 from longtail.models.cost import Cost, Facts
 from longtail.models.fusion import weight
 from longtail.models.fusion.explain import leave_out_words
-from longtail.models.fusion.plan import Member, Plan, Scheme
+from longtail.models.fusion.member import Member
+from longtail.models.fusion.plan import Plan
+from longtail.models.fusion.scheme import Scheme
 from longtail.models.fusion.training import MemberTrainer, TimeEstimates
 from longtail.models.knn.model import KNN
 from longtail.models.lexical.model import Lexical
@@ -313,10 +315,9 @@ def test_the_report_says_what_members_gain_weigh_and_take(tmp_path):
 
 
 def test_members_that_do_not_pay_are_dropped_unless_they_are_named(monkeypatch, tmp_path):
-    from longtail.models.fusion import plan as planning
-    from longtail.models.fusion import worth
+    from longtail.models.fusion import eligible, worth
 
-    monkeypatch.setattr(planning, "known_members", lambda: ["linear", "knn"])
+    monkeypatch.setattr(eligible, "known_members", lambda: ["linear", "knn"])
     monkeypatch.setattr(worth, "FREE_BYTES", 1.0)
     monkeypatch.setattr(worth, "PRICE", 1000.0)
     heard, data = Listener(), planted_dataset()

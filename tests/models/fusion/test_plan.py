@@ -6,22 +6,18 @@ from longtail.data import Dataset
 from longtail.errors import ParameterError
 from longtail.models import get_model_class
 from longtail.models.cost import Cost, Facts, format_seconds
+from longtail.models.fusion.eligible import find_facts, find_order, parse_members
 from longtail.models.fusion.limits import Limits
+from longtail.models.fusion.member import Member
 from longtail.models.fusion.plan import (
     LEAST_EPOCHS,
-    NOTHING_HELD_OUT,
     USABLE,
-    Member,
-    Scheme,
-    choose_schemes,
     find_budget,
-    find_facts,
     find_form,
-    find_order,
     make_plan,
     parse_budget,
-    parse_members,
 )
+from longtail.models.fusion.scheme import NOTHING_HELD_OUT, Scheme, choose_schemes
 from longtail.models.registry import BUILT_IN
 
 ALL = ("linear", "knn", "attention-xml", "glas", "mnn", "dxml", "rank-ae")

@@ -6,7 +6,7 @@ import pytest
 from made_up_members import make_member, make_trainer
 
 from longtail.models.cost import Cost
-from longtail.models.fusion.plan import Scheme
+from longtail.models.fusion.scheme import Scheme
 
 
 @pytest.mark.parametrize(("seconds", "is_begun"), [(300.0, True), (1.3, True), (2.0, False)])
