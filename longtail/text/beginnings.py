@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
-from longtail.text.lexicon import Learned, Lexicon, Starts, WordIds
+from longtail.text.lexicon import Learned, Lexicon
+from longtail.text.word_table import Starts, WordIds
 
 UNKNOWN = -1
 BEGINS = "…"  # behind the name of a beginning; no word holds it

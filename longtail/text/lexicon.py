@@ -26,21 +26,31 @@ from longtail.runtime.mapped import ArrayWriter, Texts
 from longtail.runtime.parallel import in_threads, n_threads
 from longtail.text.letters import N_ASCII, Letters, letters_of
 from longtail.text.scanning import Bytes, copy_word, find_unsure, read_word
+from longtail.text.word_table import (
+    Starts,
+    Table,
+    WordIds,
+    fill_slots,
+    find_beginnings,
+    find_words,
+    gather,
+    hash_word,
+    hash_words,
+    list_beginnings,
+    look_up_text,
+    place_again,
+    unite,
+)
 from longtail.text.words import WordReader
-
-Starts = NDArray[np.int64]
-WordIds = NDArray[np.int32]
 
 READ_TOGETHER = 1 << 26  # bytes of texts that are larger than memory
 PIECE = 1 << 20  # characters of text that are read together
 MANY_TEXTS = 64  # from which it pays to make the table of all characters
 NO_LIMIT = 1 << 62
-LONGEST, SHORTEST = 6, 4  # letters of a word's beginnings
 BETWEEN = "\n"  # stands between the words of a text that Python has read; no word holds it
 
 # Random, so that nobody can prepare words that all fall into one slot.
 _SEED = np.uint64(secrets.randbits(64))
-_PRIME = np.uint64(1099511628211)  # FNV-1a
 
 
 class _Piece(NamedTuple):
@@ -86,7 +96,7 @@ class Lexicon(NamedTuple):
         is_end = text == ord(BETWEEN)
         start = starts_of(np.diff(np.flatnonzero(is_end), prepend=-1) - 1)
         letters = text[~is_end]
-        return cls(letters, start, _fill(letters, start, _SEED))
+        return cls(letters, start, fill_slots(letters, start, _SEED))
 
     @classmethod
     def empty(cls) -> "Lexicon":
@@ -108,28 +118,28 @@ class Lexicon(NamedTuple):
 
     def take(self, chosen: NDArray[np.int64]) -> "Lexicon":
         """Return the lexicon of the chosen words, in that order."""
-        letters, start = _gather(self.letters, self.start, chosen)
-        return Lexicon(letters, start, _fill(letters, start, _SEED))
+        letters, start = gather(self.letters, self.start, chosen)
+        return Lexicon(letters, start, fill_slots(letters, start, _SEED))
 
     def join(self, other: "Lexicon") -> tuple["Lexicon", WordIds]:
         """Return the lexicon with the words of another behind its own, and the number of each."""
         letters = np.concatenate((self.letters, other.letters))
         start = np.concatenate((self.start, other.start[1:] + self.start[-1]))
-        hashes = _hash_all(letters, start, _SEED)
-        numbers, firsts, _ = _unite(letters, start, hashes, np.zeros(len(hashes), np.int64))
+        hashes = hash_words(letters, start, _SEED)
+        numbers, firsts, _ = unite(letters, start, hashes, np.zeros(len(hashes), np.int64))
         joined = Lexicon(letters, start, np.empty(0, np.int32)).take(firsts)
         return joined, numbers[self.n_words :]
 
     def list_beginnings(self) -> "Lexicon":
         """Return the beginnings of the words, each once."""
-        letters, start = _list_beginnings(self.letters, self.start)
-        hashes = _hash_all(letters, start, _SEED)
-        _, firsts, _ = _unite(letters, start, hashes, np.zeros(len(hashes), np.int64))
+        letters, start = list_beginnings(self.letters, self.start)
+        hashes = hash_words(letters, start, _SEED)
+        _, firsts, _ = unite(letters, start, hashes, np.zeros(len(hashes), np.int64))
         return Lexicon(letters, start, np.empty(0, np.int32)).take(firsts)
 
     def find_beginnings(self, words: "Lexicon") -> WordIds:
         """Return which of these beginnings each word has: the longest; −1 if none."""
-        return _find_beginnings(*self, words.letters, words.start, _SEED)
+        return find_beginnings(Table(*self), words.letters, words.start, _SEED)
 
     def find(
         self, words: Sequence[str], unknown: int, beginnings: "Lexicon | None" = None
@@ -157,7 +167,7 @@ class Lexicon(NamedTuple):
         def read(first: int, last: int) -> tuple[NDArray[np.int64], WordIds]:
             piece = _read_piece(texts[first:last], reader, len(texts))
             words = (piece.letters, piece.start, piece.hashes)
-            found = _find(*self, *words, unknown, *others, _SEED)
+            found = find_words(Table(*self), *words, unknown, Table(*others), _SEED)
             return piece.counts, found[piece.ids]
 
         pieces = in_threads(read, _cut(texts))
@@ -177,7 +187,7 @@ class Lexicon(NamedTuple):
         letters = np.frombuffer(bytearray(text.encode("utf-8", "surrogatepass")), np.uint8)
         kinds, folded, _, singles = letters_of(reader, N_ASCII)
         limit = NO_LIMIT if reader.limit is None else min(reader.limit, NO_LIMIT)
-        return _look_up(
+        return look_up_text(
             *self, letters, is_split, kinds, folded, singles, limit, unknown, *others, _SEED
         )
 
@@ -209,7 +219,7 @@ def learn_words(texts: Sequence[str], reader: WordReader) -> Learned:
     start = starts_of(lengths)
     hashes = np.concatenate([piece.hashes for piece in pieces] or [np.empty(0, np.uint64)])
     held = np.concatenate([piece.held for piece in pieces] or [np.empty(0, np.int64)])
-    new_ids, firsts, total = _unite(letters, start, hashes, held)
+    new_ids, firsts, total = unite(letters, start, hashes, held)
     tasks = [(piece.ids, new_ids[a:]) for piece, a in zip(pieces, sizes.tolist(), strict=False)]
     in_threads(replace_ids, tasks)
     lexicon = Lexicon(letters, start, np.empty(0, np.int32)).take(firsts)
@@ -297,58 +307,6 @@ def _pack(encoded: Sequence[bytes]) -> tuple[Bytes, NDArray[np.int64]]:
 
 
 @njit(nogil=True, cache=True)
-def _hash(letters: Bytes, first: int, last: int, seed: np.uint64) -> np.uint64:
-    code = seed
-    for i in range(first, last):
-        code = (code ^ np.uint64(letters[i])) * _PRIME
-    return code ^ (code >> np.uint64(29))
-
-
-@njit(nogil=True, cache=True)
-def _is_same(a: Bytes, first: int, b: Bytes, other: int, length: int) -> bool:
-    same = 0
-    while same < length and a[first + same] == b[other + same]:
-        same += 1
-    return same == length
-
-
-@njit(nogil=True, cache=True)
-def _search(
-    known: Bytes,
-    known_start: Starts,
-    slots: NDArray[np.int32],
-    letters: Bytes,
-    first: int,
-    last: int,
-    code: np.uint64,
-) -> np.uint64:
-    """Return the slot of a word, or the free one where it belongs."""
-    mask = np.uint64(len(slots) - 1)
-    slot = code & mask
-    while slots[slot] >= 0:
-        begin = known_start[slots[slot]]
-        if known_start[slots[slot] + 1] - begin == last - first and _is_same(
-            known, begin, letters, first, last - first
-        ):
-            break
-        slot = (slot + np.uint64(1)) & mask
-    return slot
-
-
-@njit(nogil=True, cache=True)
-def _place_again(hashes: NDArray[np.uint64], n: int, n_slots: int) -> NDArray[np.int32]:
-    """Return a larger table of the same `n` words."""
-    slots = np.full(n_slots, -1, np.int32)
-    mask = np.uint64(n_slots - 1)
-    for word in range(n):
-        slot = hashes[word] & mask
-        while slots[slot] >= 0:
-            slot = (slot + np.uint64(1)) & mask
-        slots[slot] = word
-    return slots
-
-
-@njit(nogil=True, cache=True)
 def _read(
     text: Bytes,
     ends: NDArray[np.int64],
@@ -381,7 +339,7 @@ def _read(
             if n == n_letters:
                 break
             # What `_search` does: as a call it would cost a quarter of the time.
-            code = _hash(letters, n_letters, n, seed)
+            code = hash_word(letters, n_letters, n, seed)
             mask = np.uint64(len(slots) - 1)
             slot = code & mask
             word = slots[slot]
@@ -403,7 +361,7 @@ def _read(
                 n_words += 1
                 start[n_words] = n_letters = n
                 if 2 * n_words > len(slots):
-                    slots = _place_again(hashes, n_words, 4 * len(slots))
+                    slots = place_again(hashes, n_words, 4 * len(slots))
             if last[word] != i:
                 last[word] = i
                 held[word] += 1
@@ -421,220 +379,8 @@ def _read(
     )
 
 
-# ---------------------------------------------------------------------------------- tables
-
-
-@njit(nogil=True, cache=True)
-def _count_slots(n_words: int) -> int:
-    n_slots = 2
-    while n_slots < 2 * n_words + 1:
-        n_slots *= 2
-    return n_slots
-
-
-@njit(nogil=True, cache=True)
-def _fill(letters: Bytes, start: Starts, seed: np.uint64) -> NDArray[np.int32]:
-    """Return the slots of words, each of which stands there once."""
-    hashes = _hash_all(letters, start, seed)
-    return _place_again(hashes, len(hashes), _count_slots(len(hashes)))
-
-
-@njit(nogil=True, cache=True)
-def _hash_all(letters: Bytes, start: Starts, seed: np.uint64) -> NDArray[np.uint64]:
-    hashes = np.empty(len(start) - 1, np.uint64)
-    for word in range(len(hashes)):
-        hashes[word] = _hash(letters, start[word], start[word + 1], seed)
-    return hashes
-
-
-@njit(nogil=True, cache=True)
-def _find(
-    known: Bytes,
-    known_start: Starts,
-    slots: NDArray[np.int32],
-    letters: Bytes,
-    start: Starts,
-    hashes: NDArray[np.uint64],
-    unknown: int,
-    others: Bytes,
-    others_start: Starts,
-    others_slots: NDArray[np.int32],
-    seed: np.uint64,
-) -> WordIds:
-    """Return the number of each word."""
-    found = np.empty(len(hashes), np.int32)
-    for word in range(len(hashes)):
-        first, last = start[word], start[word + 1]
-        slot = _search(known, known_start, slots, letters, first, last, hashes[word])
-        found[word] = slots[slot]
-        if found[word] < 0:
-            beginning = _find_beginning(
-                others, others_start, others_slots, letters, first, last, seed
-            )
-            found[word] = unknown if beginning < 0 else -2 - beginning
-    return found
-
-
-@njit(nogil=True, cache=True)
-def _look_up(
-    known: Bytes,
-    known_start: Starts,
-    slots: NDArray[np.int32],
-    text: Bytes,
-    is_split: bool,
-    kinds: NDArray[np.uint8],
-    folded: NDArray[np.int32],
-    singles: bool,
-    limit: int,
-    unknown: int,
-    others: Bytes,
-    others_start: Starts,
-    others_slots: NDArray[np.int32],
-    seed: np.uint64,
-) -> WordIds:
-    """Return the number of each word of one text."""
-    found = np.empty(len(text) // 2 + 1, np.int32)
-    word = np.empty(len(text) * 3 // 2 + 4, np.uint8)
-    n_found = at = 0
-    while at < len(text) and n_found < limit:
-        at, n = (
-            copy_word(text, at, len(text), word, 0)
-            if is_split
-            else read_word(text, at, len(text), kinds, folded, singles, word, 0)
-        )
-        if n == 0:
-            break
-        slot = _search(known, known_start, slots, word, 0, n, _hash(word, 0, n, seed))
-        found[n_found] = slots[slot]
-        if found[n_found] < 0:
-            beginning = _find_beginning(others, others_start, others_slots, word, 0, n, seed)
-            found[n_found] = unknown if beginning < 0 else -2 - beginning
-        n_found += 1
-    return found[:n_found].copy()
-
-
-@njit(nogil=True, cache=True)
-def _unite(
-    letters: Bytes, start: Starts, hashes: NDArray[np.uint64], held: NDArray[np.int64]
-) -> tuple[WordIds, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the new number of each word, where the new words stand, how many texts hold them."""
-    slots = np.full(1024, -1, np.int32)  # places of words among all of them
-    numbers = np.empty(len(hashes), np.int32)
-    firsts = np.empty(len(hashes), np.int64)
-    kept = np.empty(len(hashes), np.uint64)
-    total = np.zeros(len(hashes), np.int64)
-    n_words = 0
-    for word in range(len(hashes)):
-        mask = np.uint64(len(slots) - 1)
-        slot = hashes[word] & mask
-        begin, length = start[word], start[word + 1] - start[word]
-        while slots[slot] >= 0:
-            number = slots[slot]
-            if kept[number] == hashes[word]:
-                other = start[firsts[number]]
-                same = start[firsts[number] + 1] - other == length
-                if same and _is_same(letters, other, letters, begin, length):
-                    break
-            slot = (slot + np.uint64(1)) & mask
-        if slots[slot] < 0:
-            slots[slot] = n_words
-            firsts[n_words], kept[n_words] = word, hashes[word]
-            n_words += 1
-        number = slots[slot]
-        numbers[word] = number
-        total[number] += held[word]
-        if 2 * n_words > len(slots):
-            slots = _place_again(kept, n_words, 4 * len(slots))
-    return numbers, firsts[:n_words].copy(), total[:n_words].copy()
-
-
 @njit(nogil=True, cache=True)
 def replace_ids(ids: WordIds, new_ids: WordIds) -> None:
     """Number words anew, in place."""
     for i in range(len(ids)):
         ids[i] = new_ids[ids[i]]
-
-
-@njit(nogil=True, cache=True)
-def _gather(letters: Bytes, start: Starts, chosen: NDArray[np.int64]) -> tuple[Bytes, Starts]:
-    new_start = np.zeros(len(chosen) + 1, np.int64)
-    for i in range(len(chosen)):
-        new_start[i + 1] = new_start[i] + start[chosen[i] + 1] - start[chosen[i]]
-    gathered = np.empty(new_start[-1], np.uint8)
-    for i in range(len(chosen)):
-        for j in range(new_start[i + 1] - new_start[i]):
-            gathered[new_start[i] + j] = letters[start[chosen[i]] + j]
-    return gathered, new_start
-
-
-# ---------------------------------------------------------------------------------- beginnings
-
-
-@njit(nogil=True, cache=True)
-def _skip_letters(letters: Bytes, first: int, last: int, n: int) -> int:
-    """Return where the letters of a word go on after `n` of them, or `last`."""
-    at = first
-    while n and at < last:
-        at += 1
-        while at < last and letters[at] & 0xC0 == 0x80:  # the character goes on
-            at += 1
-        n -= 1
-    return at
-
-
-@njit(nogil=True, cache=True)
-def _find_beginning(
-    known: Bytes,
-    known_start: Starts,
-    slots: NDArray[np.int32],
-    letters: Bytes,
-    first: int,
-    last: int,
-    seed: np.uint64,
-) -> int:
-    """Return the longest known beginning of a word that goes on after it; −1 if there is none."""
-    if len(known_start) == 1:
-        return -1
-    for n in range(LONGEST, SHORTEST - 1, SHORTEST - LONGEST):
-        end = _skip_letters(letters, first, last, n)
-        if end < last:
-            code = _hash(letters, first, end, seed)
-            slot = _search(known, known_start, slots, letters, first, end, code)
-            if slots[slot] >= 0:
-                return int(slots[slot])
-    return -1
-
-
-@njit(nogil=True, cache=True)
-def _find_beginnings(
-    known: Bytes,
-    known_start: Starts,
-    slots: NDArray[np.int32],
-    letters: Bytes,
-    start: Starts,
-    seed: np.uint64,
-) -> WordIds:
-    found = np.empty(len(start) - 1, np.int32)
-    for word in range(len(found)):
-        found[word] = _find_beginning(
-            known, known_start, slots, letters, start[word], start[word + 1], seed
-        )
-    return found
-
-
-@njit(nogil=True, cache=True)
-def _list_beginnings(letters: Bytes, start: Starts) -> tuple[Bytes, Starts]:
-    """Return the beginnings of all words, one behind the other, the shorter ones first."""
-    copied = np.empty(2 * len(letters), np.uint8)
-    starts = np.zeros(2 * len(start), np.int64)
-    n = 0
-    for word in range(len(start) - 1):
-        first, last = start[word], start[word + 1]
-        for length in range(SHORTEST, LONGEST + 1, LONGEST - SHORTEST):
-            end = _skip_letters(letters, first, last, length)
-            if end < last:
-                n += 1
-                starts[n] = starts[n - 1] + end - first
-                for i in range(end - first):
-                    copied[starts[n - 1] + i] = letters[first + i]
-    return copied[: starts[n]].copy(), starts[: n + 1].copy()

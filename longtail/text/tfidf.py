@@ -55,13 +55,12 @@ from longtail.text.beginnings import BEGINS, UNKNOWN, Beginnings
 from longtail.text.lexicon import (
     READ_TOGETHER,
     Lexicon,
-    Starts,
-    WordIds,
     learn_words,
     learn_words_of_many,
     replace_ids,
     starts_of,
 )
+from longtail.text.word_table import Starts, WordIds
 from longtail.text.words import WordReader, check_texts, no_words_error, word_pattern
 
 LEAST_IDF = 1e-6  # what training gives is at least 1; a row of zeros has no direction
