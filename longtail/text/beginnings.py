@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from longtail.runtime.compiled import njit
 from longtail.text.lexicon import Learned, Lexicon
-from longtail.text.word_table import Starts, WordIds
+from longtail.text.word_table import UNKNOWN, Starts, WordIds
 
-UNKNOWN = -1
 BEGINS = "…"  # behind the name of a beginning; no word holds it
 LEAST_HELD = 2  # documents that hold a beginning; one that is seen once teaches what its word does
 

@@ -10,7 +10,7 @@ What a word is, `words` says. Accents are kept by default: they tell words apart
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -51,7 +51,7 @@ from longtail.runtime.settings import (
     settings_of,
 )
 from longtail.runtime.store import Files
-from longtail.text.beginnings import BEGINS, UNKNOWN, Beginnings
+from longtail.text.beginnings import BEGINS, Beginnings
 from longtail.text.lexicon import (
     READ_TOGETHER,
     Lexicon,
@@ -60,7 +60,8 @@ from longtail.text.lexicon import (
     replace_ids,
     starts_of,
 )
-from longtail.text.word_table import Starts, WordIds
+from longtail.text.word_pairs import Pairs, are_rising, find_pair, select_pairs, sort
+from longtail.text.word_table import UNKNOWN, Starts, WordIds
 from longtail.text.words import WordReader, check_texts, no_words_error, word_pattern
 
 LEAST_IDF = 1e-6  # what training gives is at least 1; a row of zeros has no direction
@@ -75,33 +76,7 @@ SHORT_TEXT = 100
 BYTES_A_WORD, BYTES_A_PAIR, BYTES_A_WORD_KEPT = 28, 70, 30
 PIECE = 1 << 18  # words or cells that a thread takes at a time
 LEAST_PIECE = 1 << 12  # for which a further thread is worth its start
-MOST_PAIRS = 1 << 24  # that are sorted together
 SAMPLED, SAMPLED_LENGTH = 200, 2000  # texts and characters of them by which words are estimated
-
-
-class _Pairs(NamedTuple):
-    """Pairs of words in order.
-
-    Attributes:
-        start: (n_words + 1,) where the pairs with each first word begin.
-        second: the second word of each pair; rising for each first word.
-    """
-
-    start: NDArray[np.int64]
-    second: NDArray[np.int32]
-
-    @property
-    def first(self) -> NDArray[np.int64]:
-        """The first word of each pair."""
-        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
-
-    @classmethod
-    def of(
-        cls, n_words: int, first: NDArray[np.int64], second: NDArray[np.integer[Any]]
-    ) -> "_Pairs":
-        """Return pairs that are in order already."""
-        counts = np.bincount(first, minlength=n_words)
-        return cls(starts_of(counts), second.astype(np.int32))
 
 
 @configurable
@@ -213,7 +188,7 @@ class Tfidf:
                 terms += [n_words + n_pairs + each for each in self._beginnings.chain(word)]
                 for term in terms:
                     places.setdefault(term, []).append(match.span())
-                pair = _find_pair(*self._pairs, previous[0], word)
+                pair = find_pair(*self._pairs, previous[0], word)
                 if pair != UNKNOWN:
                     span = (previous[1], match.end())
                     places.setdefault(n_words + pair, []).append(span)
@@ -254,7 +229,7 @@ class Tfidf:
         settings = {key: value for key, value in files.config["features"].items() if key != "type"}
         loaded = cls(**settings)
         loaded._lexicon = Lexicon.of(files.texts["vocabulary"])
-        loaded._pairs = _Pairs(
+        loaded._pairs = Pairs(
             files.arrays["features.pairs.start"], files.arrays["features.pairs.second"]
         )
         known = Lexicon.of(files.texts.get("beginnings", []))
@@ -290,7 +265,7 @@ class Tfidf:
         least = None
         if self.ngrams == 2 or (self.ngrams is None and len(ids) <= SHORT_TEXT * len(texts)):
             least = self.min_pair_df
-        self._pairs = _select_pairs(read.starts, ids, len(kept), least)
+        self._pairs = select_pairs(read.starts, ids, len(kept), least)
         counts = self._count(read.starts, ids)
         if self.max_features is not None and counts.shape[1] > self.max_features:
             counts = self._keep_commonest(counts, self.max_features)
@@ -321,7 +296,7 @@ class Tfidf:
         first = np.searchsorted(words, self._pairs.first[pairs])
         second = np.searchsorted(words, self._pairs.second[pairs])
         self._lexicon = self._lexicon.take(words)
-        self._pairs = _Pairs.of(len(words), first, second)
+        self._pairs = Pairs.of(len(words), first, second)
         known = self._beginnings.lexicon.take(beginnings)
         self._beginnings = Beginnings.of(known, self._lexicon)
         if not is_mapped(counts):
@@ -428,22 +403,6 @@ def _sort_words(lexicon: Lexicon, chosen: NDArray[np.int64]) -> NDArray[np.int64
     return chosen[sorted(range(len(words)), key=words.__getitem__)]
 
 
-def _select_pairs(starts: Starts, ids: WordIds, n_words: int, least: int | None) -> _Pairs:
-    """Return the pairs that at least `least` documents hold; none if that is None."""
-    if least is None:
-        return _Pairs(np.zeros(n_words + 1, np.int64), np.empty(0, np.int32))
-    counts = _count_firsts(starts, ids, n_words)
-    total = int(counts.sum())
-    n_parts = max(n_threads(), total // MOST_PAIRS + 1)
-    borders = np.searchsorted(np.cumsum(counts), np.linspace(0, total, n_parts + 1)[1:-1])
-    tasks = [
-        (starts, ids, counts, a, b, least) for a, b in pairwise(sorted({0, *borders, n_words}))
-    ]
-    parts = in_threads(_select_seconds, tasks)
-    kept, seconds = map(np.concatenate, zip(*parts, strict=True))
-    return _Pairs(starts_of(kept), seconds)
-
-
 def _idf(counts: sp.csr_matrix) -> NDArray[np.float32]:
     """Return log((1 + n) / (1 + df)) + 1 for each term, n documents of which df hold it."""
     df = count_values(counts.indices, counts.shape[1])
@@ -452,30 +411,15 @@ def _idf(counts: sp.csr_matrix) -> NDArray[np.float32]:
 
 def _check_terms(files: Files, sizes: Sizes) -> None:
     """Raise ValueError unless the pairs are in order, and each term has a weight."""
-    pairs = _Pairs(files.arrays["features.pairs.start"], files.arrays["features.pairs.second"])
+    pairs = Pairs(files.arrays["features.pairs.start"], files.arrays["features.pairs.second"])
     terms = ("features.n_words", "features.n_pairs", "features.n_beginnings")
     if sum(sizes[name] for name in terms) != sizes["n_features"]:
         raise ValueError("features.idf must hold a number for each word, pair and beginning")
-    if not _are_rising(*pairs):
+    if not are_rising(*pairs):
         raise ValueError("features.pairs must be in order, each once")
 
 
 # ------------------------------------------------------------------------------- compiled code
-
-
-@njit(nogil=True, cache=True)
-def _find_pair(start: Starts, second: WordIds, a: int, b: int) -> int:
-    """Return the place of the pair of words a and b."""
-    if a < 0 or b < 0:
-        return UNKNOWN
-    low, high = start[a], start[a + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if second[middle] < b:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < start[a + 1] and second[low] == b else UNKNOWN
 
 
 @njit(nogil=True, cache=True)
@@ -510,12 +454,12 @@ def _count_terms(
                 terms[n_terms] = word
                 n_terms += 1
                 if has_pairs:
-                    pair = _find_pair(pair_start, second, previous, word)
+                    pair = find_pair(pair_start, second, previous, word)
                     if pair != UNKNOWN:
                         terms[n_terms] = n_words + pair
                         n_terms += 1
             previous = word
-        _sort(terms[n_kept:n_terms])
+        sort(terms[n_kept:n_terms])
         before = n_kept
         for place in range(before, n_terms):
             if n_kept > before and terms[n_kept - 1] == terms[place]:
@@ -526,79 +470,3 @@ def _count_terms(
                 n_kept += 1
         lengths[i] = n_kept - before
     return lengths, terms[:n_kept].copy(), values[:n_kept].copy()
-
-
-@njit(nogil=True, cache=True)
-def _sort(numbers: NDArray[Any]) -> None:
-    """Sort in place: Shell's sort, which is quick to compile, and quick for the few of a text."""
-    gap = 1
-    while gap < len(numbers) // 5:
-        gap = gap * 9 // 4 + 1
-    while gap:
-        for i in range(gap, len(numbers)):
-            number = numbers[i]
-            place = i
-            while place >= gap and numbers[place - gap] > number:
-                numbers[place] = numbers[place - gap]
-                place -= gap
-            numbers[place] = number
-        gap = gap * 4 // 9
-
-
-@njit(nogil=True, cache=True)
-def _count_firsts(starts: Starts, ids: WordIds, n_words: int) -> NDArray[np.int64]:
-    """Return how often each word stands before another known one."""
-    counts = np.zeros(n_words, np.int64)
-    for i in range(len(starts) - 1):
-        for place in range(starts[i], starts[i + 1] - 1):
-            if ids[place] >= 0 and ids[place + 1] >= 0:
-                counts[ids[place]] += 1
-    return counts
-
-
-@njit(nogil=True, cache=True)
-def _select_seconds(
-    starts: Starts, ids: WordIds, counts: NDArray[np.int64], low: int, high: int, least: int
-) -> tuple[NDArray[np.int64], WordIds]:
-    """Return, for the first words from `low` to below `high`, how many pairs are kept, and which.
-
-    The pairs are collected by their first word, each with its document, and then sorted.
-    """
-    ends = np.zeros(high - low + 1, np.int64)  # of what is collected so far
-    for word in range(low, high):
-        ends[word - low + 1] = ends[word - low] + counts[word]
-    found = np.empty(ends[high - low], np.int64)
-    for i in range(len(starts) - 1):
-        for place in range(starts[i], starts[i + 1] - 1):
-            word = ids[place]
-            if low <= word < high and ids[place + 1] >= 0:
-                found[ends[word - low]] = np.int64(ids[place + 1]) << 32 | i
-                ends[word - low] += 1
-    kept = np.zeros(high - low, np.int64)
-    seconds = np.empty(len(found) // least, np.int32)
-    n_kept = begin = 0
-    for word in range(high - low):
-        entries = found[begin : ends[word]]
-        begin = ends[word]
-        _sort(entries)
-        held = 0
-        for j in range(len(entries)):
-            if j == 0 or entries[j] != entries[j - 1]:
-                held += 1
-            if j + 1 == len(entries) or entries[j + 1] >> 32 != entries[j] >> 32:
-                if held >= least:
-                    seconds[n_kept] = entries[j] >> 32
-                    n_kept += 1
-                    kept[word] += 1
-                held = 0
-    return kept, seconds[:n_kept].copy()
-
-
-@njit(nogil=True, cache=True)
-def _are_rising(start: Starts, second: WordIds) -> bool:
-    """Whether the second words of each first word rise."""
-    for word in range(len(start) - 1):
-        for place in range(start[word] + 1, start[word + 1]):
-            if second[place] <= second[place - 1]:
-                return False
-    return True

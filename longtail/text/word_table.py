@@ -15,6 +15,7 @@ from longtail.text.scanning import Bytes, copy_word, read_word
 Starts = NDArray[np.int64]
 WordIds = NDArray[np.int32]
 
+UNKNOWN = -1  # the number of what is not known
 LONGEST, SHORTEST = 6, 4  # letters of a word's beginnings
 _PRIME = np.uint64(1099511628211)  # FNV-1a
 
@@ -230,7 +231,7 @@ def _find_beginning(
 ) -> int:
     """Return the longest known beginning of a word that goes on after it; −1 if there is none."""
     if len(known.start) == 1:
-        return -1
+        return UNKNOWN
     for n in range(LONGEST, SHORTEST - 1, SHORTEST - LONGEST):
         end = _skip_letters(letters, first, last, n)
         if end < last:
@@ -238,7 +239,7 @@ def _find_beginning(
             number = _search(known, letters, first, end, code)
             if number >= 0:
                 return number
-    return -1
+    return UNKNOWN
 
 
 @njit(nogil=True, cache=True)
