@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse as sp
 from planted import planted_dataset, planted_rows, planted_texts
 
-from longtail import evaluate, load_model
+from longtail import evaluate, load_model, train
 from longtail.errors import (
     DataError,
     MemoryPlanError,
@@ -272,6 +272,13 @@ def test_training_again_forgets_the_calibration(name):
     learned = model.calibrate(planted(name, seed=2)).calibration_
     assert learned is not None
     assert model.fit(planted(name)).calibration_ is not learned
+
+
+def test_training_into_a_folder_leaves_nothing_beside_it(name, tmp_path):
+    brief = BRIEF if get_model_class(name).has_parameter("epochs") else {}
+    settings = {**QUICK.get(name, {}), **brief}
+    train(planted(name), model=name, settings=settings, out=tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 # -- scores of given labels ---------------------------------------------------------------------

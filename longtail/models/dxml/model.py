@@ -387,7 +387,7 @@ class DXML(NeuralRows):
             return USUAL_NUMBER
         trial = self.with_parameters()
         if self.run_dir is not None:
-            trial.run_dir = self.run_dir.with_name(f"{self.run_dir.name}-neighbours")
+            trial.run_dir = self.run_dir / "neighbours"
             trial.resume, trial.checkpoint_seconds = self.resume, self.checkpoint_seconds
         seconds = self.seconds_left(2)
         trial.stop_at = None if seconds is None else time.monotonic() + seconds
