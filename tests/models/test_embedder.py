@@ -89,8 +89,12 @@ def test_features_of_one_document_are_dropped_where_documents_are_long(monkeypat
         Embedder.describe(files).check(files, {"n_features": 80})
     short = sp.csr_matrix(sp.identity(80, dtype=np.float32))
     assert whole.without_rare(short).row.tolist() == list(range(80))
-    monkeypatch.setattr(module, "LARGE", 1)
     often = sp.csr_matrix(sp.vstack([short[:70], short[:60], short[:50]]))
+    assert whole.without_rare(often, beside_others=True).row.tolist() == list(range(80))
+    monkeypatch.setattr(module, "MANY", 1)
+    beside = whole.without_rare(often, beside_others=True)
+    assert (beside.row >= 0).sum() == 60  # those in two documents
+    monkeypatch.setattr(module, "LARGE", 1)
     assert whole.without_rare(often).row.tolist() == list(range(80))
     beside = whole.without_rare(often, beside_others=True)
     assert (beside.row >= 0).sum() == 50  # those in three documents

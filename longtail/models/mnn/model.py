@@ -293,7 +293,7 @@ class MNN(NeuralRows):
         self.rank_, n_neighbours, temperature = choice[:3] if choice else usual
         n_neighbours = USUAL_NUMBER if n_neighbours is None else n_neighbours
         temperature = USUAL_TEMPERATURE if temperature is None else temperature
-        self.embedder_ = net.export(weights).without_rare(X)
+        self.embedder_ = net.export(weights).without_rare(X, beside_others=self.only_scores)
         documents = embed_rows(self.embedder_, view_rows(X), self.normalize)
         if self.rank_ == "labels":
             self.ids_ = np.unique(Y.indices).astype(np.int32)  # labels that training has seen
