@@ -14,7 +14,7 @@ from longtail.models.fusion.member import Member, lane_of
 from longtail.models.fusion.plan import Measure, find_form, list_kinds
 from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.models.fusion.weight import Scale
-from longtail.models.fusion.worth import Judge, find_worth
+from longtail.models.fusion.worth import Judge, confirm_worth
 
 
 def grow(
@@ -36,7 +36,7 @@ def grow(
         if found is None:
             given_up.add(voice_of(member.name))
             continue
-        worth = find_worth({**members, member.name: found}, member.name, judge, scale)
+        worth = confirm_worth({**members, member.name: found}, member.name, judge, scale)
         if worth.pays:
             members[member.name] = found
             text = f"{member.name} {worth.line()}"

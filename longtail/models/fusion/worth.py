@@ -1,12 +1,14 @@
 """Which members pay: what each gains on held-out documents, for what it weighs and takes.
 
 A member's gain is what held-out documents lose without it, in points: the mean of P@1, P@5 and
-PSP@5 in percent, by logistic stacking. Its price depends on how much larger and slower the fusion
-is with it: PRICE points for each doubling of the bytes, and as much for each doubling of the
-milliseconds; hundreds of megabytes are dear beside whatever else, so each gigabyte costs
-GIGABYTE more, and each kilobyte for a training document KILOBYTE: few documents are no reason for
-a large folder. What a fusion costs below FREE_BYTES and FREE_MILLISECONDS is not counted: more of
-them on a GPU, where one document waits for many small launches that a batch shares.
+PSP@5 in percent, by logistic stacking. A member that would be dropped for little gets a second
+opinion, by boosted stacking, which takes several times as long; then the mean of both counts. Its
+price depends on how much larger and slower the fusion is with it: PRICE points for each doubling of
+the bytes, and as much for each doubling of the milliseconds; hundreds of megabytes are dear beside
+whatever else, so each gigabyte costs GIGABYTE more, and each kilobyte for a training document
+KILOBYTE: few documents are no reason for a large folder. What a fusion costs below FREE_BYTES and
+FREE_MILLISECONDS is not counted: more of them on a GPU, where one document waits for many small
+launches that a batch shares.
 
 A gain is uncertain: another set of documents would say something else. The differences between two
 fusions, document by document, have a standard error. The more of it there is, the more the gain is
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 from longtail.evaluation.metrics import TrainingCounts, evaluate_documents
 from longtail.models.cost import DeviceType
 from longtail.models.fusion.candidates import voice_of
-from longtail.models.fusion.stacking import Choice, StackerName, learn_stacking
+from longtail.models.fusion.stacking import ENOUGH, Choice, StackerName, learn_stacking
 from longtail.models.fusion.training import HeldOutMember, MemberTrainer
 from longtail.models.fusion.weight import Scale, Weight
 from longtail.topk import TopK
@@ -34,6 +36,8 @@ from longtail.topk import TopK
 METRICS = ("P@1", "P@5", "PSP@5")
 WIDTH = 30  # labels of each member, to judge it by
 SHARE = 0.04  # of the budget, for judging members
+SECOND_SHARE = 0.03  # of the budget, for second opinions
+DOUBT = 2.0  # standard errors that a gain may be below its price, to be worth a second opinion
 ROUNDS = 2.0  # in which each member is left out of all, about; what is known is not judged again
 LEAST_JUDGED = 500  # held-out documents
 STACKERS = 6.0  # times as long as judging takes learning the stacker for as many documents
@@ -81,8 +85,9 @@ class Judge:
     def __init__(self, trainer: MemberTrainer) -> None:
         self.trainer = trainer
         self.counts = TrainingCounts.of(trainer.dataset)
-        self._known: dict[frozenset[str], NDArray[np.float64]] = {}
+        self._known: dict[tuple[str, frozenset[str]], NDArray[np.float64]] = {}
         self._fixed = 0.0  # seconds that stacking takes for hardly any documents
+        self._second = 0.0  # seconds that second opinions took
         self._take(1.0)
 
     def _take(self, share: float) -> None:
@@ -113,28 +118,46 @@ class Judge:
             self._known.clear()
             self._take(max(least, SHARE * budget / needed))
 
-    def values(self, members: Held) -> NDArray[np.float64]:
+    def values(self, members: Held, stacker: StackerName = "logistic") -> NDArray[np.float64]:
         """Return the points of each document; their mean is that of METRICS, in percent."""
-        names = frozenset(members)
-        if names not in self._known:
-            self._known[names] = self._judge(members)
-        return self._known[names]
+        asked = (stacker, frozenset(members))
+        if asked not in self._known:
+            self._known[asked] = self._judge(members, stacker)
+        return self._known[asked]
 
     def value(self, members: Held) -> float:
         """Return the points of all documents, 0 if none carries a label."""
         return float(self.values(members).mean())
 
     def gain(self, members: Held, name: str) -> Gain:
-        """Return what is lost without a member; all, if it is the only one."""
-        others = {each: held for each, held in members.items() if each != name}
+        """Return what is lost without a member; all, if it is the only one.
+
+        If there is a second opinion, it is the mean of both.
+        """
+        others = _without(members, name)
         lost = self.values(members) - (self.values(others) if others else 0.0)
+        whole, less = (self._known.get(("boosted", frozenset(each))) for each in (members, others))
+        if whole is not None and less is not None:
+            lost = (lost + whole - less) / 2
         return Gain(float(lost.mean()), float(lost.std() / np.sqrt(len(lost))))
 
-    def _judge(self, members: Held) -> NDArray[np.float64]:
+    def ask_again(self, members: Held, name: str) -> bool:
+        """Get a second opinion on the gain of a member, if there is time; return whether."""
+        budget, began = self.trainer.plan.budget, time.monotonic()
+        is_late = budget is not None and self._second >= SECOND_SHARE * budget
+        if is_late or len(self.rows) < ENOUGH:
+            return False
+        for some in (members, _without(members, name)):
+            self.values(some, "boosted")
+        self._second += time.monotonic() - began
+        return True
+
+    def _judge(self, members: Held, stacker: StackerName) -> NDArray[np.float64]:
         began = time.monotonic()
-        choice = self._stack(members, self._numbers, "logistic")
+        choice = self._stack(members, self._numbers, stacker)
         took = max(0.0, time.monotonic() - began - self._fixed)
-        self.trainer.stacking = STACKERS * took / (len(self.rows) * len(members))
+        if stacker == "logistic":
+            self.trainer.stacking = STACKERS * took / (len(self.rows) * len(members))
         if choice is None:
             return np.zeros(max(1, len(self.rows)))
         Y = self.trainer.dataset.Y[choice.rows]
@@ -194,9 +217,13 @@ class Worth(NamedTuple):
         return f"{gains}, and should gain {self.price:.2f} for what it weighs and takes"
 
 
+def _without(members: Held, name: str) -> dict[str, HeldOutMember]:
+    return {each: held for each, held in members.items() if each != name}
+
+
 def find_worth(members: Held, name: str, judge: Judge, scale: Scale) -> Worth:
     """Return what one of the members is worth among them."""
-    others = {each: held for each, held in members.items() if each != name}
+    others = _without(members, name)
     facts = judge.trainer.facts
     whole, without = scale.total(members), scale.total(others)
     price = max(LEAST_GAIN, find_price(whole, without, facts.n_documents, facts.device))
@@ -207,14 +234,31 @@ def find_worth(members: Held, name: str, judge: Judge, scale: Scale) -> Worth:
     return Worth(gain, price, MEMBERS)
 
 
+def confirm_worth(members: Held, name: str, judge: Judge, scale: Scale) -> Worth:
+    """Return what a member is worth, by a second opinion too if it would be dropped for little."""
+    worth = find_worth(members, name, judge, scale)
+    gain = worth.gain
+    is_doubtful = not worth.pays and gain.points + DOUBT * gain.error >= worth.price
+    if is_doubtful and judge.ask_again(members, name):
+        return find_worth(members, name, judge, scale)
+    return worth
+
+
 def find_unpaid(members: Held, judge: Judge, scale: Scale) -> dict[str, Worth]:
     """Return the members to drop: again and again the one that pays least, until all pay."""
     kept, dropped = dict(members), dict[str, Worth]()
-    while len(kept) > 1:
-        found = {name: find_worth(kept, name, judge, scale) for name in kept}
-        least = min(found, key=lambda name: found[name].surplus)
-        if found[least].pays:
-            break
-        dropped[least] = found[least]
-        del kept[least]
+    while len(kept) > 1 and (found := _find_least(kept, judge, scale)) is not None:
+        name, worth = found
+        dropped[name] = worth
+        del kept[name]
     return dropped
+
+
+def _find_least(members: Held, judge: Judge, scale: Scale) -> tuple[str, Worth] | None:
+    """Return the member that pays least, and does not pay; None if all do."""
+    first = {name: find_worth(members, name, judge, scale).surplus for name in members}
+    for name in sorted(first, key=lambda name: first[name]):
+        worth = confirm_worth(members, name, judge, scale)
+        if not worth.pays:
+            return name, worth
+    return None

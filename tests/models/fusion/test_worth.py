@@ -165,6 +165,49 @@ def test_a_member_that_gains_nothing_for_its_weight_is_dropped(monkeypatch, memb
     assert worth.find_unpaid(one, judge, MadeUpScale(good=Weight(900 * MB, 9.0))) == {}
 
 
+def judge_by(monkeypatch, logistic, boosted):
+    """Let stackers say what three documents get without and with `poor`."""
+
+    def judge(self, members, stacker):
+        known = {"logistic": logistic, "boosted": boosted}[stacker]
+        self.asked.append((stacker, *sorted(members)))
+        return np.array(known["poor" in members], np.float64) * ("good" in members)
+
+    monkeypatch.setattr(Judge, "_judge", judge)
+    monkeypatch.setattr(Judge, "asked", [], raising=False)
+    monkeypatch.setattr(worth, "ENOUGH", 1)
+    monkeypatch.setattr(worth, "MEMBERS", Rule(0.0, 1e6))
+
+
+NO_GAIN = ([50, 50, 50], [51, 49, 50])  # 0.00 ± 0.47
+GAIN = ([50, 50, 50], [52, 50, 51])
+
+
+def test_a_member_is_not_dropped_if_boosted_stacking_gains_by_it(monkeypatch, members):
+    trainer, held = members
+    scale = MadeUpScale(good=Weight(MB, 0.1), poor=Weight(MB, 0.1))
+    judge_by(monkeypatch, NO_GAIN, GAIN)
+    judge = Judge(trainer)
+    assert worth.find_unpaid(held, judge, scale) == {}
+    assert judge.gain(held, "poor").points == pytest.approx(0.5)  # the mean of both
+    judge_by(monkeypatch, NO_GAIN, NO_GAIN)
+    assert list(worth.find_unpaid(held, Judge(trainer), scale)) == ["poor"]
+
+
+def test_second_opinions_are_asked_for_if_there_is_doubt_and_time(monkeypatch, members):
+    trainer, held = members
+    scale = MadeUpScale(good=Weight(MB, 0.1), poor=Weight(MB, 0.1))
+    judge_by(monkeypatch, ([50, 50, 50], [49, 49, 49]), GAIN)  # no doubt
+    judge = Judge(trainer)
+    assert list(worth.find_unpaid(held, judge, scale)) == ["poor"]
+    assert {stacker for stacker, *_ in judge.asked} == {"logistic"}
+    judge_by(monkeypatch, NO_GAIN, GAIN)
+    judge = Judge(make_trainer(budget=100.0))
+    judge._second = 0.03 * 100
+    assert list(worth.find_unpaid(held, judge, scale)) == ["poor"]
+    assert {stacker for stacker, *_ in judge.asked} == {"logistic"}
+
+
 def test_documents_without_labels_say_nothing(monkeypatch, members):
     trainer, held = members
     monkeypatch.setattr("longtail.models.fusion.worth.learn_stacking", lambda *asked: None)
