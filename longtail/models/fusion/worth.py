@@ -37,6 +37,7 @@ METRICS = ("P@1", "P@5", "PSP@5")
 WIDTH = 30  # labels of each member, to judge it by
 SHARE = 0.04  # of the budget, for judging members
 SECOND_SHARE = 0.03  # of the budget, for second opinions
+BOOSTED = 5.0  # times as long as logistic stacking takes boosted stacking
 DOUBT = 2.0  # standard errors that a gain may be below its price, to be worth a second opinion
 ROUNDS = 2.0  # in which each member is left out of all, about; what is known is not judged again
 LEAST_JUDGED = 500  # held-out documents
@@ -143,12 +144,16 @@ class Judge:
 
     def ask_again(self, members: Held, name: str) -> bool:
         """Get a second opinion on the gain of a member, if there is time; return whether."""
-        budget, began = self.trainer.plan.budget, time.monotonic()
-        is_late = budget is not None and self._second >= SECOND_SHARE * budget
-        if is_late or len(self.rows) < ENOUGH:
+        sets = (members, _without(members, name))
+        new = [each for each in sets if ("boosted", frozenset(each)) not in self._known]
+        once = self.trainer.stacking / STACKERS * len(self.rows) * len(members)
+        needed, budget = BOOSTED * once * len(new), self.trainer.plan.budget
+        is_long = budget is not None and self._second + needed > SECOND_SHARE * budget
+        if is_long or len(self.rows) < ENOUGH:
             return False
-        for some in (members, _without(members, name)):
-            self.values(some, "boosted")
+        began = time.monotonic()
+        for each in new:
+            self.values(each, "boosted")
         self._second += time.monotonic() - began
         return True
 

@@ -203,7 +203,7 @@ def test_second_opinions_are_asked_for_if_there_is_doubt_and_time(monkeypatch, m
     assert {stacker for stacker, *_ in judge.asked} == {"logistic"}
     judge_by(monkeypatch, NO_GAIN, GAIN)
     judge = Judge(make_trainer(budget=100.0))
-    judge._second = 0.03 * 100
+    judge.trainer.stacking = 0.1  # seconds for a document and member: 5 s for a set of members
     assert list(worth.find_unpaid(held, judge, scale)) == ["poor"]
     assert {stacker for stacker, *_ in judge.asked} == {"logistic"}
 
