@@ -6,7 +6,9 @@ the package, else in the user's folder for caches, else in a folder of the user'
 temporary files. What lies beside a package that cannot be written, as in a container, is used too.
 """
 
+import itertools
 import os
+import secrets
 import stat
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import (
     CompileResultCacheImpl,
     FunctionCache,
@@ -34,7 +37,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _reasons: list[str] = []  # why compiled code could not be kept
 
+
+def _number_apart() -> None:
+    """Let this process number what it compiles from a random number on.
+
+    The number is part of a function's name, and numba counts from 1. So what two processes have
+    compiled may bear one name: whoever loads both gets the first of them under that name. An array
+    was not sorted, as the code of argsort was taken for that of sort, which have the same types.
+    """
+    FunctionIdentity._unique_ids = itertools.count(secrets.randbits(60))
+
+
 check_tuples()
+_number_apart()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_number_apart)
 
 
 class _TemporaryLocator(InTreeCacheLocator):

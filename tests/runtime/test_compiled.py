@@ -102,6 +102,37 @@ def test_damaged_files_are_compiled_again(script, tmp_path):
     assert run(script, tmp_path / "cache") == (["3", "0"], 1)
 
 
+NAMED = """
+import os
+from longtail.runtime.compiled import njit
+
+def show_name():
+    @njit(nogil=True)
+    def add(a, b):
+        return a + b
+
+    add(1, 2)
+    os.write(1, add.overloads[add.signatures[0]].fndesc.mangled_name.encode() + b"\\n")
+
+if os.fork() == 0:
+    show_name()
+    os._exit(0)
+os.wait()
+show_name()
+"""
+
+
+def test_what_two_processes_compile_never_bears_one_name():
+    """Else whoever loads both has the first in place of the second, as with sort and argsort."""
+    runs = [
+        subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    names = [name for run in runs for name in run.stdout.split()]
+    assert len(names) == 4
+    assert len(set(names)) == 4
+
+
 def test_code_for_other_types_under_the_same_name_is_not_taken(monkeypatch, tmp_path):
     """As two processes leave it that both were first to compile the function."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))

@@ -108,7 +108,7 @@ def test_voters_come_back_from_files(sparse: bool) -> None:
     )
     np.testing.assert_array_equal(top.labels, back.labels)
     np.testing.assert_array_equal(top.scores, back.scores)
-    with pytest.raises(ValueError, match=r"voters\.labels\.columns must hold .* below 3"):
+    with pytest.raises(ValueError, match=r"voters\.labels\.columns must hold .* up to 2"):
         Voters.from_files(files, 3)
 
 
