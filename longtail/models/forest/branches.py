@@ -29,8 +29,8 @@ from longtail.runtime.varint import decode, encode
 class Roots(NamedTuple):
     """The branches at the roots of all trees, by feature.
 
-    Every document comes by them, and they know most features: to look up what a document has takes
-    a tenth of the time of going through all that they know.
+    Every document comes by them, and they know most features: it is quicker to look up what a
+    document has than to go through all that they know.
 
     Attributes:
         start: (n_trees + 1,) where the branches of each root begin, counted through all trees.
