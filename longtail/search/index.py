@@ -50,6 +50,7 @@ from longtail.search.inverted import (
 )
 from longtail.search.kernels import (
     GROUP,
+    TOGETHER,
     Floats,
     Ids,
     InvertedLists,
@@ -249,7 +250,8 @@ class Index:
         searched = Searched(self.rows, self.lists)
         n, n_workers = len(queries), n_threads()
         if n >= n_workers:
-            chunk = min(GROUP, -(-n // n_workers))
+            at_once = GROUP if n_probes >= self.n_lists else TOGETHER
+            chunk = min(at_once, -(-n // n_workers))
             tasks = [
                 (searched, queries[first : first + chunk], k, n_probes, 0, 1)
                 for first in range(0, n, chunk)

@@ -24,6 +24,8 @@ Ids = NDArray[np.int32]
 
 BLOCK = 256  # vectors multiplied at a stretch; of 512 dimensions, they take 128 KB of L2 cache
 GROUP = 64  # queries that should be searched for together, to share a block in the cache
+TOGETHER = 2048  # queries that should share lists; the more, the more probe the same list
+AT_ONCE = 2  # lists of a query that are searched before it shares others with other queries
 
 NOTHING = np.int32(np.iinfo(np.int32).max)  # an id worse than all others
 
@@ -56,6 +58,22 @@ class Query(NamedTuple):
     rounded: NDArray[np.int16]
     scale: float
     length: float
+
+
+class Asked(NamedTuple):
+    """Many queries, each as in `Query`."""
+
+    values: Floats
+    rounded: NDArray[np.int16]
+    scale: NDArray[np.float64]
+    length: NDArray[np.float64]
+
+
+class Probes(NamedTuple):
+    """Which queries probe which list: those of list i from start[i] to start[i + 1]."""
+
+    start: NDArray[np.int64]
+    queries: Ids
 
 
 class Best(NamedTuple):
@@ -190,33 +208,122 @@ def search(
         n_pieces: into how many parts they are divided, so that threads can share a query. A part
             may hold fewer than `k`; `NOTHING` stands for the rest.
     """
-    lists = searched.lists
-    n, n_vectors = len(queries), len(lists.order)
-    ids, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
-    rounded = np.zeros((n, searched.vectors.codes.shape[1]), np.int16)
-    scale, length = np.empty(n, np.float64), np.empty(n, np.float64)
+    n, n_lists = len(queries), len(searched.lists.start) - 1
+    ids, scores = np.full((n, k), NOTHING), np.full((n, k), np.float32(-np.inf))
+    asked = _round_all(queries, searched.vectors.codes.shape[1])
     products = np.empty(BLOCK, np.int32)
+    if n_probes >= n_lists:
+        _search_all(searched, asked, piece, n_pieces, ids, scores, products)
+    elif n_pieces == 1:
+        _search_together(searched, asked, n_probes, ids, scores, products)
+    else:
+        for q in np.flatnonzero(asked.length):
+            query, best = _query_of(asked, q), Best(ids[q], scores[q])
+            _search_lists(searched, query, n_probes, piece, n_pieces, best, products)
+    for q in range(n):
+        best = Best(ids[q], scores[q])
+        if asked.length[q] == 0 and piece == 0:  # all products are 0, so the lowest ids win
+            for place in range(k):
+                offer(best, np.int32(place), np.float32(0))
+        sort_best(best)
+    return ids, scores
+
+
+@njit(nogil=True, cache=True)
+def _round_all(queries: Floats, width: int) -> Asked:
+    """Round all queries to 16 bits, padded to `width` places."""
+    n = len(queries)
+    rounded = np.zeros((n, width), np.int16)
+    scale, length = np.empty(n, np.float64), np.empty(n, np.float64)
     for q in range(n):
         query = round_query(queries[q], rounded[q])
         scale[q], length[q] = query.scale, query.length
-        ids[q], scores[q] = NOTHING, -np.inf
-        if query.length == 0 and piece == 0:  # all products are 0, so the lowest ids win
-            for place in range(k):
-                offer(Best(ids[q], scores[q]), np.int32(place), np.float32(0))
-        elif query.length > 0 and n_probes < len(lists.start) - 1:
+    return Asked(queries, rounded, scale, length)
+
+
+@njit(nogil=True, cache=True)
+def _query_of(asked: Asked, q: int) -> Query:
+    return Query(asked.values[q], asked.rounded[q], asked.scale[q], asked.length[q])
+
+
+@njit(nogil=True, cache=True)
+def _search_all(
+    searched: Searched,
+    asked: Asked,
+    piece: int,
+    n_pieces: int,
+    ids: Ids,
+    scores: Floats,
+    products: NDArray[np.int32],
+) -> None:
+    """Offer one piece of all vectors: a block at a time, for all queries while it is cached."""
+    n_vectors = len(searched.lists.order)
+    begin, end = n_vectors * piece // n_pieces, n_vectors * (piece + 1) // n_pieces
+    directed = np.flatnonzero(asked.length)
+    for first in range(begin, end, BLOCK):
+        for q in directed:
             best = Best(ids[q], scores[q])
-            _search_lists(searched, query, n_probes, piece, n_pieces, best, products)
-    if n_probes >= len(lists.start) - 1:  # a block at a time, for all queries while it is cached
-        begin, end = n_vectors * piece // n_pieces, n_vectors * (piece + 1) // n_pieces
-        for first in range(begin, end, BLOCK):
-            for q in range(n):
-                if length[q] > 0:
-                    query = Query(queries[q], rounded[q], scale[q], length[q])
-                    best = Best(ids[q], scores[q])
-                    _scan(searched, first, min(first + BLOCK, end), query, best, products)
-    for q in range(n):
-        sort_best(Best(ids[q], scores[q]))
-    return ids, scores
+            _scan(searched, first, min(first + BLOCK, end), _query_of(asked, q), best, products)
+
+
+@njit(nogil=True, cache=True)
+def _search_together(
+    searched: Searched,
+    asked: Asked,
+    n_probes: int,
+    ids: Ids,
+    scores: Floats,
+    products: NDArray[np.int32],
+) -> None:
+    """Offer each query the vectors in its best lists.
+
+    Its very best lists come first, so that little of what follows is multiplied once more. The
+    others are taken list by list, each for all queries that probe it while it is cached.
+    """
+    start = searched.lists.start
+    later = _later_probes(searched, asked, n_probes, ids, scores, products)
+    for each in range(len(start) - 1):
+        for first in range(start[each], start[each + 1], BLOCK):
+            last = min(first + BLOCK, start[each + 1])
+            for q in later.queries[later.start[each] : later.start[each + 1]]:
+                best = Best(ids[q], scores[q])
+                _scan(searched, first, last, _query_of(asked, q), best, products)
+
+
+@njit(nogil=True, cache=True)
+def _later_probes(
+    searched: Searched,
+    asked: Asked,
+    n_probes: int,
+    ids: Ids,
+    scores: Floats,
+    products: NDArray[np.int32],
+) -> Probes:
+    """Offer each query the vectors in its very best lists; return which others it probes."""
+    lists, k = searched.lists, ids.shape[1]
+    n, size = len(asked.length), 0
+    query_of = np.empty(n * n_probes, np.int32)  # of each probe
+    list_of = np.empty(n * n_probes, np.int32)
+    for q in np.flatnonzero(asked.length):
+        query, best = _query_of(asked, q), Best(ids[q], scores[q])
+        probed = _find_enough(lists, query.rounded, n_probes, k, products)
+        for each in probed[:AT_ONCE]:
+            for first in range(lists.start[each], lists.start[each + 1], BLOCK):
+                last = min(first + BLOCK, lists.start[each + 1])
+                _scan(searched, first, last, query, best, products)
+        others = probed[AT_ONCE:]
+        if size + len(others) > len(list_of):  # some lists hold few vectors
+            more = np.empty(len(list_of) + len(others), np.int32)
+            query_of = np.concatenate((query_of[:size], more))
+            list_of = np.concatenate((list_of[:size], more))
+        query_of[size : size + len(others)] = q
+        list_of[size : size + len(others)] = others
+        size += len(others)
+    counts = np.bincount(list_of[:size], minlength=len(lists.start) - 1)
+    order = np.argsort(list_of[:size], kind="mergesort")
+    begins = np.zeros(len(counts) + 1, np.int64)
+    begins[1:] = np.cumsum(counts)
+    return Probes(begins, query_of[:size][order])
 
 
 @njit(nogil=True, cache=True)
