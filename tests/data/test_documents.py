@@ -77,6 +77,12 @@ def test_a_broken_line_names_file_and_line(path, line, message):
     assert str(caught.value) == f"{path}:3: {message}"
 
 
+@pytest.mark.parametrize("label", ["true", "1.0"])
+def test_what_python_takes_for_1_is_still_no_label(path, label):
+    with pytest.raises(DataError, match="data:2: a label must be a string; got"):
+        load_text(path, f'{{"text": "a", "labels": [1]}}\n{{"text": "b", "labels": [{label}]}}\n')
+
+
 def test_a_number_of_too_many_digits(path):
     with pytest.raises(DataError, match=r"data:1: not valid JSON: Exceeds the limit"):
         load_text(path, '{"text": "a", "labels": [' + "9" * 5000 + "]}")
