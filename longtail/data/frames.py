@@ -72,10 +72,16 @@ def _read(frame: Any, options: ReadOptions, space: LabelSpace | None) -> TextFil
         space.separator = columns.separator
     named = _find_class_names(frame, columns.labels)
     kept = {name: column.values for name, column in values.items()} if options.keep else {}
+    n = len(values[columns.text[0]].values)
+    for name in filter(None, (*columns.text, columns.labels, columns.id, *kept)):
+        if len(values[name].values) != n:
+            raise DataError(
+                f"the column '{name}' has {len(values[name].values)} values, and "
+                f"'{columns.text[0]}' has {n}"
+            )
 
     def documents() -> Iterator[Document]:
         parts = [values[name].values for name in columns.text]
-        n = len(parts[0])
         cells = values[columns.labels].values if columns.labels else [None] * n
         ids = values[columns.id].values if columns.id else [None] * n
         for i, (*texts, cell, id) in enumerate(zip(*parts, cells, ids, strict=True)):

@@ -149,6 +149,10 @@ def test_frames_called_train_and_test_share_their_labels():
          "twice"),
         ({"text": [["a"]], "labels": ["x"]}, {}, "the text of row 0 is a list; it must be a "
          "string"),
+        ({"text": ["a", "b"], "labels": ["x"]}, {}, "the column 'labels' has 1 values, and 'text' "
+         "has 2"),
+        ({"text": ["a"], "labels": ["x"], "more": []}, {"keep": True}, "the column 'more' has 0 "
+         "values, and 'text' has 1"),
     ],
 )  # fmt: skip
 def test_frames_that_cannot_be_read(frame, options, message):
