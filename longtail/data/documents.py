@@ -110,9 +110,10 @@ class TextFile:
     read_as: str = ""
 
     def extend(self, other: "TextFile") -> None:
-        """Append the documents of another file of the split."""
+        """Append the documents of another file of the split; the first says if there are ids."""
         self.texts.extend(_finish(other.texts))
-        self.ids.extend(_finish(other.ids))
+        if self.columns is None or self.columns.id is not None:
+            self.ids.extend(_finish(other.ids))
         self.rows += other.rows
         self.labels.extend(other.labels)
 

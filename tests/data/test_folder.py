@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import longtail.data
-from longtail.data import load, read_batches
+from longtail.data import ReadOptions, load, read_batches, read_splits
 from longtail.errors import DataError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -223,6 +223,14 @@ def test_numbered_files_and_parquet_files_are_parts_of_a_split(tmp_path):
         pq.write_table(table, parts / f"{name}.parquet")
     assert load(parts).train.ids == ["one", "two"]
     assert [batch.ids for batch in read_batches(parts)] == [["one"], ["two"]]
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_the_first_part_says_whether_documents_have_ids(tmp_path, in_files):
+    (tmp_path / "train-1.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
+    (tmp_path / "train-2.jsonl").write_text('{"text": "b", "labels": ["x"], "id": "7"}\n')
+    train = read_splits(tmp_path, ReadOptions(in_files=in_files)).train
+    assert (list(train.texts), train.ids) == (["a", "b"], None)
 
 
 def test_folders_called_train_and_test(tmp_path):
