@@ -77,6 +77,12 @@ def test_a_broken_line_names_file_and_line(path, line, message):
     assert str(caught.value) == f"{path}:3: {message}"
 
 
+def test_a_string_of_labels_may_be_a_json_array(path):
+    line = '{"text": "a", "labels": "[\\"pale ale\\", \\"x;y\\"]"}\n'
+    data = load_text(path, line + '{"text": "b", "labels": "[]"}\n')
+    assert pairs(data) == [("a", ["pale ale", "x;y"]), ("b", [])]
+
+
 @pytest.mark.parametrize("label", ["true", "1.0"])
 def test_what_python_takes_for_1_is_still_no_label(path, label):
     with pytest.raises(DataError, match="data:2: a label must be a string; got"):
