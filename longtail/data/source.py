@@ -99,6 +99,8 @@ class Source:
     def _start(self, file: str | Path | BinaryIO) -> tuple[Path, "_Counted"]:
         """Open a file if it is not open yet, and read its first bytes."""
         begin, path = b"", as_place(file) if isinstance(file, str | Path) else _stream_name(file)
+        if isinstance(file, io.TextIOBase):
+            raise DataError("is opened as text; open it in binary mode, as 'rb'", path=path)
         if isinstance(file, str | Path):
             self._opened, begin = _open(path)
         stream = self._opened or cast(BinaryIO, file)
@@ -138,7 +140,7 @@ class Source:
                 raise DataError(
                     f"the line is longer than {MAX_LINE >> 20} MiB; is this a data file?",
                     path=self.path,
-                    line=n_lines + open_line[0].count(b"\n") + 1,
+                    line=n_lines + 1,
                 )
         last = b"".join(open_line)
         if last:
