@@ -22,6 +22,7 @@ from longtail.reading import ReadOptions
 
 _NAMED_BY = ("column_names", "columns")
 _MISSING = ("NAType", "NaTType")  # what pandas calls a value that is not there
+_NO_TEXTS: dict[type[Any], str] = {list: "a list", dict: "a dictionary", bytes: "bytes"}
 
 
 def is_frame(data: Any) -> bool:
@@ -85,8 +86,9 @@ def _read(frame: Any, options: ReadOptions, space: LabelSpace | None) -> TextFil
         cells = values[columns.labels].values if columns.labels else [None] * n
         ids = values[columns.id].values if columns.id else [None] * n
         for i, (*texts, cell, id) in enumerate(zip(*parts, cells, ids, strict=True)):
-            if any(isinstance(text, list) for text in texts):
-                raise DataError(f"the text of row {i} is a list; it must be a string")
+            wrong = next((kind for text in texts if (kind := _NO_TEXTS.get(type(text)))), None)
+            if wrong is not None:
+                raise DataError(f"the text of row {i} is {wrong}; it must be a string")
             yield (
                 i,
                 join_texts(texts),
@@ -152,7 +154,7 @@ def _as_list(column: Any) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     """Return a value as Python knows it: None for what is missing, lists for arrays of any kind."""
-    if isinstance(value, str | int | None):
+    if isinstance(value, str | int | bytes | None):
         return value
     if isinstance(value, float):
         if value != value:
