@@ -150,6 +150,11 @@ def test_small_sets_of_the_repository(tmp_path):
         ({"train.jsonl": JSON_LINE, "filter_labels_train.txt": "0 0\n"},
          "{}/filter_labels_train.txt: names labels by id, but nothing says which id is which "
          "label; put a label_names.txt beside it"),
+        # The names of such a file stand for the ids of the data, not for columns.
+        ({"train.jsonl": JSON_LINE, "filter_labels_train.txt": "0 0\n",
+          "label_names.tsv": "0\tbeer\n"},
+         "{}/filter_labels_train.txt: names labels by id, but nothing says which id is which "
+         "label; put a label_names.txt beside it"),
         ({"train.txt": "1 1 1\n0 0:1\n", "filter_labels_train.txt": "0 1\n"},
          "{}/filter_labels_train.txt:1: the pair 0 1 is outside the data "
          "(1 documents, 1 labels)"),
