@@ -240,8 +240,8 @@ class Source:
     def _read_head(self) -> bytes:
         """Read enough to recognize the format; from a stream no more than it already offers."""
         head = b""
-        while len(head) < HEAD and (not self._is_stream or b"\n" not in head.lstrip()):
-            block = self._read(HEAD - len(head))
+        while self._wants_more(head):
+            block = self._read(HEAD - len(head) if len(head) < HEAD else len(head))
             if not block:
                 self.is_whole = True
                 break
@@ -253,6 +253,13 @@ class Source:
                 path=self.path,
             )
         return head
+
+    def _wants_more(self, head: bytes) -> bool:
+        """Return whether the head is to go on: as far as the end of a first object of JSON."""
+        begin = head.lstrip()
+        if len(head) < HEAD:
+            return not self._is_stream or b"\n" not in begin
+        return begin.startswith(b"{") and b"\n" not in begin and len(head) <= MAX_LINE
 
     def _as_utf8(self, head: bytes) -> bytes:
         """Find the encoding, and return the head as UTF-8; what follows will be converted, too."""
