@@ -148,11 +148,13 @@ class TopK:
         if not long:
             scores = pa.array(self.score_lists(), pa.list_(pa.float64()))
             labels = pa.array(names, pa.list_(pa.string()))
-            uris = {} if self.label_uris is None else {"uris": pa.array(self.uris)}
+            listed = pa.array(self.uris, pa.list_(pa.string()))
+            uris = {} if self.label_uris is None else {"uris": listed}
             return pa.table({"id": known, "labels": labels, "scores": scores, **uris})
         lengths = [len(row) for row in names]
         ranks = [rank for n in lengths for rank in range(1, n + 1)]
-        uris = {} if self.label_uris is None else {"uri": [u for row in self.uris for u in row]}
+        flat = pa.array([uri for row in self.uris for uri in row], pa.string())
+        uris = {} if self.label_uris is None else {"uri": flat}
         return pa.table(
             {
                 "id": known.take(pa.array(np.repeat(np.arange(len(self)), lengths))),

@@ -75,6 +75,13 @@ def test_the_long_table_has_a_row_for_each_label():
     ]
 
 
+def test_uris_have_one_type_whether_or_not_there_are_any():
+    top = replace(make_top(), label_uris=["http://beer", None, None])
+    for some in (top, top.take(slice(1, 2))):  # the second document's label has none
+        assert str(some.to_table().schema.field("uris").type) == "list<item: string>"
+        assert str(some.to_table(long=True).schema.field("uri").type) == "string"
+
+
 def test_a_table_needs_an_id_for_each_document():
     with pytest.raises(LongtailError, match=r"^3 ids for 2 documents; give one for each$"):
         make_top().to_table(ids=range(3))

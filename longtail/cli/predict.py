@@ -222,7 +222,7 @@ def _open(
     elif watched:
         yield TerminalTable()
     else:
-        yield write_json_lines(open_stdout(), label_names, long=long)
+        yield write_json_lines(open_stdout(), label_names, label_uris, long=long)
 
 
 class TerminalTable:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from longtail.data.labels import LabelSpace, is_uri, strip_uri
-from longtail.data.source import Source
+from longtail.data.source import HEAD, Source
 from longtail.data.table import Document
 from longtail.errors import DataError
 
@@ -69,8 +69,8 @@ def full_text_documents(
 
 
 def _read_whole(path: Path, encoding: str | None) -> str:
-    if not path.stat().st_size:
-        return ""
+    if path.stat().st_size < HEAD and not path.read_bytes().strip():
+        return ""  # a document without words, or without subjects
     with Source(path, encoding) as source:
         return "\n".join(line for _, lines in source.lines() for line in lines)
 

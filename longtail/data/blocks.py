@@ -6,6 +6,7 @@ read at once and cut: feature rows, layouts of several files, streams, labels th
 pairs that are excluded.
 """
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -73,7 +74,9 @@ class _TextFiles:
     files: list[Path]
     options: ReadOptions
     named: LabelNames | None
-    _names: list[str] = field(default_factory=list)
+    # By name, and of each label: a label and an id may stand for the same name.
+    _columns: dict[str, int] = field(default_factory=dict)
+    _column_of: "array[int]" = field(default_factory=lambda: array("i"))
     _uris: dict[str, str] = field(default_factory=dict)
 
     def blocks(self) -> Iterator[Dataset]:
@@ -110,13 +113,13 @@ class _TextFiles:
 
     def _build(self, block: TextFile, space: LabelSpace) -> Dataset:
         """Return the documents with the names of all labels so far."""
-        new = space.numbering.names[len(self._names) :]
+        new = space.numbering.names[len(self._column_of) :]
         names = {} if self.named is None else self.named.translate(new)[0]
         uris = ({} if self.named is None else self.named.uris) | space.uris
         for label in new:
             name = names.get(label, label)
-            self._names.append(name)
+            self._column_of.append(self._columns.setdefault(name, len(self._columns)))
             if name in uris or is_uri(name):
                 self._uris[name] = uris.get(name, name)
-        n = len(self._names)
-        return block.as_dataset(np.arange(n, dtype=np.int32), list(self._names), self._uris or None)
+        columns = np.array(self._column_of, np.int32)
+        return block.as_dataset(columns, list(self._columns), self._uris or None)

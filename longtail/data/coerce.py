@@ -104,7 +104,7 @@ def _check_dataset(data: Dataset) -> Dataset:
 
 
 def as_rows(X: Any) -> sp.csr_matrix:
-    """Return feature rows as canonical CSR float32; the input stays as it is."""
+    """Return feature rows as canonical CSR float32 without zeros; the input stays as it is."""
     rows = as_csr(X, "X")
     if not _are_finite(rows.data):
         wrong = np.flatnonzero(~np.isfinite(rows.data))
@@ -113,6 +113,9 @@ def as_rows(X: Any) -> sp.csr_matrix:
             f"X holds {rows.data[wrong[0]]} in row {row}, column {rows.indices[wrong[0]]}; "
             "every value must be a finite number"
         )
+    if not rows.data.all():
+        rows = rows.copy()
+        rows.eliminate_zeros()
     return rows
 
 

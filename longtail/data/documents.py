@@ -24,7 +24,7 @@ from longtail.data.columns import Columns, find_text
 from longtail.data.dataset import Dataset
 from longtail.data.encoding import UTF8
 from longtail.data.json_lines import STANDARD, JsonReader, NumberedLines
-from longtail.data.labels import LabelRows, LabelSpace, find_fault
+from longtail.data.labels import LabelRows, LabelSpace
 from longtail.data.line_readers import READ_HERE, Parsed, Reader, parse_blocks
 from longtail.data.parquet import begin_parquet, open_parquet
 from longtail.data.sheet import open_sheet
@@ -34,8 +34,8 @@ from longtail.data.table import (
     Lines,
     Opened,
     begin_table,
+    check_labels,
     find_table,
-    label_error,
     open_csv,
 )
 from longtail.errors import DataError, ParameterError, suggest
@@ -110,9 +110,10 @@ class TextFile:
     read_as: str = ""
 
     def extend(self, other: "TextFile") -> None:
-        """Append the documents of another file of the split."""
+        """Append the documents of another file of the split; the first says if there are ids."""
         self.texts.extend(_finish(other.texts))
-        self.ids.extend(_finish(other.ids))
+        if self.columns is None or self.columns.id is not None:
+            self.ids.extend(_finish(other.ids))
         self.rows += other.rows
         self.labels.extend(other.labels)
 
@@ -415,8 +416,8 @@ def collect(documents: Iterable[Document], path: Path, space: LabelSpace | None 
         try:
             add_labels(labels or ())
         except TypeError:
-            wrong = next(label for label in labels or () if _is_wrong(label))
-            raise label_error(wrong, path, line) from None
+            check_labels(labels or (), path, line)
+            raise
     return file
 
 
@@ -465,10 +466,6 @@ def read_parallel(texts: Source, labels: Source, space: LabelSpace) -> TextFile:
         )
     rows = split_cells(space, found, labels.path, in_doubt=" ")
     return TextFile(texts.path, lines, rows, read_as=f"labels {space.said}" if space.said else "")
-
-
-def _is_wrong(label: Any) -> bool:
-    return type(label) not in (str, int) or find_fault(label) is not None
 
 
 _FILES: dict[Format, Callable[..., Opened]] = {

@@ -22,6 +22,7 @@ from longtail.reading import ReadOptions
 
 _NAMED_BY = ("column_names", "columns")
 _MISSING = ("NAType", "NaTType")  # what pandas calls a value that is not there
+_NO_TEXTS: dict[type[Any], str] = {list: "a list", dict: "a dictionary", bytes: "bytes"}
 
 
 def is_frame(data: Any) -> bool:
@@ -72,15 +73,22 @@ def _read(frame: Any, options: ReadOptions, space: LabelSpace | None) -> TextFil
         space.separator = columns.separator
     named = _find_class_names(frame, columns.labels)
     kept = {name: column.values for name, column in values.items()} if options.keep else {}
+    n = len(values[columns.text[0]].values)
+    for name in filter(None, (*columns.text, columns.labels, columns.id, *kept)):
+        if len(values[name].values) != n:
+            raise DataError(
+                f"the column '{name}' has {len(values[name].values)} values, and "
+                f"'{columns.text[0]}' has {n}"
+            )
 
     def documents() -> Iterator[Document]:
         parts = [values[name].values for name in columns.text]
-        n = len(parts[0])
         cells = values[columns.labels].values if columns.labels else [None] * n
         ids = values[columns.id].values if columns.id else [None] * n
         for i, (*texts, cell, id) in enumerate(zip(*parts, cells, ids, strict=True)):
-            if any(isinstance(text, list) for text in texts):
-                raise DataError(f"the text of row {i} is a list; it must be a string")
+            wrong = next((kind for text in texts if (kind := _NO_TEXTS.get(type(text)))), None)
+            if wrong is not None:
+                raise DataError(f"the text of row {i} is {wrong}; it must be a string")
             yield (
                 i,
                 join_texts(texts),
@@ -146,7 +154,7 @@ def _as_list(column: Any) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     """Return a value as Python knows it: None for what is missing, lists for arrays of any kind."""
-    if isinstance(value, str | int | None):
+    if isinstance(value, str | int | bytes | None):
         return value
     if isinstance(value, float):
         if value != value:

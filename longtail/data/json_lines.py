@@ -14,7 +14,7 @@ from typing import Any
 from longtail.data.columns import Columns, choose_columns, find_labels, find_text
 from longtail.data.labels import LabelSpace
 from longtail.data.source import Source, name_json_type, parse_object
-from longtail.data.table import Document, spell_id
+from longtail.data.table import Document, parse_cell, spell_id
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
 
@@ -118,7 +118,7 @@ class JsonReader:
             )
         labels = document[name]
         if self.has_cells and isinstance(labels, str):
-            return labels
+            return parse_cell(labels, self.path, line, self.options)
         if not isinstance(labels, list | None):
             raise DataError(
                 f'"{name}" must be a list such as ["beer", "wine"]; got {name_json_type(labels)}',

@@ -59,12 +59,10 @@ class Numbering(dict[Any, int]):
         fault = find_fault(label)
         if fault is not None:
             raise TypeError(f"a label must be a string; got {fault}")
-        if type(label) is str:
-            number = len(self.names)
-            self.names.append(label)
-        else:
-            number = self[str(label)]
-        self[label] = number
+        if type(label) is not str:  # not remembered: true and 1.0 would be found as 1
+            return self[str(label)]
+        number = self[label] = len(self.names)
+        self.names.append(label)
         return number
 
     def number(self, names: Iterable[str]) -> list[int]:

@@ -186,7 +186,7 @@ def _read_split(path: Path, split: int, n_documents: int) -> NDArray[np.int64]:
 def add_filters(folder: Path, splits: Splits) -> Splits:
     """Read the pairs that must not be predicted, where the folder has them."""
     train, test = (find_file(folder, f"filter_labels_{name}.txt") for name in ("train", "test"))
-    if (train or test) and splits.train.texts is not None and find_label_names(folder) is None:
+    if (train or test) and splits.train.texts is not None and not _names_columns(folder):
         raise DataError(
             "names labels by id, but nothing says which id is which label; "
             "put a label_names.txt beside it",
@@ -196,6 +196,12 @@ def add_filters(folder: Path, splits: Splits) -> Splits:
         _with_filter(splits.train, train),
         None if splits.test is None else _with_filter(splits.test, test),
     )
+
+
+def _names_columns(folder: Path) -> bool:
+    """Return whether a list names the labels of texts, so that ids are places in it."""
+    named = find_label_names(folder)
+    return named is not None and named.ids is None
 
 
 def _with_filter(data: Dataset, path: Path | None) -> Dataset:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from longtail.data.columns import Columns
 from longtail.data.json_lines import JsonReader
-from longtail.data.labels import LabelRows, LabelSpace, Numbering, find_fault
+from longtail.data.labels import LabelRows, LabelSpace, Numbering
 from longtail.data.reading_processes import (
     Parts,
     ReadingProcesses,
@@ -27,7 +27,7 @@ from longtail.data.reading_processes import (
     count_processes,
 )
 from longtail.data.spool import Cells, store_cells
-from longtail.data.table import Lines, TableReader, label_error
+from longtail.data.table import Lines, TableReader, check_labels
 from longtail.errors import DataError
 from longtail.reading import ReadOptions
 from longtail.runtime.mapped import Texts, encode_texts
@@ -92,13 +92,9 @@ def parse(reader: Reader, block: Lines) -> Parsed:
         try:
             rows.add(labels or ())
         except TypeError:
-            wrong = next(each for each in labels or () if _is_wrong(each))
-            raise label_error(wrong, reader.path, line) from None
+            check_labels(labels or (), reader.path, line)
+            raise
     return Parsed(texts, ids, cells, rows.numbering.names, *rows.arrays())
-
-
-def _is_wrong(label: Any) -> bool:
-    return type(label) not in (str, int) or find_fault(label) is not None
 
 
 # -- questions and answers ------------------------------------------------------------------------

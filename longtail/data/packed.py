@@ -25,7 +25,7 @@ from longtail.data.dataset import Dataset, Splits
 from longtail.data.describe import Description, describe
 from longtail.data.labels import MAX_FEATURES, MAX_LABELS, NumberedNames
 from longtail.errors import DataError
-from longtail.reading import ReadOptions
+from longtail.reading import ReadOptions, option_fields
 from longtail.runtime.mapped import (
     BLOCK,
     Texts,
@@ -67,9 +67,8 @@ def find_packed(path: Path, options: ReadOptions) -> tuple[Path, str | None] | N
         found, role = path.parent, path.name
     else:
         return None
-    given = {"format": options.format, "text": options.text, "labels": options.labels}
-    for name, value in given.items():
-        if value is not None:
+    for name in (each.name for each in option_fields()):
+        if getattr(options, name) is not None:
             raise DataError(
                 f"is packed, so that nothing is to be said about its {name}; leave out --{name}, "
                 "or give it to longtail data pack",

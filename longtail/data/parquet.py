@@ -322,7 +322,9 @@ def _number_labels(
 def _find_leaves(schema: Any, columns: list[str]) -> dict[int, str]:
     """Return the numbers and paths of the stored columns that make up `columns`."""
     paths = ((i, schema.column(i).path) for i in range(len(schema)))
-    return {i: path for i, path in paths if path.partition(".")[0] in columns}
+    # A name may hold a dot itself.
+    begins = tuple(f"{name}." for name in columns)
+    return {i: path for i, path in paths if f"{path}.".startswith(begins)}
 
 
 def _count_pages(file: BinaryIO, leaves: dict[int, str]) -> _Pages:

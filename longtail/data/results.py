@@ -117,10 +117,8 @@ class _Layout:
 
     def rows(self, batch: Dataset, top: TopK) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
         """Yield what identifies each document, and its labels with scores and URIs."""
-        kept = {
-            f"input_{name}" if name in self.own else name: values
-            for name, values in (batch.columns or {}).items()
-        }
+        given = batch.columns or {}
+        kept = {self._rename(name, given): values for name, values in given.items()}
         if batch.ids is not None and "id" not in kept:
             kept = {"id": batch.ids, **kept}
         if self.long and not kept:
@@ -129,7 +127,15 @@ class _Layout:
         self.n_documents += len(top)
         columns = list(kept.values())
         for i, found in enumerate(top.to_list()):
-            yield dict(zip(kept, (values[i] for values in columns), strict=True)), found
+            yield dict(zip(kept, (_spell(values[i]) for values in columns), strict=True)), found
+
+    def _rename(self, name: str, given: Mapping[str, Any]) -> str:
+        """Return what a column of the input is called beside our own."""
+        if name not in self.own:
+            return name
+        while name in self.own or name in given:
+            name = f"input_{name}"
+        return name
 
     def table(self, batch: Dataset, top: TopK) -> Iterator[Row]:
         """Yield the rows of a table, whose columns are those of the first batch."""
@@ -172,6 +178,17 @@ class _Layout:
         return next((each for each in SEPARATORS if each not in text), None)
 
 
+def _spell(value: Any) -> Any:
+    """Return a value of the input as JSON has it: dates, decimals and the like are texts."""
+    if isinstance(value, float):
+        return value if value == value else None
+    if isinstance(value, str | int | None):
+        return value
+    if isinstance(value, dict):
+        return {str(name): _spell(each) for name, each in value.items()}
+    return list(map(_spell, value)) if isinstance(value, list) else str(value)
+
+
 class _Cells:
     """Turns the values of a row into the cells of a sheet."""
 
@@ -212,9 +229,15 @@ class JsonLines:
         self._file.flush()
 
 
-def write_json_lines(file: TextIO, label_names: Sequence[str], *, long: bool) -> Results:
+def write_json_lines(
+    file: TextIO,
+    label_names: Sequence[str],
+    label_uris: Sequence[str | None] | None = None,
+    *,
+    long: bool,
+) -> Results:
     """Return what writes JSON lines to an open file."""
-    return JsonLines(file, _Layout(label_names, long))
+    return JsonLines(file, _Layout(label_names, long, label_uris))
 
 
 class _Csv:
@@ -223,18 +246,26 @@ class _Csv:
     def __init__(self, file: TextIO, layout: _Layout, delimiter: str) -> None:
         self._layout, self._cells = layout, _Cells(layout)
         self._rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        # A carriage return gets no quotes by itself, but cannot be read without them.
+        self._quoted = csv.writer(
+            file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL
+        )
         self._begun = False
 
     def write(self, batch: Dataset, top: TopK) -> None:
         for row in self._layout.table(batch, top):
             self.begin()
-            self._rows.writerow(self._cells.make(row, self._layout.header))
+            self._write(self._cells.make(row, self._layout.header))
 
     def begin(self) -> None:
         """Write the header, if it is not there yet."""
         if not self._begun:
             self._begun = True
-            self._rows.writerow(self._layout.header)
+            self._write(self._layout.header)
+
+    def _write(self, cells: Sequence[Any]) -> None:
+        has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+        (self._quoted if has_return else self._rows).writerow(cells)
 
 
 class _Parquet:
@@ -293,15 +324,25 @@ def _find_schema(rows: Sequence[Row], layout: _Layout) -> Any:
         "uri": pa.string(),
     }
 
-    def find_type(name: str) -> Any:
-        types = {type(row.get(name)) for row in rows} - {type(None)}
-        if types in ({bool}, {int}):
-            return pa.bool_() if types == {bool} else pa.int64()
-        return pa.float64() if types and types <= {int, float} else pa.string()
-
     return pa.schema(
-        [(name, own[name] if name in layout.own else find_type(name)) for name in layout.header]
+        [
+            (name, own[name] if name in layout.own else _find_type([row.get(name) for row in rows]))
+            for name in layout.header
+        ]
     )
+
+
+def _find_type(values: Sequence[Any]) -> Any:
+    """Return the type of a kept column: numbers, if Parquet can hold them exactly, or texts."""
+    import pyarrow as pa
+
+    types = {type(value) for value in values} - {type(None)}
+    most = max((abs(value) for value in values if type(value) is int), default=0)
+    if types == {bool}:
+        return pa.bool_()
+    if types == {int} and most < 1 << 63:
+        return pa.int64()
+    return pa.float64() if types and types <= {int, float} and most <= 1 << 53 else pa.string()
 
 
 def _make_column(rows: Sequence[Row], field: Any) -> Any:
@@ -313,7 +354,7 @@ def _make_column(rows: Sequence[Row], field: Any) -> Any:
         values = [value if isinstance(value, str | None) else as_json(value) for value in values]
     try:
         return pa.array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError):
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
         raise DataError(
             f"the column '{field.name:.40}' does not go on as it began, with values of type "
             f"{field.type}; write a .jsonl or .csv file instead"

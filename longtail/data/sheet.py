@@ -86,7 +86,9 @@ def _read_rows(source: Source) -> Iterator[_Row]:
         with warnings.catch_warnings():  # about styles and validations that nobody needs here
             warnings.simplefilter("ignore")
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-        yield from book.worksheets[0].iter_rows(values_only=True)
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()  # what a file says of its size may be wrong, and hide rows
+        yield from sheet.iter_rows(values_only=True)
     except DataError:
         raise
     except Exception as error:  # openpyxl lets through whatever broken XML makes its code raise

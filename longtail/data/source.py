@@ -99,6 +99,8 @@ class Source:
     def _start(self, file: str | Path | BinaryIO) -> tuple[Path, "_Counted"]:
         """Open a file if it is not open yet, and read its first bytes."""
         begin, path = b"", as_place(file) if isinstance(file, str | Path) else _stream_name(file)
+        if isinstance(file, io.TextIOBase):
+            raise DataError("is opened as text; open it in binary mode, as 'rb'", path=path)
         if isinstance(file, str | Path):
             self._opened, begin = _open(path)
         stream = self._opened or cast(BinaryIO, file)
@@ -138,7 +140,7 @@ class Source:
                 raise DataError(
                     f"the line is longer than {MAX_LINE >> 20} MiB; is this a data file?",
                     path=self.path,
-                    line=n_lines + open_line[0].count(b"\n") + 1,
+                    line=n_lines + 1,
                 )
         last = b"".join(open_line)
         if last:
@@ -238,8 +240,8 @@ class Source:
     def _read_head(self) -> bytes:
         """Read enough to recognize the format; from a stream no more than it already offers."""
         head = b""
-        while len(head) < HEAD and (not self._is_stream or b"\n" not in head.lstrip()):
-            block = self._read(HEAD - len(head))
+        while self._wants_more(head):
+            block = self._read(HEAD - len(head) if len(head) < HEAD else len(head))
             if not block:
                 self.is_whole = True
                 break
@@ -251,6 +253,13 @@ class Source:
                 path=self.path,
             )
         return head
+
+    def _wants_more(self, head: bytes) -> bool:
+        """Return whether the head is to go on: as far as the end of a first object of JSON."""
+        begin = head.lstrip()
+        if len(head) < HEAD:
+            return not self._is_stream or b"\n" not in begin
+        return begin.startswith(b"{") and b"\n" not in begin and len(head) <= MAX_LINE
 
     def _as_utf8(self, head: bytes) -> bytes:
         """Find the encoding, and return the head as UTF-8; what follows will be converted, too."""

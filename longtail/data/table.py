@@ -320,17 +320,17 @@ def parse_cell(cell: str, path: Path | None, line: int, options: ReadOptions) ->
     cell = cell.strip()
     if not (cell.startswith("[") and cell.endswith("]")) or options.separator is not None:
         return cell
-    labels = parse_json(cell, path, line)
+    labels = list(parse_json(cell, path, line))
+    check_labels(labels, path, line)
+    return labels
+
+
+def check_labels(labels: Iterable[Any], path: Path | None, line: int) -> None:
+    """Raise a DataError for the first label out of JSON that cannot be one."""
     for label in labels:
-        if type(label) not in (str, int) or find_fault(label):
-            raise label_error(label, path, line)
-    return list(labels)
-
-
-def label_error(label: Any, path: Path | None, line: int) -> DataError:
-    """Say what is wrong with a label that JSON gave."""
-    got = find_fault(label) if type(label) in (str, int) else name_json_type(label)
-    return DataError(f"a label must be a string; got {got}", path=path, line=line)
+        fault = find_fault(label) if type(label) in (str, int) else name_json_type(label)
+        if fault is not None:
+            raise DataError(f"a label must be a string; got {fault}", path=path, line=line)
 
 
 def spell_id(id: Any) -> str:

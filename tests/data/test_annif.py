@@ -100,6 +100,14 @@ def test_folders_of_full_texts(tmp_path):
     assert (batch.texts, batch.ids) == (train.texts, train.ids)
 
 
+def test_full_texts_of_blanks_are_empty_documents(tmp_path):
+    write_full_texts(tmp_path / "corpus")
+    (tmp_path / "corpus" / "d1.txt").write_text(" \n\n")
+    (tmp_path / "corpus" / "d2.key").write_text("\n")
+    train = load(tmp_path / "corpus").train
+    assert pairs(train) == [("", ["ale", "beer"]), ("wine", []), ("", [])]
+
+
 def test_folders_of_full_texts_for_training_and_testing(tmp_path):
     for role in ("train", "test"):
         write_full_texts(tmp_path / "corpus" / role)

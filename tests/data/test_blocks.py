@@ -97,6 +97,15 @@ def test_names_beside_the_data(tmp_path):
     check(data, 7)
 
 
+def test_an_id_and_its_name_are_one_label(tmp_path):
+    rows = [("n", f"a text {i}", ls) for i, ls in enumerate([["7"], ["beer"], ["7", "beer"]] * 4)]
+    path = write_json(tmp_path / "x.jsonl", rows)
+    (tmp_path / "label_names.tsv").write_text("7\tbeer\n")
+    check(path, 2)
+    assert all(list(block.label_names) == ["beer"] for block in read_blocks(path))
+    assert all(block.Y.data.tolist() == [1] * len(block) for block in read_blocks(path))
+
+
 def test_what_is_wrong_is_said_where_it_is(tmp_path):
     write_csv(tmp_path / "a1.csv")
     (tmp_path / "a2.csv").write_text("id,text,tags\n1,x,y\n")

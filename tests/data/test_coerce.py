@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from longtail.data import Dataset, Splits, as_dataset
+from longtail.data.coerce import as_documents
 from longtail.errors import DataError
 
 TEXTS = ["pale ale", "red wine", ""]
@@ -48,6 +49,17 @@ def test_rows_with_label_ids():
 def test_without_labels_there_are_none():
     assert as_dataset(TEXTS).Y.shape == (3, 0)
     assert as_dataset([]).n_documents == 0
+
+
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, sp.coo_array])
+def test_zeros_that_rows_hold_are_left_out(kind):
+    cells = (np.array([0, 2, 1e-60]), (np.array([0, 1, 2]), np.array([0, 1, 1])))
+    X = kind(sp.coo_matrix(cells, shape=(3, 2)))
+    assert X.nnz == 3
+    for data in (as_dataset(X).X, as_documents(X)):
+        assert data.indptr.tolist() == [0, 0, 1, 1]
+        assert (data.indices.tolist(), data.data.tolist()) == ([1], [2])
+    assert X.nnz == 3
 
 
 def test_the_input_is_not_changed():

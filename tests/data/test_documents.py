@@ -77,6 +77,26 @@ def test_a_broken_line_names_file_and_line(path, line, message):
     assert str(caught.value) == f"{path}:3: {message}"
 
 
+@pytest.mark.parametrize("n_words", [10, 20_000, 100_000])
+def test_a_long_first_object_tells_the_fields_as_well(path, n_words):
+    text = " ".join(["word"] * n_words)
+    data = load_text(path, f'{{"key": 7, "title": "a", "body": "{text}", "tags": "x;y"}}\n' * 2)
+    assert pairs(data) == [(f"a {text}", ["x", "y"])] * 2
+    assert data.ids == ["7", "7"]
+
+
+def test_a_string_of_labels_may_be_a_json_array(path):
+    line = '{"text": "a", "labels": "[\\"pale ale\\", \\"x;y\\"]"}\n'
+    data = load_text(path, line + '{"text": "b", "labels": "[]"}\n')
+    assert pairs(data) == [("a", ["pale ale", "x;y"]), ("b", [])]
+
+
+@pytest.mark.parametrize("label", ["true", "1.0"])
+def test_what_python_takes_for_1_is_still_no_label(path, label):
+    with pytest.raises(DataError, match="data:2: a label must be a string; got"):
+        load_text(path, f'{{"text": "a", "labels": [1]}}\n{{"text": "b", "labels": [{label}]}}\n')
+
+
 def test_a_number_of_too_many_digits(path):
     with pytest.raises(DataError, match=r"data:1: not valid JSON: Exceeds the limit"):
         load_text(path, '{"text": "a", "labels": [' + "9" * 5000 + "]}")

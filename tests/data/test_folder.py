@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import longtail.data
-from longtail.data import load, read_batches
+from longtail.data import ReadOptions, load, read_batches, read_splits
 from longtail.errors import DataError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -150,6 +150,11 @@ def test_small_sets_of_the_repository(tmp_path):
         ({"train.jsonl": JSON_LINE, "filter_labels_train.txt": "0 0\n"},
          "{}/filter_labels_train.txt: names labels by id, but nothing says which id is which "
          "label; put a label_names.txt beside it"),
+        # The names of such a file stand for the ids of the data, not for columns.
+        ({"train.jsonl": JSON_LINE, "filter_labels_train.txt": "0 0\n",
+          "label_names.tsv": "0\tbeer\n"},
+         "{}/filter_labels_train.txt: names labels by id, but nothing says which id is which "
+         "label; put a label_names.txt beside it"),
         ({"train.txt": "1 1 1\n0 0:1\n", "filter_labels_train.txt": "0 1\n"},
          "{}/filter_labels_train.txt:1: the pair 0 1 is outside the data "
          "(1 documents, 1 labels)"),
@@ -223,6 +228,14 @@ def test_numbered_files_and_parquet_files_are_parts_of_a_split(tmp_path):
         pq.write_table(table, parts / f"{name}.parquet")
     assert load(parts).train.ids == ["one", "two"]
     assert [batch.ids for batch in read_batches(parts)] == [["one"], ["two"]]
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_the_first_part_says_whether_documents_have_ids(tmp_path, in_files):
+    (tmp_path / "train-1.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
+    (tmp_path / "train-2.jsonl").write_text('{"text": "b", "labels": ["x"], "id": "7"}\n')
+    train = read_splits(tmp_path, ReadOptions(in_files=in_files)).train
+    assert (list(train.texts), train.ids) == (["a", "b"], None)
 
 
 def test_folders_called_train_and_test(tmp_path):

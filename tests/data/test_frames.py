@@ -149,6 +149,16 @@ def test_frames_called_train_and_test_share_their_labels():
          "twice"),
         ({"text": [["a"]], "labels": ["x"]}, {}, "the text of row 0 is a list; it must be a "
          "string"),
+        ({"text": ["a", b"b"], "labels": ["x", "y"]}, {}, "the text of row 1 is bytes; it must be "
+         "a string"),
+        (pd.DataFrame({"text": [{"a": 1}], "labels": ["x"]}), {}, "the text of row 0 is a "
+         "dictionary; it must be a string"),
+        ({"text": ["a"], "labels": np.array([b"x"])}, {}, "the frame: document 1: a label must be "
+         "a string; got b'x'"),
+        ({"text": ["a", "b"], "labels": ["x"]}, {}, "the column 'labels' has 1 values, and 'text' "
+         "has 2"),
+        ({"text": ["a"], "labels": ["x"], "more": []}, {"keep": True}, "the column 'more' has 0 "
+         "values, and 'text' has 1"),
     ],
 )  # fmt: skip
 def test_frames_that_cannot_be_read(frame, options, message):

@@ -241,9 +241,12 @@ def test_nothing_is_left_where_packing_fails(tmp_path: Path) -> None:
         pack(source, tmp_path / "packed")
 
 
-def test_options_are_for_packing(folder: Path) -> None:
-    with pytest.raises(DataError, match="leave out --format"):
-        load(folder, format="jsonl")
+@pytest.mark.parametrize(
+    "options", [{"format": "jsonl"}, {"id": "key"}, {"separator": ";"}, {"encoding": "cp1252"}]
+)
+def test_options_are_for_packing(folder: Path, options) -> None:
+    with pytest.raises(DataError, match=f"leave out --{next(iter(options))}"):
+        load(folder, **options)
 
 
 @pytest.mark.parametrize("settings", [{}, {"min_documents": 2}, {"max_length": 2, "max_words": 3}])

@@ -91,6 +91,13 @@ def test_a_bomb_is_stopped(path, texts, labels, settings):
     assert BOMB in message_of(path)
 
 
+def test_a_column_with_a_dot_in_its_name_is_measured_before_it_is_unpacked(path, monkeypatch):
+    table = pa.table({"text.": [BIG] * 300, "labels": [["a"]] * 300})
+    pq.write_table(table, path, use_dictionary=False, compression="zstd")
+    monkeypatch.setattr(parquet_module, "_batches", lambda *_: pytest.fail("unpacked"))
+    assert BOMB in message_of(path)
+
+
 def test_the_pages_are_believed_and_not_the_summary(path):
     texts = [BIG] * 300
     write(path, texts, [["a"]] * 300, use_dictionary=False, compression="zstd")

@@ -1,18 +1,22 @@
 """Predictions in files of every format, batch by batch."""
 
 import csv
+import io
 import json
+import math
 import sys
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import openpyxl
 import pyarrow.parquet as pq
 import pytest
 
-from longtail.data import as_dataset
+from longtail.data import ReadOptions, as_dataset, read_batches
 from longtail.data import results as module
-from longtail.data.results import WRITERS, choose_results, open_results
+from longtail.data.results import WRITERS, choose_results, open_results, write_json_lines
 from longtail.errors import DataError, MissingExtraError, ParameterError
 from longtail.topk import NO_LABEL, TopK
 
@@ -103,6 +107,37 @@ def test_columns_of_the_input_go_along(tmp_path, ending):
     assert (deep if ending == ".jsonl" else json.loads(deep)) == ["a"]
 
 
+@pytest.mark.parametrize("ending", WRITERS)
+def test_dates_and_other_values_that_json_has_not_are_spelled_out(tmp_path, ending):
+    columns = {"day": [date(2024, 5, 1), None, date(2024, 5, 2)], "price": [Decimal("1.50")] * 3}
+    columns |= {"lists": [[date(2024, 5, 1)]] * 3, "part": [math.nan, 0.5, 1.5]}
+    rows = read(write(tmp_path / f"x{ending}", make_batch(columns=columns)))
+    assert [row["day"] or None for row in rows] == ["2024-05-01", None, "2024-05-02"]
+    assert rows[0]["price"] == "1.50"
+    lists = rows[0]["lists"]
+    assert (lists if ending == ".jsonl" else json.loads(lists)) == ["2024-05-01"]
+    assert rows[0]["part"] in (None, "")
+
+
+def test_columns_called_like_ours_keep_apart(tmp_path):
+    columns = {"labels": ["a"] * 3, "input_labels": ["b"] * 3}
+    rows = read(write(tmp_path / "x.jsonl", make_batch(columns=columns)))
+    assert (rows[0]["input_labels"], rows[0]["input_input_labels"]) == ("b", "a")
+    stream, uris = io.StringIO(), ["http://beer", None, None]
+    results = write_json_lines(stream, NAMES, uris, long=True)
+    results.write(make_batch(columns={"uri": ["mine"] * 3}), replace(make_top(), label_uris=uris))
+    tea, beer, wine = map(json.loads, stream.getvalue().splitlines())
+    assert [row["input_uri"] for row in (tea, beer, wine)] == ["mine"] * 3
+    assert (beer["uri"], "uri" in wine) == ("http://beer", False)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_a_carriage_return_in_a_cell_is_read_again(tmp_path, ending):
+    path = write(tmp_path / f"x{ending}", make_batch(columns={"note": ["a\rb", "c", "d"]}))
+    (batch,) = read_batches(path, ReadOptions(text="note"))
+    assert list(batch.texts) == ["a\rb", "c", "d"]
+
+
 def test_an_id_column_of_the_input_is_not_written_twice(tmp_path):
     rows = read(write(tmp_path / "x.csv", make_batch(columns={"id": ["1", "2", "3"]})))
     assert list(rows[0]) == ["id", "labels", "scores"]
@@ -113,6 +148,20 @@ def test_parquet_keeps_the_types_of_columns(tmp_path):
     table = pq.read_table(write(tmp_path / "x.parquet", make_batch(columns=columns)))
     types = [str(table.schema.field(name).type) for name in columns]
     assert types == ["int64", "double", "bool", "string"]
+
+
+def test_parquet_spells_out_numbers_that_it_cannot_hold(tmp_path):
+    columns = {"long": [1 << 64, 2, None], "mixed": [1 << 60, 0.5, 1]}
+    rows = read(write(tmp_path / "x.parquet", make_batch(columns=columns)))
+    assert [row["long"] for row in rows] == [str(1 << 64), "2", None]
+    assert [row["mixed"] for row in rows] == [str(1 << 60), "0.5", "1"]
+
+
+def test_a_number_that_comes_late_and_does_not_fit_is_an_error_in_parquet(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ROWS", 1)
+    batches = [make_batch(columns={"n": [value] * 3}) for value in (1, 1 << 64)]
+    with pytest.raises(DataError, match="the column 'n' does not go on as it began, with values"):
+        write(tmp_path / "x.parquet", *batches)
 
 
 def test_a_column_that_changes_its_type_is_an_error_in_parquet(tmp_path, monkeypatch):

@@ -86,3 +86,12 @@ def test_without_openpyxl_the_message_says_what_to_do(tmp_path):
         "longtail.errors.MissingExtraError: reading .xlsx files needs openpyxl: "
         "pip install openpyxl, or save the sheet as CSV"
     )
+
+
+def test_rows_beyond_the_size_that_a_sheet_states(tmp_path):
+    path = write(tmp_path / "x.xlsx", [("text", "labels"), ("ale", "beer"), ("claret", "wine")])
+    with zipfile.ZipFile(path) as whole, zipfile.ZipFile(tmp_path / "y.xlsx", "w") as other:
+        for name in whole.namelist():
+            stated = whole.read(name).replace(b'ref="A1:B3"', b'ref="A1:B2"')
+            other.writestr(name, stated)
+    assert pairs(load(tmp_path / "y.xlsx").train) == [("ale", ["beer"]), ("claret", ["wine"])]

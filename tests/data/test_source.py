@@ -89,6 +89,11 @@ def test_a_missing_file_and_a_folder(tmp_path):
     assert message_of(tmp_path) == f"{tmp_path}: is a folder; give one of its files"
 
 
+def test_a_stream_of_text_is_refused():
+    refused = "<stdin>: is opened as text; open it in binary mode, as 'rb'"
+    assert message_of(io.StringIO("text,labels\n")) == refused
+
+
 def test_a_stream_is_called_by_its_name():
     assert message_of(io.BytesIO(b"")) == "<stdin>: the file is empty"
 
