@@ -30,6 +30,7 @@ from longtail.models.checks import (
     look_up_scores,
     only_carried,
     say_left_out,
+    up_to_last_carried,
 )
 from longtail.models.columns import remember_columns
 from longtail.models.contract import DEFAULT_K, NO_STATE, Documents, DocumentType
@@ -243,8 +244,14 @@ class Model(Saved):
         check_names(dataset, self.label_names_)
         return dataset
 
-    def take_in(self, dataset: Dataset, train: bool, progress: Progress) -> None:
-        """Update with documents whose labels have the model's names, and restrain no label."""
+    def take_in(
+        self, dataset: Dataset, train: bool, progress: Progress, *, as_numbered: bool = False
+    ) -> None:
+        """Update with documents whose labels have the model's names, and restrain no label.
+
+        With `as_numbered`, labels get the numbers that they have in the dataset, which begins with
+        those of the model; otherwise new labels that no document carries are passed over.
+        """
         X = self._rows_of(dataset)
         useful = np.flatnonzero((np.diff(dataset.Y.indptr) > 0) & (np.diff(X.indptr) > 0))
         if not len(useful):
@@ -253,7 +260,10 @@ class Model(Saved):
                 "the model knows; there is nothing to add"
             )
         taken = dataset.take(useful)
-        aligned = only_carried(taken, self.label_names_).align(self.label_names_)
+        if as_numbered:
+            aligned = up_to_last_carried(taken, self.label_names_, gaps=self.allows_gaps)
+        else:
+            aligned = only_carried(taken, self.label_names_).align(self.label_names_)
         self.added_ = useful
         say_left_out(dataset, taken, self.label_names_, progress)
         if train and not self.trains_on:
