@@ -24,6 +24,7 @@ from longtail.models.checks import (
     Ids,
     check_candidates,
     check_finite,
+    check_k,
     check_names,
     find_excluded,
     find_threshold,
@@ -84,6 +85,11 @@ class Model(Saved):
         if dataset.Y.nnz == 0:
             raise DataError(
                 f"none of the {dataset.n_documents} documents carries a label; "
+                "there is nothing to learn from"
+            )
+        if dataset.X is not None and dataset.X.nnz == 0:
+            raise DataError(
+                f"none of the {dataset.n_documents} rows holds a feature; "
                 "there is nothing to learn from"
             )
         document_type: DocumentType = "texts" if dataset.X is None else "rows"
@@ -322,8 +328,8 @@ class Model(Saved):
             progress: is shown how many documents are labelled; True shows it on stderr.
         """
         self._check_fitted()
-        if k is not None and k < 1:
-            raise ParameterError(f"k must be at least 1. Got {k} instead.")
+        if k is not None:
+            check_k(k)
         if text is not None:
             data = as_documents(data, text=text, like=self.columns_)
         names = self.label_names_ if language is None else self.names_in(language)
@@ -497,6 +503,8 @@ class Model(Saved):
         return explain_terms(text, label, self.features_, X.indices, weights, parts)
 
     def _find_label(self, name: str) -> int:
+        if not isinstance(name, str):
+            raise ParameterError(f"label must be the name of a label. Got {name!r} instead.")
         names = list(self.label_names_)
         if name not in names:
             raise ParameterError(f"the model knows no label '{name}'{suggest(name, names)}")

@@ -193,11 +193,12 @@ class Fusion(Model):
             label: the name of a label; None takes the five best of the document.
         """
         self._check_fitted()
-        text = document if isinstance(document, str) else None
-        documents = in_memory(self.check_documents(document if text is None else [text]))
+        given = [document] if isinstance(document, str) else document
+        documents = in_memory(self.check_documents(given))
         X = self._as_rows(documents)
         if X.shape[0] != 1:
             raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
+        text = documents[0] if isinstance(documents, list) else None
         asked = [int(each) for each in self.predict(documents).labels[0] if each != NO_LABEL]
         asked = asked if label is None else [self._find_label(label)]
         return explain_document(self, text, documents, X, label, asked)
