@@ -267,6 +267,15 @@ def test_a_calibrated_model_gives_probabilities_in_order_and_after_loading(name,
     assert np.array_equal(load_model(tmp_path / "model").predict(test, k=4).scores, top.scores)
 
 
+def test_thresholds_of_any_kind_of_number(name, fitted):
+    model, test = copy(fitted[name, "any"]).calibrate(planted(name, seed=2)), planted(name, n=9)
+    expected = model.predict(test, threshold=0.5)
+    assert_same(name, model.predict(test, threshold=np.float32(0.5)), expected)
+    for wrong in ([0.5], np.array([0.5, 0.5]), True, float("nan")):
+        with pytest.raises(ParameterError, match="The threshold must be a probability from 0 to 1"):
+            model.predict(test, threshold=wrong)
+
+
 def test_training_again_forgets_the_calibration(name):
     model = make_brief(name).fit(planted(name))
     learned = model.calibrate(planted(name, seed=2)).calibration_
@@ -492,6 +501,26 @@ def test_k_must_be_at_least_one(name, fitted):
         fitted[name, "any"].predict(planted(name), k=0)
 
 
+@pytest.mark.parametrize("k", [2.5, "5", True])
+def test_k_must_be_a_whole_number(name, k, fitted):
+    with pytest.raises(ParameterError, match=rf"k must be a whole number of .* Got {k!r} instead."):
+        fitted[name, "any"].predict(planted(name), k=k)
+    assert fitted[name, "any"].predict(planted(name, n=2), k=np.int64(3)).k == 3
+
+
+def test_what_can_be_explained(name, fitted):
+    model, data = fitted[name, "any"], planted(name, n=2, seed=1)
+    if not model.can_explain:
+        pytest.skip(f"{name} cannot explain its predictions")
+    some = data.texts if data.X is None else data.X
+    with pytest.raises(DataError, match="one document can be explained at a time; got 2"):
+        model.explain(some)
+    with pytest.raises(ParameterError, match=r"label must be the name of a label. Got 3 instead."):
+        model.explain(some[0], 3)
+    if model.trained_on == "texts":
+        assert model.explain(some[:1]).terms
+
+
 @pytest.mark.parametrize("document_type", ["rows"])
 def test_texts_for_a_model_of_rows(name, document_type, fitted):
     with pytest.raises(DataError, match="trained on feature rows with 56 columns and cannot read"):
@@ -540,6 +569,26 @@ def test_nothing_to_learn_from(name):
     X, Y = planted_rows()
     with pytest.raises(DataError, match="none of the 300 documents carries a label"):
         make(name).fit(documents(name, X), sp.csr_matrix(Y.shape, dtype=np.float32))
+
+
+@pytest.mark.parametrize("document_type", ["rows"])
+@pytest.mark.parametrize("n_features", [0, 6])
+def test_rows_without_any_feature(name, document_type, n_features):
+    _, Y = planted_rows()
+    with pytest.raises(DataError, match="none of the 300 rows holds a feature; there is nothing"):
+        make(name).fit(sp.csr_matrix((300, n_features), dtype=np.float32), Y)
+
+
+def test_features_of_documents_without_labels_alone(name, tmp_path):
+    X, Y = planted_rows(n=40)
+    X, Y = X.tolil(), Y.tolil()
+    X[5:], Y[:5] = 0, 0
+    texts_or_rows = documents(name, X.tocsr())
+    model = make_small(name).fit(texts_or_rows, Y.tocsr())
+    model.save(tmp_path / "model")
+    assert_same(
+        name, model.predict(texts_or_rows), load_model(tmp_path / "model").predict(texts_or_rows)
+    )
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was(name):

@@ -55,8 +55,11 @@ def explain(
     if text == "-":
         text = open_stdin().read()
     found = fitted.explain(text, label)
-    if not found.terms and not found.neighbours:
-        raise DataError("the model knows no word of this text, so there is nothing to explain")
+    if not (found.terms or found.neighbours or any(found.member_terms.values())):
+        what = "" if label is None else f" that speaks for or against '{label}'"
+        raise DataError(
+            f"the model knows no word of this text{what}, so there is nothing to explain"
+        )
     labels = fitted.predict([text]).to_list()[0]
     if html is not None:
         with open_output(html) as file:

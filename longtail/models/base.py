@@ -24,12 +24,14 @@ from longtail.models.checks import (
     Ids,
     check_candidates,
     check_finite,
+    check_k,
     check_names,
     find_excluded,
     find_threshold,
     look_up_scores,
     only_carried,
     say_left_out,
+    up_to_last_carried,
 )
 from longtail.models.columns import remember_columns
 from longtail.models.contract import DEFAULT_K, NO_STATE, Documents, DocumentType
@@ -83,6 +85,11 @@ class Model(Saved):
         if dataset.Y.nnz == 0:
             raise DataError(
                 f"none of the {dataset.n_documents} documents carries a label; "
+                "there is nothing to learn from"
+            )
+        if dataset.X is not None and dataset.X.nnz == 0:
+            raise DataError(
+                f"none of the {dataset.n_documents} rows holds a feature; "
                 "there is nothing to learn from"
             )
         document_type: DocumentType = "texts" if dataset.X is None else "rows"
@@ -243,8 +250,14 @@ class Model(Saved):
         check_names(dataset, self.label_names_)
         return dataset
 
-    def take_in(self, dataset: Dataset, train: bool, progress: Progress) -> None:
-        """Update with documents whose labels have the model's names, and restrain no label."""
+    def take_in(
+        self, dataset: Dataset, train: bool, progress: Progress, *, as_numbered: bool = False
+    ) -> None:
+        """Update with documents whose labels have the model's names, and restrain no label.
+
+        With `as_numbered`, labels get the numbers that they have in the dataset, which begins with
+        those of the model; otherwise new labels that no document carries are passed over.
+        """
         X = self._rows_of(dataset)
         useful = np.flatnonzero((np.diff(dataset.Y.indptr) > 0) & (np.diff(X.indptr) > 0))
         if not len(useful):
@@ -253,7 +266,10 @@ class Model(Saved):
                 "the model knows; there is nothing to add"
             )
         taken = dataset.take(useful)
-        aligned = only_carried(taken, self.label_names_).align(self.label_names_)
+        if as_numbered:
+            aligned = up_to_last_carried(taken, self.label_names_, gaps=self.allows_gaps)
+        else:
+            aligned = only_carried(taken, self.label_names_).align(self.label_names_)
         self.added_ = useful
         say_left_out(dataset, taken, self.label_names_, progress)
         if train and not self.trains_on:
@@ -312,8 +328,8 @@ class Model(Saved):
             progress: is shown how many documents are labelled; True shows it on stderr.
         """
         self._check_fitted()
-        if k is not None and k < 1:
-            raise ParameterError(f"k must be at least 1. Got {k} instead.")
+        if k is not None:
+            check_k(k)
         if text is not None:
             data = as_documents(data, text=text, like=self.columns_)
         names = self.label_names_ if language is None else self.names_in(language)
@@ -487,6 +503,8 @@ class Model(Saved):
         return explain_terms(text, label, self.features_, X.indices, weights, parts)
 
     def _find_label(self, name: str) -> int:
+        if not isinstance(name, str):
+            raise ParameterError(f"label must be the name of a label. Got {name!r} instead.")
         names = list(self.label_names_)
         if name not in names:
             raise ParameterError(f"the model knows no label '{name}'{suggest(name, names)}")

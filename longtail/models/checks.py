@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,25 @@ def check_finite(scores: Floats) -> None:
         )
 
 
+def check_k(k: Any) -> None:
+    """Raise ParameterError unless `k` is a number of labels."""
+    if isinstance(k, bool) or not isinstance(k, Integral):
+        raise ParameterError(f"k must be a whole number of at least 1. Got {k!r} instead.")
+    if k < 1:
+        raise ParameterError(f"k must be at least 1. Got {k} instead.")
+
+
+def check_one(n_documents: int) -> None:
+    """Raise DataError unless there is one document, which can be explained."""
+    if n_documents != 1:
+        raise DataError(f"one document can be explained at a time; got {n_documents}")
+
+
 def find_threshold(threshold: float | str, calibration: Calibration | None) -> float:
     """Return the least probability that `threshold` means, or say what is wrong with it."""
-    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-    if not (is_number and 0 <= float(threshold) <= 1) and threshold not in AUTOMATIC:
+    is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
+    is_word = isinstance(threshold, str) and threshold in AUTOMATIC
+    if not (is_word or (is_number and 0 <= float(threshold) <= 1)):
         raise ParameterError(
             f"The threshold must be a probability from 0 to 1, {' or '.join(AUTOMATIC)}. "
             f"Got {threshold!r} instead."
@@ -85,7 +101,7 @@ def find_threshold(threshold: float | str, calibration: Calibration | None) -> f
             "first on documents that it was not trained on: longtail calibrate DIR DATA, or "
             "model.calibrate(data)"
         )
-    return calibration.find_threshold(threshold)
+    return calibration.find_threshold(threshold if is_word else float(threshold))
 
 
 def check_names(dataset: Dataset, known: Sequence[str]) -> None:
@@ -107,6 +123,22 @@ def only_carried(dataset: Dataset, known: Sequence[str]) -> Dataset:
     return replace(
         dataset, Y=dataset.Y[:, kept], label_names=[names[i] for i in kept], exclude=None
     )
+
+
+def up_to_last_carried(dataset: Dataset, known: Sequence[str], *, gaps: bool) -> Dataset:
+    """Return the documents with the known labels and those behind, up to the last that is carried.
+
+    Raises:
+        DataError: one of those behind is not carried, and `gaps` are not allowed.
+    """
+    counts = TrainingCounts.of(dataset).label_counts
+    n_labels = max(len(known), int(np.flatnonzero(counts).max(initial=-1)) + 1)
+    missing = np.flatnonzero(counts[len(known) : n_labels] == 0)
+    if len(missing) and not gaps:
+        name = dataset.label_names[len(known) + int(missing[0])]
+        raise DataError(f"new labels come behind '{name}', of which it has seen no document")
+    names = list(dataset.label_names[:n_labels])
+    return replace(dataset, Y=dataset.Y[:, :n_labels], label_names=names, exclude=None)
 
 
 def find_excluded(data: Any, label_names: Sequence[str]) -> sp.csr_matrix | None:

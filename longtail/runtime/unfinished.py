@@ -1,5 +1,6 @@
 """A single file that appears whole or not at all, on a disk or at a URL."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -7,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from longtail.storage import RemotePath
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_special(path: Path) -> bool:
@@ -33,6 +36,10 @@ def unfinished_file(path: Path) -> Iterator[Path]:
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.replace(path)
+    except OSError as error:
+        if error.filename == str(unfinished) or (error.filename is None and error.errno in FULL):
+            error.filename = str(path)  # the name that people know
+        raise
     finally:
         with suppress(FileNotFoundError):
             unfinished.unlink()

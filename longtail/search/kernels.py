@@ -11,7 +11,7 @@ Results depend on nothing but the query and the vectors: sums of whole numbers h
 final products are summed in float64 in one fixed order, and of equal scores the lower id wins.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,8 +217,8 @@ def search(
     elif n_pieces == 1:
         _search_together(searched, asked, n_probes, ids, scores, products)
     else:
-        for q in np.flatnonzero(asked.length):
-            query, best = _query_of(asked, q), Best(ids[q], scores[q])
+        for which in np.flatnonzero(asked.length):
+            query, best = _query_of(asked, which), Best(ids[which], scores[which])
             _search_lists(searched, query, n_probes, piece, n_pieces, best, products)
     for q in range(n):
         best = Best(ids[q], scores[q])
@@ -242,7 +242,7 @@ def _round_all(queries: Floats, width: int) -> Asked:
 
 
 @njit(nogil=True, cache=True)
-def _query_of(asked: Asked, q: int) -> Query:
+def _query_of(asked: Asked, q: int | np.integer[Any]) -> Query:
     return Query(asked.values[q], asked.rounded[q], asked.scale[q], asked.length[q])
 
 

@@ -7,7 +7,7 @@ from planted import planted_dataset, planted_texts
 from typer.testing import CliRunner
 
 from longtail.cli import app
-from longtail.models import Linear
+from longtail.models import Lexical, Linear
 
 pytest.importorskip("torch")
 
@@ -89,6 +89,16 @@ def test_what_cannot_be_explained(model, args, message):
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ")
     assert message in result.stderr
+
+
+def test_a_label_that_no_word_speaks_for(tmp_path):
+    Lexical().fit(["a cat ran", "a dog ran"], [["cat"], ["dog"]]).save(tmp_path / "m")
+    result = call(tmp_path / "m", "the cat", "--label", "dog")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "Error: the model knows no word of this text that speaks for or against 'dog', so there is "
+        "nothing to explain\n"
+    )
 
 
 def test_a_model_of_rows_reads_no_text(tmp_path):

@@ -36,6 +36,7 @@ from longtail.models.attention_xml.kept import KeptDocuments, find_known
 from longtail.models.attention_xml.label_trees import build_trees, count_levels, tree_stage
 from longtail.models.attention_xml.needs import LevelSize, level_stage, reading_bytes
 from longtail.models.attention_xml.presets import PRESETS
+from longtail.models.checks import check_one
 from longtail.models.cost import DeviceType, Facts
 from longtail.models.neural import (
     MOST_EPOCHS,
@@ -563,6 +564,7 @@ class AttentionXML(Neural):
             )
         wanted = None if label is None else self._find_label(label)
         texts = self.check_documents([document] if isinstance(document, str) else document)
+        check_one(len(texts))
         text = str(texts[0])
         spans = self.tokens_.spans(text)
         if not spans:

@@ -21,6 +21,7 @@ from longtail.evaluation.explanation import (
     Vote,
     explain_terms,
 )
+from longtail.models.base import Model
 from longtail.models.fusion.candidates import (
     Candidates,
     Said,
@@ -160,7 +161,8 @@ def explain_document(
         fusion.stacker_, said, list(list_voices(members)), fusion.shares_, asked, names
     )
     wanted = None if label is None else asked[0]
-    similar = (member.find_similar(X, wanted) for member in members.values() if X.nnz)
+    knowing = [member for member in members.values() if _knows(member, wanted)]
+    similar = (member.find_similar(X, wanted) for member in knowing if X.nnz)
     neighbours: Sequence[Neighbour] = next(filter(None, similar), ())
     return Explanation(
         text,
@@ -207,7 +209,7 @@ def _explain_members(
     """Return the words that each member looks at by itself, for members that can explain."""
     found: dict[str, Sequence[Term]] = {}
     for name, member in fusion.members_.items():
-        if not member.can_explain:
+        if not member.can_explain or not _knows(member, wanted):
             continue
         if member.trained_on == "texts" and text is not None:
             found[name] = member.explain(text, label).terms
@@ -216,6 +218,11 @@ def _explain_members(
             own = explain_terms(text, label, fusion.features_, X.indices, weights)
             found[name] = own.terms
     return found
+
+
+def _knows(member: Model, label: int | None) -> bool:
+    """Whether a member has the label that is asked for; others may have brought it later."""
+    return label is None or label < len(member.label_names_)
 
 
 def _share_out(votes: Sequence[Vote]) -> dict[str, float]:

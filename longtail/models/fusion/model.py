@@ -193,11 +193,12 @@ class Fusion(Model):
             label: the name of a label; None takes the five best of the document.
         """
         self._check_fitted()
-        text = document if isinstance(document, str) else None
-        documents = in_memory(self.check_documents(document if text is None else [text]))
+        given = [document] if isinstance(document, str) else document
+        documents = in_memory(self.check_documents(given))
         X = self._as_rows(documents)
         if X.shape[0] != 1:
             raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
+        text = documents[0] if isinstance(documents, list) else None
         asked = [int(each) for each in self.predict(documents).labels[0] if each != NO_LABEL]
         asked = asked if label is None else [self._find_label(label)]
         return explain_document(self, text, documents, X, label, asked)
@@ -232,21 +233,29 @@ class Fusion(Model):
                 f"none of the members ({', '.join(self.members_)}) can be updated; train anew, "
                 "with linear or knn among them"
             )
-        members = dict(self.members_)
+        members: dict[str, Model] = dict(self.members_)
+        updated: list[str] = []
         rows = Dataset(dataset.Y, dataset.label_names, X=X)
+        others = [name for name in members if name not in able]
+        if others:
+            progress.say(f"{', '.join(others)}: left as they are, as they cannot be updated")
         for name in able:
             member = copy(members[name])
             reads_rows = member.trained_on == "rows"
             more = rows if reads_rows else replace(dataset, label_uris=None)
-            member.take_in(more, train and member.trains_on, progress)
+            try:
+                member.take_in(more, train and member.trains_on, progress, as_numbered=True)
+            except DataError as error:  # it can do nothing with these; others can
+                if name == able[-1] and not updated:
+                    raise
+                progress.say(f"{name}: left as it is: {error}")
+                continue
             if dataset.texts is not None and reads_rows:
                 member.add_snippets(dataset.texts)
             members[name] = member
-        others = [name for name in members if name not in able]
-        if others:
-            progress.say(f"{', '.join(others)}: left as they are, as they cannot be updated")
-        if not any(name in self.proposers_ for name in able):  # nobody would propose a new label
-            self.proposers_ = {**self.proposers_, able[0]: USUAL_PROPOSED}
+            updated.append(name)
+        if not any(name in self.proposers_ for name in updated):  # nobody proposes a new label
+            self.proposers_ = {**self.proposers_, updated[0]: USUAL_PROPOSED}
         self.members_ = members
 
     @property

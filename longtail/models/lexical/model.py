@@ -21,7 +21,7 @@ from longtail.data import Dataset
 from longtail.evaluation.explanation import Explanation, Term
 from longtail.evaluation.metrics import find_hits
 from longtail.models.base import Model
-from longtail.models.checks import Floats, Ids
+from longtail.models.checks import Floats, Ids, check_one
 from longtail.models.contract import Documents
 from longtail.models.cost import Facts
 from longtail.models.lexical.matching import (
@@ -113,6 +113,7 @@ class Lexical(Model):
     makes_rows: ClassVar[bool] = False
     can_explain: ClassVar[bool] = True
     can_update: ClassVar[bool] = True
+    allows_gaps: ClassVar[bool] = True
     trains_on: ClassVar[bool] = False
     member_order: ClassVar[int | None] = 2
     member_reason: ClassVar[str] = "finds the names of labels, also of those never seen"
@@ -312,8 +313,10 @@ class Lexical(Model):
 
     def _one_text(self, document: str | sp.spmatrix | sp.sparray) -> str:
         """Return the text that is to be explained, or say that it is none."""
-        found = self.check_documents([document] if isinstance(document, str) else document)
-        return cast(list[str], found)[0]
+        given = [document] if isinstance(document, str) else document
+        found = cast(list[str], self.check_documents(given))
+        check_one(len(found))
+        return found[0]
 
     def _weigh_stems(self, shown: Mapping[int, float]) -> dict[int, float]:
         """Return how much each stem counts in the names of some labels."""

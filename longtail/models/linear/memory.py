@@ -49,6 +49,12 @@ class Kept:
         """Return how many documents these are."""
         return int(self.X.shape[0])
 
+    @classmethod
+    def nothing(cls, n_features: int, n_labels: int) -> Self:
+        """Keep none: where no document had a label and a feature, until an update brings some."""
+        X, Y = (np.empty((0, n_columns), np.float32) for n_columns in (n_features, n_labels))
+        return cls(sp.csr_matrix(X), sp.csr_matrix(Y))
+
     def add_to_files(self, files: Files) -> None:
         """Add rows and labels to a model's files."""
         files.config[KEPT] = len(self)

@@ -127,6 +127,7 @@ class Linear(Model):
     summary: ClassVar[str] = "linear classifiers in a tree over the labels"
     choose_when: ClassVar[str] = "you want a strong model in seconds, on any number of labels"
     can_update: ClassVar[bool] = True
+    allows_gaps: ClassVar[bool] = True
     can_explain: ClassVar[bool] = True
     uses_cluster: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 1
@@ -576,7 +577,7 @@ class Linear(Model):
         """Add the arrays of every tree."""
         files.config["prune"] = self.prune_
         files.config["C_rule"] = self.C_rule_
-        if self.kept_ is not None:
+        if self.kept_ is not None and len(self.kept_):
             self.kept_.add_to_files(files)
         for number, tree in enumerate(self.trees_):
             add_tree(files, f"tree.{number}", tree)
@@ -596,6 +597,8 @@ class Linear(Model):
         self.C_rule_ = files.config.get("C_rule", "steep")
         if KEPT in files.config:
             self.kept_ = Kept.from_files(files, self.n_features_, len(self.label_names_))
+        elif self.kept:
+            self.kept_ = Kept.nothing(self.n_features_, len(self.label_names_))
         names = [f"tree.{number}" for number in range(self._find_trees(files))]
         self.trees_ = in_threads(take_tree, [(files, name, self.n_features_) for name in names])
 

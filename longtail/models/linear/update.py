@@ -18,6 +18,7 @@ from longtail.models.linear.beam import TreeWeights, find_paths, search
 from longtail.models.linear.choices import Costs, choose_demand
 from longtail.models.linear.solver import NodeWeights, Settings, train_node
 from longtail.models.linear.training import (
+    SURE,
     Scratch,
     Task,
     assemble,
@@ -75,7 +76,9 @@ def update_tree(old: TreeWeights, new: Update, progress: Progress, which: str) -
     costs = [task.cost for task in tasks]
     progress.stage(f"refining{which}", sum(costs))
     trained = run_tasks(trainer.train, list(enumerate(tasks)), costs, progress)
-    return assemble(tree, tasks, trained, new.X.shape[1])
+    weights = assemble(tree, tasks, trained, new.X.shape[1])
+    weights.bias[weights.level[-2] :][new.now[tree.leaves] == 0] = -SURE  # as in training
+    return weights
 
 
 # -- the shape ------------------------------------------------------------------------------------

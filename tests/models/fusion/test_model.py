@@ -28,6 +28,7 @@ from longtail.models.fusion.worth import Judge
 from longtail.models.knn.model import KNN
 from longtail.models.lexical.model import Lexical
 from longtail.models.linear.model import Linear
+from longtail.models.relabel import add_label
 from longtail.progress import DeadlineProgress, OutOfTimeError
 from longtail.runtime.store import read_folder, write_folder
 from longtail.text.tfidf import Tfidf
@@ -676,6 +677,58 @@ def test_members_that_cannot_be_updated_follow_the_others(tmp_path, monkeypatch)
     model.save(tmp_path / "model")
     again = load_model(tmp_path / "model")
     assert np.array_equal(again.predict(texts).scores, model.predict(texts).scores)
+
+
+@pytest.mark.parametrize("members", ["linear,lexical,knn", "forest,lexical", "glas,lexical,knn"])
+def test_new_labels_keep_apart_from_one_that_was_added_by_its_name(members, tmp_path):
+    """Other members do not have that label; their numbers for new ones would be too low."""
+    if "glas" in members:
+        pytest.importorskip("torch")
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members=members).fit(known)
+    add_label(model, "zebra")
+    text = f"{known.texts[0]} zebra"
+    own = model.explain(text, "zebra").member_terms
+    assert {name: terms[0].name for name, terms in own.items()} == {"lexical": "zebra"}
+    texts, labels = with_new_label(30, seed=5)
+    listener = Listener()
+    model.partial_fit(texts, labels, progress=listener)
+    left = "glas: left as it is: new labels come behind 'zebra', of which it has seen no document"
+    assert (left in listener.lines) == ("glas" in members)
+    new = list(model.label_names_).index("brand new")
+    for name, member in model.members_.items():
+        n_carry = member.training_counts_.padded(new + 1)[new]
+        assert n_carry == (0 if name == "glas" else 30)
+        assert list(member.label_names_) == list(model.label_names_[: len(member.label_names_)])
+    found = model.predict(texts, k=3).names
+    assert np.mean(["brand new" in row for row in found]) > 0.4
+    assert not any("zebra" in row for row in found)
+    assert "zebra" in model.predict([text], k=5).names[0]
+    assert model.explain(texts[0], "brand new").terms
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert np.array_equal(again.predict(texts).scores, model.predict(texts).scores)
+    model.partial_fit([text] * 30, [["zebra"]] * 30)
+    assert model.predict([text], k=1).names == [["zebra"]]
+
+
+def test_a_member_that_knows_no_word_of_the_new_documents_stays_as_it_is(monkeypatch):
+    known = planted_texts(n=300, seed=0)
+    model = Fusion(members="linear,knn").fit(known)
+    texts, labels = with_new_label(30, seed=5)
+
+    def refuse(self, X, Y, train, progress):
+        raise DataError("no")
+
+    monkeypatch.setattr(Linear, "update_rows", refuse)
+    listener = Listener()
+    model.partial_fit(texts, labels, progress=listener)
+    assert listener.said("linear: left as it is: no")
+    assert "knn" in model.proposers_
+    assert np.mean(["brand new" in row for row in model.predict(texts, k=3).names]) > 0.5
+    monkeypatch.setattr(KNN, "update_rows", refuse)
+    with pytest.raises(DataError, match=r"^no$"):
+        model.partial_fit(texts, labels)
 
 
 def test_update_refines_members_that_can_train_on():
