@@ -153,7 +153,7 @@ class Model(Saved):
         with shown(progress) as shows:
             train, factor = self._judge_update(dataset, train, shows)
             before = self.training_counts_
-            self.take_in(dataset, train, shows)
+            self.take_in(dataset, train, shows, only_carried_labels=True)
             if factor < 1:
                 shows.say(
                     f"New labels get {factor:.2f} of their scores, so that known ones keep their "
@@ -199,7 +199,8 @@ class Model(Saved):
             if not len(judged):
                 continue
             with suppress(DataError):  # nothing in the others is of use
-                trial.take_in(dataset.take(np.setdiff1d(order, part)), train, SILENT)
+                others = dataset.take(np.setdiff1d(order, part))
+                trial.take_in(others, train, SILENT, only_carried_labels=True)
                 found.append(trial._judge(self, dataset.take(judged)))
             progress.advance(len(judged))
             n_left -= len(judged)
@@ -243,8 +244,19 @@ class Model(Saved):
         check_names(dataset, self.label_names_)
         return dataset
 
-    def take_in(self, dataset: Dataset, train: bool, progress: Progress) -> None:
-        """Update with documents whose labels have the model's names, and restrain no label."""
+    def take_in(
+        self,
+        dataset: Dataset,
+        train: bool,
+        progress: Progress,
+        *,
+        only_carried_labels: bool = False,
+    ) -> None:
+        """Update with documents whose labels have the model's names, and restrain no label.
+
+        New labels that no document of use carries are left out if `only_carried_labels` says so.
+        Otherwise they get numbers like the others, so that members of a fusion count alike.
+        """
         X = self._rows_of(dataset)
         useful = np.flatnonzero((np.diff(dataset.Y.indptr) > 0) & (np.diff(X.indptr) > 0))
         if not len(useful):
@@ -253,7 +265,10 @@ class Model(Saved):
                 "the model knows; there is nothing to add"
             )
         taken = dataset.take(useful)
-        aligned = only_carried(taken, self.label_names_).align(self.label_names_)
+        if only_carried_labels:
+            aligned = only_carried(taken, self.label_names_).align(self.label_names_)
+        else:
+            aligned = taken.align(self.label_names_)
         self.added_ = useful
         say_left_out(dataset, taken, self.label_names_, progress)
         if train and not self.trains_on:

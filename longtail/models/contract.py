@@ -326,7 +326,8 @@ class Contract(Estimated, ABC):
     ) -> None:
         """Take in more documents; Y has a column for each new label after those of the others.
 
-        Each document has a label and a feature; their numbers in what was given are `added_`.
+        Each document has a label and a feature; their numbers in what was given are `added_`. A
+        member of a fusion may get new labels that no document carries.
         Whatever goes wrong must leave the model as it was.
         """
         raise NotImplementedError

@@ -522,7 +522,8 @@ class RankAE(NeuralRows):
             wanted = float(old[:, -1].mean() + usual)
         bias = wanted - mean_products(decoded[:, :-1], Y[:, new], weights)
         found = np.hstack([weights, bias[:, None]]).astype(np.float32)
-        self.index_ = put_labels(self.index_, new, found)
+        lowest = np.append(np.zeros(self.index_.dim - 1, np.float32), _find_lowest(decoded, old))
+        self.index_ = put_labels(self.index_, new, found, Y.shape[1], lowest)
 
     # -- explaining -----------------------------------------------------------------------------
 
@@ -602,6 +603,11 @@ class RankAE(NeuralRows):
 
 def _take(documents: sp.csr_matrix | TokenRows, rows: NDArray[np.int64]) -> Any:
     return documents.take(rows) if isinstance(documents, TokenRows) else documents[rows]
+
+
+def _find_lowest(decoded: NDArray[np.float32], labels: NDArray[np.float32]) -> np.float32:
+    """Return the score that documents give the least likely of the labels, on average."""
+    return np.float32((labels @ decoded.mean(axis=0)).min())
 
 
 def _refuse_negative(X: sp.csr_matrix, advice: str) -> None:
