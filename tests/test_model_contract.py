@@ -168,6 +168,16 @@ def test_the_same_seed_gives_the_same_scores(name):
     assert np.array_equal(first.scores, other.scores) == (name in WITHOUT_CHANCE)
 
 
+@pytest.mark.parametrize("document_type", ["rows"])
+def test_a_model_of_large_values_is_saved_and_read(name, document_type, tmp_path):
+    """Such as numbers of bytes, or times in milliseconds."""
+    data = planted_dataset(n=100)
+    large = replace(data, X=data.X * np.float32(1e10))
+    model = make_brief(name).fit(large)
+    model.save(tmp_path / "model")
+    assert_same(name, load_model(tmp_path / "model").predict(large), model.predict(large))
+
+
 @pytest.mark.parametrize("document_type", ["rows", "texts"])
 def test_a_saved_model_gives_identical_scores(name, document_type, fitted, tmp_path):
     test = planted_dataset(seed=1) if document_type == "rows" else planted_texts(seed=1)

@@ -43,6 +43,7 @@ from longtail.models.new_labels import (
     put_labels,
 )
 from longtail.models.rank_ae.reader import (
+    LEAST_SPREAD,
     Options,
     Reader,
     describe_reader,
@@ -627,6 +628,6 @@ def _scale_columns(X: sp.csr_matrix) -> NDArray[np.float32]:
     mean = np.bincount(X.indices, X.data, minlength=X.shape[1]) / n
     square = np.bincount(X.indices, X.data.astype(np.float64) ** 2, minlength=X.shape[1]) / n
     spread = np.sqrt(np.maximum(square - mean**2, 0))
-    return np.where(spread > 1e-6 * np.sqrt(square), 1 / np.maximum(spread, 1e-12), 1).astype(
-        np.float32
-    )
+    return np.where(
+        spread > 1e-6 * np.sqrt(square), 1 / np.maximum(spread, LEAST_SPREAD), 1
+    ).astype(np.float32)
