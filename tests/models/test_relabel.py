@@ -194,6 +194,18 @@ def test_labels_are_found_by_other_names_and_uris():
     assert model.read_labels(as_dataset(["a"], [["kissa"]])).label_names == ["Katze"]
 
 
+def test_a_renamed_label_without_a_name_in_a_language_has_its_new_one():
+    data = animals()
+    model = Lexical().fit(data)
+    model.label_state_ = LabelState.of(
+        Vocabulary.build([Concept("http://x/cat", {"en": "cat", "fi": "kissa"})]), data
+    )
+    assert {"kissa", "dog"} <= set(model.names_in("fi"))
+    rename_label(model, "dog", "hound")
+    assert {"kissa", "hound"} <= set(model.names_in("fi"))
+    assert "dog" not in model.names_in("fi")
+
+
 def test_a_fusion_keeps_uris_once():
     data = replace(animals(), label_uris={"cat": "http://x/cat"})
     model = Fusion(members="linear,lexical").fit(data)
