@@ -28,6 +28,7 @@ from longtail.errors import (
 )
 from longtail.models import get_model_class, model_names
 from longtail.models.relabel import drop_labels, merge_labels, rename_label
+from longtail.progress import SILENT
 from longtail.runtime.parallel import set_threads
 from longtail.text.tfidf import Tfidf
 from longtail.topk import NO_LABEL, TopK
@@ -165,6 +166,16 @@ def test_the_same_seed_gives_the_same_scores(name):
     )
     assert_same(name, first, again)
     assert np.array_equal(first.scores, other.scores) == (name in WITHOUT_CHANCE)
+
+
+@pytest.mark.parametrize("document_type", ["rows"])
+def test_a_model_of_large_values_is_saved_and_read(name, document_type, tmp_path):
+    """Such as numbers of bytes, or times in milliseconds."""
+    data = planted_dataset(n=100)
+    large = replace(data, X=data.X * np.float32(1e10))
+    model = make_brief(name).fit(large)
+    model.save(tmp_path / "model")
+    assert_same(name, load_model(tmp_path / "model").predict(large), model.predict(large))
 
 
 @pytest.mark.parametrize("document_type", ["rows", "texts"])
@@ -735,6 +746,26 @@ def _with_new_label(data):
     """Return the documents with a new label on all that carry the first; its name is a word."""
     Y = sp.csr_matrix(sp.hstack([data.Y, data.Y[:, [0]]]))
     return replace(data, Y=Y, label_names=[*data.label_names, "word0"])
+
+
+def test_new_labels_that_no_document_carries_keep_their_numbers(name, fitted, tmp_path):
+    """As members of a fusion get them, which must count labels as it does."""
+    model = copy(fitted[name, "any"])
+    if not model.can_update or name == "fusion":
+        pytest.skip(f"{name} is no member that can be updated")
+    known, nobody = planted(name), sp.csr_matrix((100, 1), dtype=np.float32)
+    n, some = known.n_labels, known.take(np.arange(100))
+    Y = sp.csr_matrix(sp.hstack([some.Y, nobody, some.Y[:, [0]], nobody]))
+    names = [*model.label_names_, "before", "word0", "behind"]
+    model.take_in(replace(some, Y=Y, label_names=names), False, SILENT)
+    assert list(model.label_names_) == names
+    assert model.training_counts_.label_counts[n:].tolist() == [0, Y[:, n + 1].nnz, 0]
+    carriers = known.take(np.flatnonzero(known.Y[:, 0].toarray().ravel()))
+    asked = np.tile(np.arange(n, n + 3), (len(carriers), 1))
+    before, carried, behind = model.score(carriers, asked).mean(axis=0)
+    assert carried > 2 * max(before, behind)
+    model.save(tmp_path / "model")
+    assert_same(name, load_model(tmp_path / "model").predict(some), model.predict(some))
 
 
 def test_an_update_brings_new_labels_and_keeps_what_was_known(name, tmp_path):

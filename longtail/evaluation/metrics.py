@@ -378,7 +378,10 @@ def _ndcg(gains: NDArray[Any], n_true: NDArray[np.integer], k: int) -> NDArray[n
     """Return DCG@k / Σ_{i≤min(k,|T|)} 1/log2(i + 1) of each document."""
     discount = 1 / np.log2(np.arange(2, k + 2))
     ideal = np.cumsum(discount)[np.clip(n_true, 1, k) - 1]
-    each: NDArray[np.float64] = gains[:, :k] @ discount / ideal
+    total = np.zeros(len(gains))
+    for place in range(k):  # one after the other: BLAS rounds by how many documents there are
+        total += gains[:, place] * discount[place]
+    each: NDArray[np.float64] = total / ideal
     return each
 
 

@@ -216,8 +216,11 @@ class LabelState:
         return replace(self, targets=targets)
 
     def widen(self, n_labels: int, concepts: Sequence[int] = ()) -> "LabelState":
-        """Return the state with labels added at the end, which stand for `concepts` if for any."""
-        state = self
+        """Return the state with labels added at the end, which stand for `concepts` if for any.
+
+        Names in languages are looked up anew, as labels may be called otherwise from now on.
+        """
+        state = replace(self)
         if self.concepts is not None and len(self.concepts) < n_labels:
             new = np.full(n_labels - len(self.concepts), NO_CONCEPT, np.int32)
             new[: len(concepts)] = concepts

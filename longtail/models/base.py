@@ -31,7 +31,6 @@ from longtail.models.checks import (
     look_up_scores,
     only_carried,
     say_left_out,
-    up_to_last_carried,
 )
 from longtail.models.columns import remember_columns
 from longtail.models.contract import DEFAULT_K, NO_STATE, Documents, DocumentType
@@ -160,7 +159,7 @@ class Model(Saved):
         with shown(progress) as shows:
             train, factor = self._judge_update(dataset, train, shows)
             before = self.training_counts_
-            self.take_in(dataset, train, shows)
+            self.take_in(dataset, train, shows, only_carried_labels=True)
             if factor < 1:
                 shows.say(
                     f"New labels get {factor:.2f} of their scores, so that known ones keep their "
@@ -206,7 +205,8 @@ class Model(Saved):
             if not len(judged):
                 continue
             with suppress(DataError):  # nothing in the others is of use
-                trial.take_in(dataset.take(np.setdiff1d(order, part)), train, SILENT)
+                others = dataset.take(np.setdiff1d(order, part))
+                trial.take_in(others, train, SILENT, only_carried_labels=True)
                 found.append(trial._judge(self, dataset.take(judged)))
             progress.advance(len(judged))
             n_left -= len(judged)
@@ -251,12 +251,17 @@ class Model(Saved):
         return dataset
 
     def take_in(
-        self, dataset: Dataset, train: bool, progress: Progress, *, as_numbered: bool = False
+        self,
+        dataset: Dataset,
+        train: bool,
+        progress: Progress,
+        *,
+        only_carried_labels: bool = False,
     ) -> None:
         """Update with documents whose labels have the model's names, and restrain no label.
 
-        With `as_numbered`, labels get the numbers that they have in the dataset, which begins with
-        those of the model; otherwise new labels that no document carries are passed over.
+        New labels that no document of use carries are left out if `only_carried_labels` says so.
+        Otherwise they get numbers like the others, so that members of a fusion count alike.
         """
         X = self._rows_of(dataset)
         useful = np.flatnonzero((np.diff(dataset.Y.indptr) > 0) & (np.diff(X.indptr) > 0))
@@ -266,10 +271,10 @@ class Model(Saved):
                 "the model knows; there is nothing to add"
             )
         taken = dataset.take(useful)
-        if as_numbered:
-            aligned = up_to_last_carried(taken, self.label_names_, gaps=self.allows_gaps)
-        else:
+        if only_carried_labels:
             aligned = only_carried(taken, self.label_names_).align(self.label_names_)
+        else:
+            aligned = taken.align(self.label_names_)
         self.added_ = useful
         say_left_out(dataset, taken, self.label_names_, progress)
         if train and not self.trains_on:

@@ -125,22 +125,6 @@ def only_carried(dataset: Dataset, known: Sequence[str]) -> Dataset:
     )
 
 
-def up_to_last_carried(dataset: Dataset, known: Sequence[str], *, gaps: bool) -> Dataset:
-    """Return the documents with the known labels and those behind, up to the last that is carried.
-
-    Raises:
-        DataError: one of those behind is not carried, and `gaps` are not allowed.
-    """
-    counts = TrainingCounts.of(dataset).label_counts
-    n_labels = max(len(known), int(np.flatnonzero(counts).max(initial=-1)) + 1)
-    missing = np.flatnonzero(counts[len(known) : n_labels] == 0)
-    if len(missing) and not gaps:
-        name = dataset.label_names[len(known) + int(missing[0])]
-        raise DataError(f"new labels come behind '{name}', of which it has seen no document")
-    names = list(dataset.label_names[:n_labels])
-    return replace(dataset, Y=dataset.Y[:, :n_labels], label_names=names, exclude=None)
-
-
 def find_excluded(data: Any, label_names: Sequence[str]) -> sp.csr_matrix | None:
     """Return the pairs that must not be predicted, or None if there are none."""
     if not isinstance(data, Dataset) or data.exclude is None or data.exclude.nnz == 0:

@@ -63,7 +63,6 @@ class Contract(Estimated, ABC):
     reads: ClassVar[tuple[DocumentType, ...]] = ("texts", "rows")  # document types to train on
     makes_rows: ClassVar[bool] = True  # of texts, by tf-idf; False if it reads them by itself
     can_update: ClassVar[bool] = False  # takes in more documents: `update_rows`
-    allows_gaps: ClassVar[bool] = False  # among an update's new labels, ones that none carries
     trains_on: ClassVar[bool] = True  # with new documents, if an update asks for it
     can_explain: ClassVar[bool] = False  # `explain_row`, or `explain` as a whole
     can_resume: ClassVar[bool] = False  # goes on with training from what is in `run_dir`
@@ -327,7 +326,8 @@ class Contract(Estimated, ABC):
     ) -> None:
         """Take in more documents; Y has a column for each new label after those of the others.
 
-        Each document has a label and a feature; their numbers in what was given are `added_`.
+        Each document has a label and a feature; their numbers in what was given are `added_`. A
+        member of a fusion may get new labels that no document carries.
         Whatever goes wrong must leave the model as it was.
         """
         raise NotImplementedError

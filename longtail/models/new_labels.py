@@ -78,13 +78,17 @@ def mean_of_known(
     return float(products.mean())
 
 
-def put_labels(index: Index, labels: NDArray[np.int64], vectors: Floats) -> Index:
-    """Return an index with the vectors of these labels, some of which it may hold already."""
-    if not len(labels):
-        return index
-    if labels[0] >= len(index):  # all of them are behind the others
-        return index.extend(vectors)
-    everything = np.zeros((max(len(index), int(labels[-1]) + 1), index.dim), np.float32)
-    everything[: len(index)] = index.vectors
+def put_labels(
+    index: Index, labels: NDArray[np.int64], vectors: Floats, n_labels: int, usual: Floats
+) -> Index:
+    """Return an index of `n_labels` with the vectors of these, some of which it may hold already.
+
+    `usual` (dim,) is the vector of new labels that no document carries.
+    """
+    more = np.arange(len(index), n_labels)
+    if np.array_equal(labels, more):
+        return index.extend(vectors) if len(more) else index
+    everything = np.empty((n_labels, index.dim), np.float32)
+    everything[: len(index)], everything[len(index) :] = index.vectors, usual
     everything[labels] = vectors
     return Index(QuantizedRows.of(everything), index.dim, index.metric)

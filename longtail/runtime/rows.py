@@ -13,7 +13,7 @@ from longtail.runtime.compiled import njit
 from longtail.runtime.mapped import BLOCK, build_csr, room_for
 from longtail.runtime.parallel import in_threads
 from longtail.runtime.quantized import MOST_CODE, find_units, round_digits
-from longtail.runtime.schema import LARGEST_WEIGHT, Schema, floats, indices
+from longtail.runtime.schema import LARGEST_FLOAT, LARGEST_WEIGHT, Schema, floats, indices
 from longtail.runtime.store import Files
 from longtail.runtime.varint import decode_starts, decode_steps, encode, steps
 
@@ -153,7 +153,7 @@ def describe_matrix(
         return Schema(arrays={**arrays, f"{name}.values": values})
     lowest = 0 if least >= 0 else -MOST_CODE
     codes = floats(n_entries, least=lowest, most=MOST_CODE, dtypes=(np.int8,), empty=True)
-    unit = floats(n_rows, least=0, empty=True)
+    unit = floats(n_rows, least=0, most=LARGEST_FLOAT, empty=True)  # rows as users have them
     return Schema(arrays={**arrays, f"{name}.unit": unit, f"{name}.codes": codes})
 
 

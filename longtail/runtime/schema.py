@@ -37,6 +37,7 @@ Rule = Callable[[Files, Sizes], None]
 
 LARGEST_SIZE = 2**31 - 1  # of what arrays of int32 count
 LARGEST_WEIGHT = 1e6  # no layer after it leaves the range of float32
+LARGEST_FLOAT = float(np.finfo(np.float32).max)  # as large as a feature may be
 PIECE = 1 << 16  # numbers looked at together, as many as a cache holds
 SHARE = 1 << 22  # numbers that a thread looks at
 

@@ -62,3 +62,19 @@ def test_sums_are_exact(scale):
         parts.add(part)
     assert parts.value == exact
     assert exact_sum(np.zeros(0)) == 0
+
+
+def test_long_lists_count_the_same_in_blocks():
+    """A product of matrices rounds by how many rows it has."""
+    rng = np.random.default_rng(0)
+    k, n_labels = 17, 60
+    for n in range(330, 346):
+        labels = np.argsort(rng.random((n, n_labels)), axis=1)[:, :k].astype(np.int32)
+        top = TopK(labels, -np.sort(-rng.random((n, k)), axis=1).astype(np.float32))
+        Y = sp.csr_matrix((rng.random((n, n_labels)) < 0.15).astype(np.float32))
+        tally = Tally(TrainingCounts(5000, rng.integers(0, 900, n_labels)), (k,))
+        for first in range(0, n, 7):
+            tally.add(top.take(slice(first, first + 7)), Y[first : first + 7])
+        found = tally.report()
+        expected = evaluate(top, Y, train=tally.train, k=k)
+        assert {name: found[name] for name in expected} == expected

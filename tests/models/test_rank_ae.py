@@ -361,6 +361,16 @@ def test_dense_rows_with_negative_values():
     assert np.array_equal(one.scores[0], top.scores[5])
 
 
+@pytest.mark.parametrize("size", [1e-8, 1e-15])
+def test_dense_rows_of_small_values_are_saved_and_read(size, tmp_path):
+    X, Y = dense_data(n=50)
+    small = X * np.float32(size)
+    model = RankAE(**{**SMALL, "epochs": 1}).fit(small, Y)
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert np.array_equal(again.predict(small).scores, model.predict(small).scores)
+
+
 def test_dense_columns_speak_equally_loud(tmp_path):
     """The unit of a measurement makes no difference."""
     X, Y = dense_data()

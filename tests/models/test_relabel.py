@@ -107,6 +107,23 @@ def test_the_same_as_a_member_of_a_fusion(tmp_path):
     assert "tiger" in again.predict(["the tiger and the dog"], 3).names[0]  # the new name as well
 
 
+def test_all_members_of_a_fusion_count_labels_alike_after_an_update():
+    """Once labels were counted otherwise by those members that did not know an added one."""
+    model = Fusion(members="knn,lexical").fit(animals())
+    add_label(model, "zebra")
+    texts = [f"the badger ran by the hill {i}" for i in range(30)]
+    model.partial_fit(texts, [["badger"]] * 30)
+    assert [list(each.label_names_) for each in model.members_.values()] == [
+        list(model.label_names_)
+    ] * 2
+    knn = model.members_["knn"]
+    asked = np.array([[list(model.label_names_).index(each) for each in ("zebra", "badger")]])
+    zebra, badger = knn.score(model.features_.transform(["the badger ran"]), asked)[0]
+    assert badger > 0.5
+    assert zebra == 0
+    assert model.predict(["the badger ran"], 1).names == [["badger"]]
+
+
 def test_other_models_say_who_can_add():
     model = Linear().fit(planted_texts())
     with pytest.raises(ParameterError, match="lexical can, by its name, alone or as a member"):
@@ -175,6 +192,18 @@ def test_labels_are_found_by_other_names_and_uris():
     rename_label(model, "http://x/cat", "Katze")
     assert "Katze" in model.predict(["the cat"], 1).names[0]
     assert model.read_labels(as_dataset(["a"], [["kissa"]])).label_names == ["Katze"]
+
+
+def test_a_renamed_label_without_a_name_in_a_language_has_its_new_one():
+    data = animals()
+    model = Lexical().fit(data)
+    model.label_state_ = LabelState.of(
+        Vocabulary.build([Concept("http://x/cat", {"en": "cat", "fi": "kissa"})]), data
+    )
+    assert {"kissa", "dog"} <= set(model.names_in("fi"))
+    rename_label(model, "dog", "hound")
+    assert {"kissa", "hound"} <= set(model.names_in("fi"))
+    assert "dog" not in model.names_in("fi")
 
 
 def test_a_fusion_keeps_uris_once():

@@ -603,13 +603,14 @@ class AttentionXML(Neural):
         from longtail.models.attention_xml.updating import Update, choose_documents, update_tree
 
         device, Y, before = self._device(), dataset.Y, self.training_counts_
-        new, refined = find_new_labels(before, Y), np.empty(0, np.int64)
+        unknown = np.arange(len(self.label_names_), Y.shape[1])  # documents need not carry these
+        new, refined = np.union1d(find_new_labels(before, Y), unknown), np.empty(0, np.int64)
         tokens, chosen = self.tokens_.encode(dataset.texts or []), np.arange(Y.shape[0])
         if train:
             refined = np.setdiff1d(np.unique(Y.indices), new).astype(np.int64)
         else:
             chosen = choose_documents(Y, new, np.random.default_rng(self.seed))
-        if len(chosen):  # otherwise all labels are known, and stay as they are
+        if len(new) or len(refined):  # otherwise all labels are known, and stay as they are
             counts = before.padded(Y.shape[1]) + np.bincount(Y.indices, minlength=Y.shape[1])
             shares = counts / (before.n_documents + Y.shape[0])
             seen = self.kept_.join(tokens.take(chosen), Y[chosen])

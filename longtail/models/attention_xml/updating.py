@@ -43,6 +43,7 @@ ENOUGH = 50  # documents of a new label that it learns from, unless all are aske
 BATCH = 32  # documents of a step
 LEAST_STEPS, PASSES = 200, 4
 NEW_RATE, KNOWN_RATE = 0.06, 0.0003  # learning rates, as shares of how far rows are apart
+SMALLEST_SHARE = 1e-12  # of a label that no document carries
 KEPT_NUMBERS = 1 << 28  # that documents, once read, may take in memory
 LED = 5  # nodes that a document is led to, each a vote for where its new labels belong
 
@@ -53,7 +54,7 @@ class Update(NamedTuple):
     Attributes:
         tokens: the words of the documents, some of before and new ones.
         Y: (n, n_labels) their labels, new ones behind those that the model has.
-        new: labels that no document carried before; rising.
+        new: labels that no document carried before, nor need carry now; rising.
         refined: other labels that learn, too; rising.
         shares: (n_labels,) of all documents, those of before counted, that carry each label.
     """
@@ -67,8 +68,9 @@ class Update(NamedTuple):
     def find_surplus(self, labels: Numbers) -> Floats:
         """Return the logarithm of how many times too often these documents carry each label."""
         met = np.bincount(self.Y.indices, minlength=self.Y.shape[1])[labels]
-        surplus: NDArray[np.float64] = np.log(met / self.Y.shape[0] / self.shares[labels])
-        return surplus.clip(0).astype(np.float32)
+        times = met / self.Y.shape[0] / np.maximum(self.shares[labels], SMALLEST_SHARE)
+        surplus: NDArray[np.float64] = np.log(np.maximum(times, 1))
+        return surplus.astype(np.float32)
 
 
 def choose_documents(Y: sp.csr_matrix, new: Numbers, rng: np.random.Generator) -> Numbers:

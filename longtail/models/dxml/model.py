@@ -96,7 +96,6 @@ class DXML(NeuralRows):
     summary: ClassVar[str] = "labels of the nearest documents, in a space made of a label graph"
     choose_when: ClassVar[str] = "new documents and labels keep coming"
     can_update: ClassVar[bool] = True
-    allows_gaps: ClassVar[bool] = True
     has_embeddings: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 6
     member_reason: ClassVar[str] = "places documents in the graph of labels"

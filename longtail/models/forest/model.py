@@ -96,7 +96,6 @@ class Forest(Model):
     summary: ClassVar[str] = "random trees over features, whose leaves hold similar documents"
     choose_when: ClassVar[str] = "documents are rows of some hundred or thousand features"
     can_update: ClassVar[bool] = True
-    allows_gaps: ClassVar[bool] = True
     trains_on: ClassVar[bool] = False
     can_explain: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 4

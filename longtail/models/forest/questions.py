@@ -12,11 +12,9 @@ from longtail.models.forest.growing import Floats, Ids, Tree
 from longtail.models.forest.shape import Shape, Spans, Starts, clear, coded, running_sum, spread
 from longtail.runtime.compiled import njit
 from longtail.runtime.rows import Rows
-from longtail.runtime.schema import Schema, floats
+from longtail.runtime.schema import LARGEST_FLOAT, Schema, floats
 from longtail.runtime.store import Files
 from longtail.runtime.varint import decode, encode
-
-LARGEST = float(np.finfo(np.float32).max)  # a threshold is as large as a feature may be
 
 
 class Questions(NamedTuple):
@@ -54,7 +52,7 @@ class Questions(NamedTuple):
     @staticmethod
     def describe() -> Schema:
         """Return the schema of what `add_to_files` adds."""
-        thresholds = floats("n_nodes", most=LARGEST, empty=True)
+        thresholds = floats("n_nodes", most=LARGEST_FLOAT, empty=True)
         return Schema(arrays={"trees.thresholds": thresholds, **coded("features", "left")})
 
     @classmethod

@@ -244,7 +244,7 @@ class Fusion(Model):
             reads_rows = member.trained_on == "rows"
             more = rows if reads_rows else replace(dataset, label_uris=None)
             try:
-                member.take_in(more, train and member.trains_on, progress, as_numbered=True)
+                member.take_in(more, train and member.trains_on, progress)
             except DataError as error:  # it can do nothing with these; others can
                 if name == able[-1] and not updated:
                     raise

@@ -429,7 +429,8 @@ class GLaS(NeuralRows):
         if usual is not None:
             own = mean_products(documents, Y[:, new], vectors)
             vectors *= np.clip(usual / np.maximum(own, 1e-6), 0, 1).astype(np.float32)[:, None]
-        self.index_ = put_labels(self.index_, new, vectors)
+        apart = -documents.mean(axis=0)  # where nothing is found that looks like these documents
+        self.index_ = put_labels(self.index_, new, vectors, Y.shape[1], apart)
 
     def add_to_files(self, files: Files) -> None:
         """Add the embedding map, the labels' index, scale and bias."""

@@ -81,7 +81,6 @@ class KNN(Model):
     summary: ClassVar[str] = "the nearest training documents vote for their labels"
     choose_when: ClassVar[str] = "you want to see the documents behind each label, or add new ones"
     can_update: ClassVar[bool] = True
-    allows_gaps: ClassVar[bool] = True
     trains_on: ClassVar[bool] = False
     can_explain: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 2

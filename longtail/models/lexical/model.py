@@ -113,7 +113,6 @@ class Lexical(Model):
     makes_rows: ClassVar[bool] = False
     can_explain: ClassVar[bool] = True
     can_update: ClassVar[bool] = True
-    allows_gaps: ClassVar[bool] = True
     trains_on: ClassVar[bool] = False
     member_order: ClassVar[int | None] = 2
     member_reason: ClassVar[str] = "finds the names of labels, also of those never seen"

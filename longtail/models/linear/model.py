@@ -127,7 +127,6 @@ class Linear(Model):
     summary: ClassVar[str] = "linear classifiers in a tree over the labels"
     choose_when: ClassVar[str] = "you want a strong model in seconds, on any number of labels"
     can_update: ClassVar[bool] = True
-    allows_gaps: ClassVar[bool] = True
     can_explain: ClassVar[bool] = True
     uses_cluster: ClassVar[bool] = True
     member_order: ClassVar[int | None] = 1

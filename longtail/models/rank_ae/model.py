@@ -43,6 +43,7 @@ from longtail.models.new_labels import (
     put_labels,
 )
 from longtail.models.rank_ae.reader import (
+    LEAST_SPREAD,
     Options,
     Reader,
     describe_reader,
@@ -522,7 +523,8 @@ class RankAE(NeuralRows):
             wanted = float(old[:, -1].mean() + usual)
         bias = wanted - mean_products(decoded[:, :-1], Y[:, new], weights)
         found = np.hstack([weights, bias[:, None]]).astype(np.float32)
-        self.index_ = put_labels(self.index_, new, found)
+        lowest = np.append(np.zeros(self.index_.dim - 1, np.float32), _find_lowest(decoded, old))
+        self.index_ = put_labels(self.index_, new, found, Y.shape[1], lowest)
 
     # -- explaining -----------------------------------------------------------------------------
 
@@ -604,6 +606,11 @@ def _take(documents: sp.csr_matrix | TokenRows, rows: NDArray[np.int64]) -> Any:
     return documents.take(rows) if isinstance(documents, TokenRows) else documents[rows]
 
 
+def _find_lowest(decoded: NDArray[np.float32], labels: NDArray[np.float32]) -> np.float32:
+    """Return the score that documents give the least likely of the labels, on average."""
+    return np.float32((labels @ decoded.mean(axis=0)).min())
+
+
 def _refuse_negative(X: sp.csr_matrix, advice: str) -> None:
     """Raise DataError for the first negative value, which no count and no tf-idf weight is."""
     if X.nnz and X.data.min() < 0:
@@ -621,6 +628,6 @@ def _scale_columns(X: sp.csr_matrix) -> NDArray[np.float32]:
     mean = np.bincount(X.indices, X.data, minlength=X.shape[1]) / n
     square = np.bincount(X.indices, X.data.astype(np.float64) ** 2, minlength=X.shape[1]) / n
     spread = np.sqrt(np.maximum(square - mean**2, 0))
-    return np.where(spread > 1e-6 * np.sqrt(square), 1 / np.maximum(spread, 1e-12), 1).astype(
-        np.float32
-    )
+    return np.where(
+        spread > 1e-6 * np.sqrt(square), 1 / np.maximum(spread, LEAST_SPREAD), 1
+    ).astype(np.float32)

@@ -23,6 +23,7 @@ Floats = NDArray[np.float32]
 
 ROWS_PER_TASK = 512
 LEAST_LENGTH = 1e-12  # of a word vector
+LEAST_SPREAD = 1e-12  # of a column of dense rows, by which its values are divided
 LARGEST_EXPONENT = 80.0  # beyond, a sigmoid is 0 or 1 in float32
 LEAST_SLOPE, STEEPEST = 0.01, 50.0  # of the curve: by standard deviation, and by unit of score
 
@@ -93,7 +94,7 @@ class Reader(NamedTuple):
 def describe_reader(word_dim: str) -> Schema:
     """Return the schema of a reader's arrays; C, C/r and h are sizes, that of words is given."""
     arrays = {
-        "feature_weight": floats("n_features", least=0),
+        "feature_weight": floats("n_features", least=0, most=1 / LEAST_SPREAD),
         "row": describe_places("reader.n_rows"),
         "squeeze": floats("C", "C/r"),
         "excite": floats("C/r", "C"),

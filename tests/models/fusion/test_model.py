@@ -691,15 +691,11 @@ def test_new_labels_keep_apart_from_one_that_was_added_by_its_name(members, tmp_
     own = model.explain(text, "zebra").member_terms
     assert {name: terms[0].name for name, terms in own.items()} == {"lexical": "zebra"}
     texts, labels = with_new_label(30, seed=5)
-    listener = Listener()
-    model.partial_fit(texts, labels, progress=listener)
-    left = "glas: left as it is: new labels come behind 'zebra', of which it has seen no document"
-    assert (left in listener.lines) == ("glas" in members)
+    model.partial_fit(texts, labels)
     new = list(model.label_names_).index("brand new")
-    for name, member in model.members_.items():
-        n_carry = member.training_counts_.padded(new + 1)[new]
-        assert n_carry == (0 if name == "glas" else 30)
-        assert list(member.label_names_) == list(model.label_names_[: len(member.label_names_)])
+    for member in model.members_.values():
+        assert member.training_counts_.padded(new + 1)[new] == 30
+        assert list(member.label_names_) == list(model.label_names_)
     found = model.predict(texts, k=3).names
     assert np.mean(["brand new" in row for row in found]) > 0.4
     assert not any("zebra" in row for row in found)
