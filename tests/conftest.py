@@ -4,7 +4,10 @@ import os
 import signal
 from collections import Counter
 
+import pytest
 from hypothesis import settings
+
+from longtail.runtime.garbage import no_garbage
 
 # The networks of the tests are tiny: a second thread costs more than it gains. One thread makes
 # tests/test_model_contract.py 2.4 times as quick on two cores.
@@ -35,6 +38,13 @@ LONG_FILES = (
     "test_readme.py",
 )
 PLACES = {name: place for place, name in enumerate(LONG_FILES)}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for garbage neither now nor, later on, among all that is imported for the tests."""
+    with no_garbage():
+        return (yield)
 
 
 def pytest_collection_modifyitems(items):
