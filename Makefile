@@ -7,6 +7,8 @@ LIGHT := .venv/light
 TOOLS := tests/serve/node_modules/.package-lock.json
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
     --constraint constraints.txt
+# Else every command that a test starts compiles the package again, and pytest its tests.
+export PYTHONDONTWRITEBYTECODE :=
 # A file's tests stay together, as they share what it trains.
 TWO_WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 

@@ -1,5 +1,9 @@
-"""Train small models as one of several processes; write the loss of every step, and predictions."""
+"""Train small models as one of several processes; write the loss of every step, and predictions.
 
+One of two writes what they exchanged before that, as well.
+"""
+
+import json
 import os
 import socket
 import subprocess
@@ -10,10 +14,15 @@ import numpy as np
 import torch
 from planted import planted_texts
 
+from longtail.errors import ParameterError
 from longtail.models import neural
 from longtail.models.registry import get_model_class
 from longtail.training import loop
+from longtail.training.averaging import WeightMean
 from longtail.training.history import Clock
+from longtail.training.layers import RowAdam
+from longtail.training.processes import join_processes
+from longtail.training.split import SplitRows, gather_rows
 
 PARTS = ("losses", "scores", "held")
 N_DOCUMENTS = 65  # with batches of 16, the last of an epoch has one document only
@@ -174,5 +183,72 @@ def write(folder, found):
     np.savez(folder / f"rank{os.environ['RANK']}.npz", **flat)
 
 
+def sparse(rows, values):
+    return torch.sparse_coo_tensor(
+        [rows], [[float(value)] for value in values], (4, 1), check_invariants=True
+    )
+
+
+def exchange(processes):
+    """Return what a process has after two of them exchanged gradients, weights and rows."""
+    rank = processes.rank
+    dense, half, table, half_table, untouched = (
+        torch.nn.Parameter(torch.zeros(4, 1)) for _ in range(5)
+    )
+    dense.grad = torch.full((4, 1), float(rank))
+    table.grad = sparse([0, 2], [2, 4]) if rank == 0 else sparse([2, 3, 2], [1, 6, 1])
+    if rank == 1:  # a batch need not touch every parameter in every process
+        half.grad, half_table.grad = torch.ones(4, 1), sparse([1], [8])
+    processes.sum_gradients([dense, half, table, half_table, untouched])
+    assert untouched.grad is None
+    gradients = [dense.grad, half.grad, table.grad.to_dense(), half_table.grad.to_dense()]
+    module = torch.nn.Linear(2, 2)
+    processes.share_weights(module)
+    found = {
+        "sums": [gradient.flatten().tolist() for gradient in gradients],
+        "weights": module.weight.tolist(),
+        "shared": processes.share({"P@1": 1 / 3, "n": 7} if rank == 0 else None),
+        "nothing": processes.share(None),
+        "refused": refuse(processes, {"seed": 3, "data": f"d{rank}"}),
+    }
+    processes.require_same({"seed": 3})
+    rows = gather_rows(torch.arange(7)[rank::2], processes).tolist()
+    return {**found, "rows": rows, "state": join_and_cut(processes)}
+
+
+def refuse(processes, facts):
+    try:
+        processes.require_same(facts)
+    except ParameterError as error:
+        return str(error)
+
+
+def join_and_cut(processes):
+    """Return whether the state of a run with split rows becomes whole, and what it was again."""
+    module = torch.nn.Module()
+    module.other = torch.nn.Parameter(torch.ones(2))
+    module.labels = torch.nn.Parameter(torch.arange(10.0).view(5, 2)[processes.rank :: 2].clone())
+    optimizer = RowAdam(module.labels)
+    module.labels.grad = torch.ones_like(module.labels).to_sparse(1)
+    optimizer.step()
+    mean = WeightMean(module.parameters())
+    mean.add()
+    split = SplitRows(module, ("labels",), processes)
+    memory = {0: dict(optimizer.state[module.labels])}
+    state = {"weights": dict(module.state_dict()), "average": mean.values}
+    state |= {"best": {}, "optimizers": [memory], "step": 4}
+    whole = split.join(state, [optimizer])
+    if processes.is_main:
+        assert whole["weights"]["labels"].shape == whole["average"][1].shape == (5, 2)
+        assert whole["optimizers"][0][0]["steps"].tolist() == [1] * 5
+        cut = split.cut(whole, [optimizer])
+        assert torch.equal(cut["weights"]["labels"], module.labels)
+        assert torch.equal(cut["optimizers"][0][0]["mean"], memory[0]["mean"])
+    return torch.equal(whole["weights"]["other"], module.other)
+
+
 if __name__ == "__main__":
+    if os.environ["WORLD_SIZE"] == "2":
+        found = exchange(join_processes("cpu"))
+        Path(sys.argv[1], f"rank{os.environ['RANK']}.json").write_text(json.dumps(found))
     write(Path(sys.argv[1]), train_all(sys.argv[2:]))

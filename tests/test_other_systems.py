@@ -1,6 +1,7 @@
 """macOS and Windows, as far as they can be had here: what Python lacks there is taken away."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -9,11 +10,11 @@ from command_line import write_texts
 
 # Libraries are imported before, as they have other files for other systems.
 STAND_IN = """
-import errno, os, signal, sys, types
+import contextlib, errno, io, json, os, signal, sys, types
 import numba, numpy, pyarrow, rich.console, rich.progress, scipy.sparse, sklearn.utils, typer
 import asyncio, subprocess, tempfile, multiprocessing, concurrent.futures
 
-system = sys.argv.pop(1)
+system, commands = sys.argv[1], json.loads(sys.argv[2])
 gone = ["sched_getaffinity", "sched_setaffinity"]
 if system == "win32":
     gone += ["fork", "register_at_fork", "killpg", "sysconf", "O_NOFOLLOW", "O_DIRECTORY"]
@@ -46,32 +47,54 @@ for name in gone:
         delattr(os, name)
 sys.platform = system
 from longtail.cli import main
-main()
+
+ended = []
+for command in commands:
+    sys.argv[1:], said, complaint = command, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint):
+        try:
+            main()
+        except SystemExit as end:
+            ended.append((end.code or 0, said.getvalue(), complaint.getvalue()))
+print(json.dumps(ended))
 """
 
 
-def run(system, *args, code=0):
+def run(system, *commands):
+    """Run commands in one process; return what each said, of one that fails its error."""
+    given = json.dumps([[str(arg) for arg in command] for command, _ in commands])
     done = subprocess.run(
-        [sys.executable, "-c", STAND_IN, system, *map(str, args)],
+        [sys.executable, "-c", STAND_IN, system, given],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
     )
-    assert done.returncode == code, done.stderr
-    return done
+    assert done.returncode == 0, done.stderr
+    ended = json.loads(done.stdout)
+    assert [code for code, _, _ in ended] == [code for _, code in commands], ended
+    return [error if code else said for code, said, error in ended]
 
 
 @pytest.mark.parametrize("system", ["win32", "darwin"])
-def test_train_replace_update_predict(system, tmp_path):
+def test_train_replace_update_predict(system, tmp_path, tmp_path_factory):
     data, model = write_texts(tmp_path / "train.jsonl", 60, seed=0), tmp_path / "model"
+    damaged, out = tmp_path_factory.mktemp("damaged") / "model", tmp_path / "out.jsonl"
     train = ["train", data, "--out", model, "--model", "knn", "--valid", "0"]
-    run(system, *train)
-    run(system, *train, "--overwrite")
-    assert "already exists" in run(system, *train, code=2).stderr
-    assert "now has 120 documents" in run(system, "update", model, data).stdout
-    assert "is complete: a knn model" in run(system, "verify", model).stdout
-    out = tmp_path / "out.jsonl"
-    run(system, "predict", model, data, "--out", out)
+    run(system, (train, 0))
+    shutil.copytree(model, damaged)
+    (damaged / "weights.safetensors").write_bytes(b"")
+    _, exists, updated, verified, _, broken = run(
+        system,
+        ([*train, "--overwrite"], 0),
+        (train, 2),
+        (["update", model, data], 0),
+        (["verify", model], 0),
+        (["predict", model, data, "--out", out], 0),
+        (["verify", damaged], 2),
+    )
+    assert "already exists" in exists
+    assert "now has 120 documents" in updated
+    assert "is complete: a knn model" in verified
     assert len(out.read_text().splitlines()) == 60
     assert json.loads(out.read_text().splitlines()[0])["labels"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -79,5 +102,4 @@ def test_train_replace_update_predict(system, tmp_path):
         "out.jsonl",
         "train.jsonl",
     ]
-    (model / "weights.safetensors").write_bytes(b"")
-    assert run(system, "verify", model, code=2).stderr.startswith("Error: ")
+    assert broken.startswith("Error: ")

@@ -13,14 +13,22 @@ from command_line import LONGTAIL, fail, run, succeed, write_sparse, write_texts
 
 from longtail.cli.compare import ComparisonBars
 
+WITH_SEEDS = ("--models", "linear:preset=fast,linear", "--seed", "7", "--seeds", "2")
 
-@pytest.fixture
-def data(tmp_path):
-    folder = tmp_path / "data"
-    folder.mkdir()
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
     write_texts(folder / "train.jsonl", 120, seed=0)
     write_texts(folder / "test.jsonl", 40, seed=1)
     return folder
+
+
+@pytest.fixture(scope="module")
+def with_seeds(data, tmp_path_factory):
+    """What is shown of two models with two seeds each, trained in turn, and where that lies."""
+    out = tmp_path_factory.mktemp("seeds") / "report"
+    return succeed("compare", data, *WITH_SEEDS, "--threads", "1", "--out", out), out
 
 
 def read_results(out):
@@ -29,7 +37,8 @@ def read_results(out):
 
 def test_two_models_side_by_side(data, tmp_path, monkeypatch):
     out = tmp_path / "report"
-    arguments = ["compare", str(data), "--models", "linear,linear:preset=fast", "--out", str(out)]
+    models = "linear,linear:preset=fast"
+    arguments = ["compare", str(data), "--models", models, "--seed", "5", "--out", str(out)]
     monkeypatch.setattr(sys, "argv", ["/usr/bin/longtail", *arguments])
     shown = succeed(*arguments)
     assert "1/2 linear: trained in" in shown.stderr
@@ -42,10 +51,13 @@ def test_two_models_side_by_side(data, tmp_path, monkeypatch):
     assert results["data"]["origin"] == "the test split of the data"
     assert set(results["files"]) == {"train.jsonl", "test.jsonl"}
     assert results["command"] == " ".join(["longtail", *arguments])
-    with np.load(out / "runs" / "linear" / "seed-0" / "top.npz") as top:
+    assert results["seeds"] == [5]
+    assert results["methods"][0]["metrics"]["P@1"]["sd"] is None  # there is one seed
+    with np.load(out / "runs" / "linear" / "seed-5" / "top.npz") as top:
         assert top["labels"].shape == (40, 4)
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     assert "| linear " in (out / "table.md").read_text()
+    assert "± half of the 95 % confidence interval" in (out / "table.md").read_text()
     assert not (out / "scratch").exists()
 
 
@@ -74,11 +86,8 @@ def test_rows_with_seeds_and_settings(tmp_path):
     assert read_results(out)["data"]["n_test"] == 50
 
 
-def test_a_number_of_seeds_counts_up_and_gives_mean_and_deviation(data, tmp_path):
-    out = tmp_path / "report"
-    models = "linear:preset=fast,linear"
-    arguments = ["compare", data, "--models", models, "--seed", "7", "--seeds", "2", "--out", out]
-    shown = succeed(*arguments)
+def test_a_number_of_seeds_counts_up_and_gives_mean_and_deviation(with_seeds):
+    shown, out = with_seeds
     assert "1/4 linear:preset=fast (seed 7): trained in" in shown.stderr
     results = read_results(out)
     assert results["seeds"] == [7, 8]
@@ -96,26 +105,16 @@ def test_a_number_of_seeds_counts_up_and_gives_mean_and_deviation(data, tmp_path
     assert "± is half of the 95 % confidence interval" not in page
 
 
-def test_runs_at_once_find_what_runs_in_turn_find(data, tmp_path):
-    models = ["compare", data, "--models", "linear,linear:trees=1", "--seeds", "2"]
-    succeed(*models, "--threads", "1", "--out", tmp_path / "in turn")
-    succeed(*models, "--threads", "2", "--jobs", "2", "--out", tmp_path / "at once")
-    one, other = (read_results(tmp_path / name) for name in ("in turn", "at once"))
+def test_runs_at_once_find_what_runs_in_turn_find(data, with_seeds, tmp_path):
+    at_once = ("--threads", "2", "--jobs", "2", "--out", tmp_path / "at once")
+    succeed("compare", data, *WITH_SEEDS, *at_once)
+    one, other = (read_results(out) for out in (with_seeds[1], tmp_path / "at once"))
     assert (one["jobs"], other["jobs"]) == (1, 2)
     assert (one["machine"]["threads"], other["machine"]["threads"]) == (1, 1)
     for a, b in zip(one["methods"], other["methods"], strict=True):
         assert (a["name"], a["by_seed"]) == (b["name"], b["by_seed"])
     assert one["differences"] == other["differences"]
     assert "2 methods at once" in (tmp_path / "at once" / "report.html").read_text()
-
-
-def test_one_seed_has_no_deviation(data, tmp_path):
-    out = tmp_path / "report"
-    succeed("compare", data, "--models", "linear", "--seed", "5", "--out", out)
-    results = read_results(out)
-    assert results["seeds"] == [5]
-    assert results["methods"][0]["metrics"]["P@1"]["sd"] is None
-    assert "± half of the 95 % confidence interval" in (out / "table.md").read_text()
 
 
 def test_wrong_labels_in_training(data, tmp_path):

@@ -18,6 +18,8 @@ from served import train_planted
 from longtail.serve.feedback import read_feedback
 from longtail.serve.listening import open_socket
 
+PLAIN = {"timeout": 60, "verify": False}  # a client that is to verify reads all certificates first
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -90,7 +92,7 @@ def test_a_worker_that_is_killed_is_replaced_and_loses_nothing_that_was_stored(f
     def ask(url):
         while not stop.is_set():
             try:
-                with httpx.Client(base_url=f"{url}/v1/models/planted", timeout=30) as client:
+                with httpx.Client(base_url=f"{url}/v1/models/planted", **PLAIN) as client:
                     body = {"text": "hops", "accepted": ["beer"]}
                     stored.append(client.post("feedback", json=body).json()["id"])
                     answered.append(client.post("predict", json={"text": "hops"}).status_code)
@@ -130,7 +132,7 @@ def test_a_worker_that_is_killed_is_replaced_and_loses_nothing_that_was_stored(f
 
 
 def _show_metrics(url):
-    return httpx.get(f"{url}/metrics", timeout=60).text
+    return httpx.get(f"{url}/metrics", **PLAIN).text
 
 
 def _count_ready(url):

@@ -7,12 +7,6 @@ import pytest
 from longtail.runtime.garbage import no_garbage
 
 
-@pytest.fixture(autouse=True)
-def thaw():
-    yield
-    gc.unfreeze()
-
-
 def test_nothing_is_collected_meanwhile_nor_what_was_made():
     before = gc.get_freeze_count()
     with no_garbage():
