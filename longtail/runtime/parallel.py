@@ -48,6 +48,15 @@ def _limit_blas(n: int | None) -> None:
 
 
 @contextmanager
+def on_one_blas_thread() -> Iterator[None]:
+    """Let numpy's and scipy's products use one thread: short ones only wait for further threads."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@contextmanager
 def keep_to_threads(n: int) -> Iterator[None]:
     """Let compiled work that this thread begins use `n` threads at most, while others work too."""
     before = getattr(_here, "most", None)

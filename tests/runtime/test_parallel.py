@@ -7,7 +7,14 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from longtail.errors import ParameterError
-from longtail.runtime.parallel import count_cores, in_threads, n_threads, run_tasks, set_threads
+from longtail.runtime.parallel import (
+    count_cores,
+    in_threads,
+    n_threads,
+    on_one_blas_thread,
+    run_tasks,
+    set_threads,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -120,11 +127,19 @@ print(longtail.load_model(sys.argv[1]).predict(["beer"], k=1).labels.tolist())
     assert answer.stdout.strip() == "[[1]]"
 
 
-def test_numpys_matrix_products_use_no_more_threads():
-    def blas_threads():
-        infos = threadpool_info()
-        return {info["num_threads"] for info in infos if info["user_api"] == "blas"}
+def blas_threads():
+    infos = threadpool_info()
+    return {info["num_threads"] for info in infos if info["user_api"] == "blas"}
 
+
+def test_short_products_use_one_thread():
+    before = blas_threads()
+    with on_one_blas_thread():
+        assert blas_threads() == {1}
+    assert blas_threads() == before
+
+
+def test_numpys_matrix_products_use_no_more_threads():
     before = blas_threads()
     set_threads(1)
     assert blas_threads() == {1}

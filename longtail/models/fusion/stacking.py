@@ -41,7 +41,7 @@ from longtail.models.fusion.candidates import (
 )
 from longtail.models.fusion.trees import Floats, Hits, Trees, add_trees, grow_trees
 from longtail.runtime.compiled import njit
-from longtail.runtime.parallel import run_tasks
+from longtail.runtime.parallel import on_one_blas_thread, run_tasks
 from longtail.runtime.schema import Config, Schema, Value, floats, number
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
@@ -344,7 +344,8 @@ def learn_stacking(
     counts = TrainingCounts.of(dataset)
     alone = {name: evaluate(top, Y, train=counts) for name, top in joined.items()}
     names = [wanted] if wanted else possible_stackers(len(rows))
-    choice = choose_stacker(concatenate(groups), Y, counts, names, choose_depth(Y), alone, rows)
+    with on_one_blas_thread():  # a fold is learned by a thread, and minimizes in small steps
+        choice = choose_stacker(concatenate(groups), Y, counts, names, choose_depth(Y), alone, rows)
     return choice._replace(proposers=proposers)
 
 

@@ -52,6 +52,15 @@ class TreeWeights(NamedTuple):
     bias: NDArray[np.float32]
     leaves: NDArray[np.int32]
 
+    def frozen(self) -> "TreeWeights":
+        """Let nobody write to the arrays, as if they lay in files; code is compiled once for both.
+
+        Otherwise the first prediction of a model that was just trained would compile it again.
+        """
+        for array in self:
+            array.flags.writeable = False
+        return self
+
 
 def check_tree(name: str, tree: TreeWeights) -> None:
     """Raise ValueError unless all nodes have their children, and all weights their child."""

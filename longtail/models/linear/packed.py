@@ -86,4 +86,4 @@ def take_tree(files: Files, name: str, n_features: int) -> TreeWeights:
     node = decode_steps(nodes, row, len(child) - 2, f"{name}.nodes", node_type(child))
     tree = TreeWeights(row=row, start=start, node=node, offset=offset, **plain)
     check_tree(name, tree)
-    return tree
+    return tree.frozen()

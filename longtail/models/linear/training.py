@@ -130,7 +130,7 @@ class TreeWork(NamedTuple):
         bias = weights.bias[weights.level[-2] :]
         bias -= choose_demand(n_documents)
         bias[n_documents == 0] = -SURE
-        return weights
+        return weights.frozen()
 
 
 def train_tree(

@@ -78,7 +78,7 @@ def update_tree(old: TreeWeights, new: Update, progress: Progress, which: str) -
     trained = run_tasks(trainer.train, list(enumerate(tasks)), costs, progress)
     weights = assemble(tree, tasks, trained, new.X.shape[1])
     weights.bias[weights.level[-2] :][new.now[tree.leaves] == 0] = -SURE  # as in training
-    return weights
+    return weights.frozen()
 
 
 # -- the shape ------------------------------------------------------------------------------------

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numba import typeof
 from planted import planted_dataset, planted_rows
 
-from longtail import evaluate
+from longtail import evaluate, load_model
 from longtail.errors import ParameterError
 from longtail.models import Linear
 from longtail.runtime.parallel import set_threads
@@ -40,6 +41,15 @@ def test_the_number_of_threads_changes_nothing():
     set_threads(None)
     for one, other in zip(models[0].trees_, models[1].trees_, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_code_is_compiled_once_for_trained_loaded_and_updated_trees(tmp_path):
+    model = Linear(trees=3, **TREE).fit(planted_dataset())
+    model.save(tmp_path / "model")
+    kinds = {typeof(tree) for tree in (*model.trees_, *load_model(tmp_path / "model").trees_)}
+    more = planted_dataset(seed=1)
+    kinds |= {typeof(tree) for tree in model.partial_fit(more.X, more.Y).trees_}
+    assert len(kinds) == 1
 
 
 def test_more_trees_are_other_trees():
