@@ -36,6 +36,7 @@ from longtail.runtime.parallel import n_threads
 from longtail.runtime.settings import parse_time
 from longtail.runtime.store import check_writable, identify, locked
 from longtail.runtime.store.cache import stand_in
+from longtail.runtime.store.manifest import MANIFEST
 from longtail.storage import RemotePath, as_place
 from longtail.topk import TopK
 
@@ -523,8 +524,9 @@ class RunFolder:
         """Return the folders of all checkpoints, whole or not, and of members that are done."""
         if self.path is None:
             return []
-        found = [*self.path.glob("**/step-*"), *self.path.glob("*/members")]
-        return [folder for folder in found if folder.is_dir()]
+        steps = [folder for folder in self.path.glob("**/step-*") if folder.is_dir()]
+        done = {file.parent.parent for file in self.path.glob(f"*/members/*/{MANIFEST}")}
+        return steps + sorted(done)
 
     def prepare(self, model: Model, stage: str) -> Model:
         """Let `model` write into the folder of the stage, if it is one that can resume."""

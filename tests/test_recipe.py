@@ -193,6 +193,16 @@ def test_checkpoints_of_a_stopped_run_are_not_lost(tmp_path):
     assert "with --resume goes on" in RunFolder(tmp_path / "model").say_what_is_kept()
 
 
+def test_a_folder_without_a_whole_member_is_nothing_to_resume(tmp_path):
+    folder = RunFolder(tmp_path / "model")
+    members = tmp_path / "model.run" / "training" / "members"
+    (members / "linear-all").mkdir(parents=True)
+    assert folder.find_checkpoints() == []
+    assert "--resume" not in folder.say_what_is_kept()
+    (members / "linear-all" / "manifest.json").write_text("{}")
+    assert folder.find_checkpoints() == [members]
+
+
 def test_of_several_processes_only_the_first_saves(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     options = {"model": "linear", "settings": QUICK, "valid": 0, "out": tmp_path / "model"}
