@@ -39,6 +39,7 @@ from longtail.runtime.store.cache import stand_in
 from longtail.runtime.store.manifest import MANIFEST
 from longtail.storage import RemotePath, as_place
 from longtail.topk import TopK
+from longtail.visible import spell_count
 
 TIMED, TIMED_ALONE = 256, 5  # documents that are labelled to see how fast that is
 LARGE = 0.5  # share of the free memory from which data go into files
@@ -378,8 +379,8 @@ def _can_validate(model: Model, dataset: Dataset, valid: float, progress: Progre
         return False
     if len(dataset) < FEWEST_TO_VALIDATE:
         progress.say(
-            f"Note: {len(dataset)} documents are too few to hold some out for measuring "
-            f"(at least {FEWEST_TO_VALIDATE} are needed)."
+            f"Note: {spell_count(len(dataset), 'document')} {'is' if len(dataset) == 1 else 'are'} "
+            f"too few to hold some out for measuring (at least {FEWEST_TO_VALIDATE} are needed)."
         )
         return False
     return True

@@ -301,3 +301,11 @@ def test_data_that_would_fill_memory_are_packed_and_the_model_is_the_same(tmp_pa
     assert found.keys() == expected.keys()
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_one_document_is_spoken_of_as_one(tmp_path):
+    heard = Heard()
+    trained = train(["hops and malt"], [["beer"]], model="knn", out=tmp_path / "m", progress=heard)
+    assert any("1 document is too few to hold some out" in line for line in heard.lines)
+    trained.model.partial_fit(["rook and malt"], [["chess"]])
+    assert trained.model.card_.history[-1].endswith("1 document added")

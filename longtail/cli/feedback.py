@@ -9,6 +9,7 @@ from longtail.cli.exits import Commands, if_interrupted
 from longtail.cli.output import check_apart, check_json, check_output, open_output, write_json
 from longtail.cli.terminal import echo, echo_block
 from longtail.errors import ParameterError
+from longtail.visible import spell_count
 
 app = typer.Typer(
     name="feedback",
@@ -51,7 +52,7 @@ def export(
     with if_interrupted(f"{out} was not written."), open_output(out) as file:
         file.writelines(as_json(each.to_dict()) + "\n" for each in corrections)
     n = len(corrections)
-    echo(f"{n:,} document{'s are' if n != 1 else ' is'} in {out}")
+    echo(f"{spell_count(n, 'document')} {'is' if n == 1 else 'are'} in {out}")
 
 
 @app.command()

@@ -13,6 +13,7 @@ from longtail.cli.terminal import echo
 from longtail.errors import ParameterError
 from longtail.reading import ReadOptions, option_fields
 from longtail.storage import is_there
+from longtail.visible import spell_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,9 +89,9 @@ def update(
     rows = zip(fitted.label_names_, frequencies, strict=True)
     new = [name for name, (earlier, now) in rows if now and not earlier]
     echo(
-        f"Added {_count(len(fitted.added_), 'document')}{_describe(new)}; "
-        f"the {fitted.name} model in {place} now has {_count(fitted.n_kept, 'document')} "
-        f"and {_count(len(fitted.label_names_), 'label')} ({seconds:.1f} s)."
+        f"Added {spell_count(len(fitted.added_), 'document')}{_describe(new)}; "
+        f"the {fitted.name} model in {place} now has {spell_count(fitted.n_kept, 'document')} "
+        f"and {spell_count(len(fitted.label_names_), 'label')} ({seconds:.1f} s)."
     )
 
 
@@ -135,8 +136,4 @@ def _describe(names: "Sequence[str]") -> str:
     if not names:
         return ""
     shown = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
-    return f" with {_count(len(names), 'new label')} ({shown})"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
+    return f" with {spell_count(len(names), 'new label')} ({shown})"
