@@ -36,8 +36,10 @@ from longtail.runtime.parallel import n_threads
 from longtail.runtime.settings import parse_time
 from longtail.runtime.store import check_writable, identify, locked
 from longtail.runtime.store.cache import stand_in
+from longtail.runtime.store.manifest import MANIFEST
 from longtail.storage import RemotePath, as_place
 from longtail.topk import TopK
+from longtail.visible import spell_count
 
 TIMED, TIMED_ALONE = 256, 5  # documents that are labelled to see how fast that is
 LARGE = 0.5  # share of the free memory from which data go into files
@@ -377,8 +379,8 @@ def _can_validate(model: Model, dataset: Dataset, valid: float, progress: Progre
         return False
     if len(dataset) < FEWEST_TO_VALIDATE:
         progress.say(
-            f"Note: {len(dataset)} documents are too few to hold some out for measuring "
-            f"(at least {FEWEST_TO_VALIDATE} are needed)."
+            f"Note: {spell_count(len(dataset), 'document')} {'is' if len(dataset) == 1 else 'are'} "
+            f"too few to hold some out for measuring (at least {FEWEST_TO_VALIDATE} are needed)."
         )
         return False
     return True
@@ -523,8 +525,9 @@ class RunFolder:
         """Return the folders of all checkpoints, whole or not, and of members that are done."""
         if self.path is None:
             return []
-        found = [*self.path.glob("**/step-*"), *self.path.glob("*/members")]
-        return [folder for folder in found if folder.is_dir()]
+        steps = [folder for folder in self.path.glob("**/step-*") if folder.is_dir()]
+        done = {file.parent.parent for file in self.path.glob(f"*/members/*/{MANIFEST}")}
+        return steps + sorted(done)
 
     def prepare(self, model: Model, stage: str) -> Model:
         """Let `model` write into the folder of the stage, if it is one that can resume."""

@@ -15,6 +15,11 @@ from unicodedata import category
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
+def spell_count(n: int, noun: str) -> str:
+    """Return how many there are, such as "1 document" or "2,000 documents"."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
 def is_hidden(char: str) -> bool:
     """Whether a reader cannot see the character, or what it does to others."""
     no_character = ord(char) & 0xFFFE == 0xFFFE  # the last two of each plane, which XML refuses

@@ -193,6 +193,16 @@ def test_checkpoints_of_a_stopped_run_are_not_lost(tmp_path):
     assert "with --resume goes on" in RunFolder(tmp_path / "model").say_what_is_kept()
 
 
+def test_a_folder_without_a_whole_member_is_nothing_to_resume(tmp_path):
+    folder = RunFolder(tmp_path / "model")
+    members = tmp_path / "model.run" / "training" / "members"
+    (members / "linear-all").mkdir(parents=True)
+    assert folder.find_checkpoints() == []
+    assert "--resume" not in folder.say_what_is_kept()
+    (members / "linear-all" / "manifest.json").write_text("{}")
+    assert folder.find_checkpoints() == [members]
+
+
 def test_of_several_processes_only_the_first_saves(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     options = {"model": "linear", "settings": QUICK, "valid": 0, "out": tmp_path / "model"}
@@ -291,3 +301,11 @@ def test_data_that_would_fill_memory_are_packed_and_the_model_is_the_same(tmp_pa
     assert found.keys() == expected.keys()
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_one_document_is_spoken_of_as_one(tmp_path):
+    heard = Heard()
+    trained = train(["hops and malt"], [["beer"]], model="knn", out=tmp_path / "m", progress=heard)
+    assert any("1 document is too few to hold some out" in line for line in heard.lines)
+    trained.model.partial_fit(["rook and malt"], [["chess"]])
+    assert trained.model.card_.history[-1].endswith("1 document added")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longtail.visible import as_json, is_hidden, visible, visible_lines
+from longtail.visible import as_json, is_hidden, spell_count, visible, visible_lines
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,8 @@ def test_json_reads_back_exactly_and_hides_nothing(value):
         assert not any(map(is_hidden, text.replace("\n", "")))
         text.encode("utf-8")
     assert "\n" not in as_json(value)
+
+
+def test_how_many_there_are():
+    counted = [spell_count(n, "label") for n in (0, 1, 2, 1000)]
+    assert counted == ["0 labels", "1 label", "2 labels", "1,000 labels"]

@@ -27,8 +27,8 @@ def demo(
 
     from longtail.assessment import assess
     from longtail.cli.show import example_lines, metric_table, show
-    from longtail.data.blocks import cut
     from longtail.data.debian import load_debian
+    from longtail.data.documents import cut_documents
     from longtail.models import get_model_class
     from longtail.runtime.store import check_writable, locked
 
@@ -47,7 +47,7 @@ def demo(
         seconds = time.perf_counter() - began
         model.save(out, overwrite=True)
     with show_progress() as progress:
-        report = assess(model, cut(test), progress=progress).report
+        report = assess(model, cut_documents(test), progress=progress).report
     show(f"Trained the {model.name} model in {seconds:.1f} s.", "")
     show(metric_table(report, title=f"On the {len(test):,} test documents, in percent"))
     some = test.take(np.array(_choose_examples(len(test))))

@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from longtail.cli.exits import Commands, if_interrupted
-from longtail.cli.output import check_json, check_output, open_output, write_json
+from longtail.cli.output import check_apart, check_json, check_output, open_output, write_json
 from longtail.cli.terminal import echo, echo_block
+from longtail.errors import ParameterError
+from longtail.visible import spell_count
 
 app = typer.Typer(
     name="feedback",
@@ -41,6 +43,7 @@ def export(
     `labels` are those that were accepted or added. Of several corrections of one text the last one
     is written.
     """
+    check_apart(out, "OUT", path)
     check_output(out, "OUT", overwrite=overwrite)
     from longtail.serve.feedback import keep_last, read_feedback
     from longtail.visible import as_json
@@ -48,7 +51,8 @@ def export(
     corrections = keep_last(list(read_feedback(path, model).values()))
     with if_interrupted(f"{out} was not written."), open_output(out) as file:
         file.writelines(as_json(each.to_dict()) + "\n" for each in corrections)
-    echo(f"{len(corrections):,} documents are in {out}")
+    n = len(corrections)
+    echo(f"{spell_count(n, 'document')} {'is' if n == 1 else 'are'} in {out}")
 
 
 @app.command()
@@ -64,6 +68,9 @@ def report(
     from longtail.cli.show import feedback_blocks, show
     from longtail.serve.feedback import count_feedback, read_feedback
 
+    if n < 0:
+        raise ParameterError(f"-n must be at least 0. Got {n} instead.")
+    check_apart(json, "--json", path)
     check_json(json)
     found = count_feedback(list(read_feedback(path, model).values()), n)
     write_json(found.to_dict(), json)

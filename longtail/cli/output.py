@@ -27,6 +27,15 @@ def check_output(path: Path | None, option: str, *, overwrite: bool) -> None:
         raise ParameterError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
+def check_apart(path: str | Path | None, option: str, source: Path) -> None:
+    """Make sure that the results do not replace the file that they come from."""
+    if path is None or path == "-":
+        return
+    place = as_place(path)
+    if not isinstance(place, RemotePath) and place.exists() and place.resolve() == source.resolve():
+        raise ParameterError(f"{path} is what is read; choose another {option}")
+
+
 def check_json(path: str | None) -> None:
     """Make sure that `--json` can be written; unlike --out it replaces what is there."""
     if path == "-":

@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from longtail.cli.terminal import echo, open_console
+from longtail.visible import spell_count
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
@@ -342,9 +343,9 @@ def size_blocks(size: "Size", found: "Iterable[Sized]") -> list[Table | str]:
     from longtail.runtime.memory import format_bytes
 
     found = list(found)
-    counts = [f"{_count(size.documents, 'document')}, {_count(size.labels, 'label')}"]
-    counts.append(f"{_count(size.nodes, 'node')} of {_count(size.cores, 'core')}")
-    title = "; ".join(counts) + (f", {_count(size.gpus, 'GPU')}" if size.gpus else "")
+    counts = [f"{spell_count(size.documents, 'document')}, {spell_count(size.labels, 'label')}"]
+    counts.append(f"{spell_count(size.nodes, 'node')} of {spell_count(size.cores, 'core')}")
+    title = "; ".join(counts) + (f", {spell_count(size.gpus, 'GPU')}" if size.gpus else "")
     columns = {
         "model": [each.model for each in found],
         "time": [format_seconds(each.seconds) for each in found],
@@ -366,10 +367,6 @@ def size_blocks(size: "Size", found: "Iterable[Sized]") -> list[Table | str]:
         "the work divides evenly: linear by Ray, networks by torchrun or Ray; the others run on "
         "one machine.",
     ]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def spell(value: Any) -> str:

@@ -19,6 +19,7 @@ from longtail.cli.settings import gather_settings
 from longtail.errors import LostProcessError, ParameterError, TrainingError
 from longtail.models.registry import DEFAULT_MODEL, get_model_class
 from longtail.reading import ReadOptions
+from longtail.visible import spell_count
 
 if TYPE_CHECKING:
     from longtail.recipe import Trained
@@ -250,7 +251,8 @@ def _conclude(trained: "Trained", out: Path, test_data: str) -> None:
     n_labels = int((counts.label_counts > 0).sum())
     size = count_bytes(out) / 1e6
     show(
-        f"The {model.name} model of {counts.n_documents:,} documents and {n_labels:,} labels "
+        f"The {model.name} model of {spell_count(counts.n_documents, 'document')} "
+        f"and {spell_count(n_labels, 'label')} "
         f"is in {out} ({size:.1f} MB, {trained.seconds:.1f} s).",
         "",
         "Next:",

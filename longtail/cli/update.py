@@ -11,8 +11,9 @@ from longtail.cli.progress import show_progress
 from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.cli.terminal import echo
 from longtail.errors import ParameterError
-from longtail.reading import ReadOptions
+from longtail.reading import ReadOptions, option_fields
 from longtail.storage import is_there
+from longtail.visible import spell_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +64,8 @@ def update(
 
     if (data is None) == (feedback is None):
         raise ParameterError("name NEWDATA or --feedback FILE.db, and not both")
+    if feedback is not None:
+        _check_no_options(reading)
     if out is not None and is_there(out):
         raise ParameterError(f"{out} already exists; choose another --out")
     set_threads(threads)
@@ -71,7 +74,9 @@ def update(
         fitted = load_model(model)
         fitted.check_updatable()
         check_writable(place, overwrite=out is None)
-        documents, ids = _read(model, data, feedback, as_trained(reading, fitted))
+        documents, ids = _read(
+            model, data, feedback, as_trained(reading, fitted), is_noted=out is None
+        )
         began, before = time.perf_counter(), fitted.training_counts_
         with show_progress() as progress:
             fitted.partial_fit(documents, train=train, progress=progress)
@@ -83,22 +88,35 @@ def update(
     frequencies = zip(before.padded(len(counts.label_counts)), counts.label_counts, strict=True)
     rows = zip(fitted.label_names_, frequencies, strict=True)
     new = [name for name, (earlier, now) in rows if now and not earlier]
-    n_added = len(fitted.added_)
     echo(
-        f"Added {n_added:,} document{'s' * (n_added > 1)}{_describe(new)}; "
-        f"the {fitted.name} model in {place} now has {fitted.n_kept:,} documents "
-        f"and {len(fitted.label_names_):,} labels ({seconds:.1f} s)."
+        f"Added {spell_count(len(fitted.added_), 'document')}{_describe(new)}; "
+        f"the {fitted.name} model in {place} now has {spell_count(fitted.n_kept, 'document')} "
+        f"and {spell_count(len(fitted.label_names_), 'label')} ({seconds:.1f} s)."
     )
 
 
+def _check_no_options(reading: ReadOptions) -> None:
+    """Raise ParameterError for options about columns or format, which feedback does not have."""
+    for name in (each.name for each in option_fields()):
+        if getattr(reading, name) is not None:
+            raise ParameterError(f"--{name} says how NEWDATA is read; leave it out with --feedback")
+
+
 def _read(
-    model: Path, data: Path | None, feedback: Path | None, reading: ReadOptions
+    model: Path,
+    data: Path | None,
+    feedback: Path | None,
+    reading: ReadOptions,
+    *,
+    is_noted: bool,
 ) -> "tuple[Dataset, list[int]]":
     """Return the new documents, and the ids of the feedback that they come from, if any."""
     if feedback is not None:
-        from longtail.serve.feedback import as_dataset, read_feedback
+        from longtail.serve.feedback import as_dataset, check_markable, read_feedback
 
         corrections = read_feedback(feedback, model.resolve().name, unused=True)
+        if is_noted:
+            check_markable(feedback)  # before the model is replaced
         return as_dataset(list(corrections.values()), feedback), list(corrections)
     from longtail.data import read_splits
 
@@ -118,4 +136,4 @@ def _describe(names: "Sequence[str]") -> str:
     if not names:
         return ""
     shown = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
-    return f" with {len(names):,} new label{'s' * (len(names) > 1)} ({shown})"
+    return f" with {spell_count(len(names), 'new label')} ({shown})"

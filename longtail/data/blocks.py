@@ -22,6 +22,7 @@ from longtail.data.documents import (
     TextFile,
     collect,
     collect_cells,
+    cut_documents,
     describe_reading,
     open_texts,
 )
@@ -52,14 +53,7 @@ def read_blocks(data: str | Path | BinaryIO, options: ReadOptions = ANYTHING) ->
         yield from _TextFiles(files, options, named).blocks()
         return
     splits = read_splits(data, options)
-    yield from cut(splits.train if splits.test is None else splits.test)
-
-
-def cut(dataset: Dataset) -> Iterator[Dataset]:
-    """Yield a data set in blocks."""
-    n = len(dataset)
-    for start in range(0, n, BATCH):
-        yield dataset if n <= BATCH else dataset.take(np.arange(start, min(start + BATCH, n)))
+    yield from cut_documents(splits.train if splits.test is None else splits.test, BATCH)
 
 
 def _find_format(file: Path, options: ReadOptions) -> Format:

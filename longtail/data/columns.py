@@ -178,6 +178,19 @@ def choose_columns(
     return columns
 
 
+def tell_apart(names: Sequence[str]) -> list[str]:
+    """Return names of which no two are the same: the second "note" is "note (2)"."""
+    told: dict[str, None] = {}
+    given = set(names)
+    for name in names:
+        found, n = name, 1
+        while found in told or (n > 1 and found in given):
+            n += 1
+            found = f"{name} ({n})"
+        told[found] = None
+    return list(told)
+
+
 def columns_like(options: ReadOptions) -> Columns:
     """Return the columns that are taken where they are there: those of training, or none."""
     like: Columns = options.like or Columns(())

@@ -153,6 +153,9 @@ class Dataset:
 
         Labels that get the same name become one; those that get None are taken away.
         """
+        if "" in names:
+            old = self.label_names[list(names).index("")]
+            raise DataError(f"the new name of the label '{old}' is empty; None takes a label away")
         ids = {name: i for i, name in enumerate(dict.fromkeys(filter(None, names)))}
         new_id = np.array([NO_LABEL if name is None else ids[name] for name in names], np.int32)
         exclude = None if self.exclude is None else _merge(self.exclude, new_id, len(ids))

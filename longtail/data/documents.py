@@ -158,6 +158,13 @@ def _finish(texts: list[str] | TextWriter) -> Sequence[str]:
 # -- reading ----------------------------------------------------------------------------------
 
 
+def cut_documents(dataset: Dataset, size: int = BATCH) -> Iterator[Dataset]:
+    """Yield a data set in blocks of so many documents."""
+    n = len(dataset)
+    for start in range(0, n, size):
+        yield dataset if n <= size else dataset.take(np.arange(start, min(start + size, n)))
+
+
 def read_file(file: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> Iterator[Dataset]:
     """Yield batches of documents from a file or a binary stream such as `sys.stdin.buffer`.
 

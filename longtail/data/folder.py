@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 
 from longtail.data.annif import find_full_texts
 from longtail.data.dataset import Dataset, Splits
-from longtail.data.documents import choose_format, read_file
+from longtail.data.documents import choose_format, cut_documents, read_file
 from longtail.data.frames import is_frame, read_frame, read_frames
 from longtail.data.labels import LabelSpace
 from longtail.data.layouts import (
@@ -39,8 +39,9 @@ from longtail.data.layouts import (
     load_pair,
     read_full_texts,
 )
-from longtail.data.packed import find_packed, packed_batches, read_packed
+from longtail.data.packed import find_packed, packed_batches, read_packed, say_split
 from longtail.data.roles import (
+    find_role,
     find_roles,
     list_data_files,
     list_files,
@@ -169,9 +170,11 @@ def estimate_bytes(data: str | Path) -> int:
 
 
 def read_batches(data: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -> Iterator[Dataset]:
-    """Yield batches of documents to be labelled, from whatever `load` reads but splits.
+    """Yield batches of documents to be labelled, from whatever `load` reads.
 
-    A batch is a Dataset without labels; `documents.read_file` says what is in it.
+    Of a folder with several splits that is the test split; `Dataset.read_as` then says so. The
+    labels of a batch, if it has any, are those of the documents; `documents.read_file` says what
+    else is in it.
     """
     path = as_place(data) if isinstance(data, str | Path) else None
     packed = None if path is None else find_packed(path, options)
@@ -184,10 +187,10 @@ def read_batches(data: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -
         texts = find_full_texts(files)
         if texts:
             yield read_full_texts(texts, options, LabelSpace()).without_labels()
-        elif len(files) > 1 and look_like_parts(files):
+        elif _is_one_split(files):
             yield from _read_parts_in_turn(files, options)
         else:
-            raise DataError("is a folder; give one of its files", path=path)
+            yield from _read_last_split(path, options)
     else:
         yield from _read_parts_in_turn(match(path) or [path], options)
 
@@ -195,3 +198,23 @@ def read_batches(data: str | Path | BinaryIO, options: ReadOptions = ANYTHING) -
 def _read_parts_in_turn(files: list[Path], options: ReadOptions) -> Iterator[Dataset]:
     for file in files:
         yield from read_file(file, options)
+
+
+def _is_one_split(files: list[Path]) -> bool:
+    """Return whether these are one file, or numbered parts of one split."""
+    return len(files) == 1 or (look_like_parts(files) and len({*map(find_role, files)}) == 1)
+
+
+def _read_last_split(folder: Path, options: ReadOptions) -> Iterator[Dataset]:
+    """Yield the test split, or the training split where there is no other."""
+    files, _ = find_evaluated(folder, options)
+    if files:
+        is_inside = files[0].parent != folder  # in a folder called train or test
+        is_test = find_role(files[0].parent if is_inside else files[0]) == "test"
+        batches = _read_parts_in_turn(files, options)
+    else:
+        train, test = read_splits(folder, options)
+        is_test = test is not None
+        batches = cut_documents(train if test is None else test)
+    for batch in batches:
+        yield say_split(batch, folder) if is_test else batch

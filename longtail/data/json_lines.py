@@ -78,7 +78,7 @@ class JsonReader:
                 found = document.get(label)
                 if type(found) is not list:
                     found = self._other_labels(document, number)
-                if found and type(found[0]) is dict:
+                if type(found) is list and dict in map(type, found):
                     found = [self._name(each, number) for each in found]
             name = None if id is None else spell_id(document.get(id))
             yield number, text, found, name, document if keep else None

@@ -13,6 +13,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,12 @@ def find_packed(path: Path, options: ReadOptions) -> tuple[Path, str | None] | N
                 "or give it to longtail data pack",
                 path=found,
             )
+    if options.keep:
+        raise DataError(
+            "is packed, without the other columns of its source; leave out --keep, or give the "
+            "source",
+            path=found,
+        )
     return fetch_folder(found) if isinstance(found, RemotePath) else found, role
 
 
@@ -86,14 +93,9 @@ def read_packed(folder: Path, role: str | None = None) -> Splits:
 
 
 def packed_batches(folder: Path, role: str | None = None) -> Iterator[Dataset]:
-    """Yield batches of the documents of a packed folder, without labels."""
+    """Yield batches of the documents of a packed folder, of its test split if there are two."""
     splits = read_packed(folder, role)
-    if splits.test is not None:
-        raise DataError(
-            f"holds a training and a test split; give one of them: {folder}/train or {folder}/test",
-            path=folder,
-        )
-    data = splits.train
+    data = splits.train if splits.test is None else say_split(splits.test, folder)
     for first in range(0, len(data), BATCH):
         rows = slice(first, first + BATCH)
         n = min(BATCH, len(data) - first)
@@ -105,6 +107,12 @@ def packed_batches(folder: Path, role: str | None = None) -> Iterator[Dataset]:
             ids=None if data.ids is None else data.ids[rows],
             read_as=data.read_as,
         )
+
+
+def say_split(data: Dataset, folder: Path) -> Dataset:
+    """Return the documents, which say that they are the test split of a folder."""
+    said = f"these are the documents of the test split of {folder}"
+    return replace(data, read_as=f"{said}; {data.read_as}" if data.read_as else said)
 
 
 def read_description(path: Path, options: ReadOptions) -> Description | None:

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from longtail.data.columns import Columns, choose_columns
+from longtail.data.columns import Columns, choose_columns, tell_apart
 from longtail.data.parquet import SAMPLED, as_cell
 from longtail.data.source import Source, check_unpacked
 from longtail.data.table import Document, Opened, join_texts, spell_id
@@ -44,6 +44,7 @@ def _documents(
     path: Path, rows: Iterator[_Row], names: list[str], columns: Columns, options: ReadOptions
 ) -> Iterator[Document]:
     texts = [names.index(name) for name in columns.text]
+    kept = tell_apart(names)
     for number, row in enumerate(rows, 2):
         values = [_cell(row, i) for i in range(len(names))]
         if all(value is None for value in values):
@@ -55,7 +56,7 @@ def _documents(
             join_texts([values[i] for i in texts]),
             as_cell(label, path, number, options),
             spell_id(id) if columns.id else None,
-            dict(zip(names, values, strict=True)) if options.keep else None,
+            dict(zip(kept, values, strict=True)) if options.keep else None,
         )
 
 

@@ -17,7 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from longtail.data.columns import Columns, choose_columns, columns_like, find_labels, find_text
+from longtail.data.columns import (
+    Columns,
+    choose_columns,
+    columns_like,
+    find_labels,
+    find_text,
+    tell_apart,
+)
 from longtail.data.labels import find_fault
 from longtail.data.source import (
     MAX_LINE,
@@ -174,6 +181,7 @@ class TableReader:
     def read(self, lines: Iterable[tuple[int, str]]) -> Iterator[Document]:
         """Yield the documents of lines that begin and end with whole rows."""
         texts = [self.names.index(name) for name in self.columns.text]
+        kept = tell_apart(self.names)
         label_column, id_column = (
             None if name is None else self.names.index(name)
             for name in (self.columns.labels, self.columns.id)
@@ -193,7 +201,7 @@ class TableReader:
                 text,
                 parse_cell(cell, self.path, number, self.options),
                 None if id_column is None else row[id_column],
-                dict(zip(self.names, row, strict=True)) if self.options.keep else None,
+                dict(zip(kept, row, strict=True)) if self.options.keep else None,
             )
 
 

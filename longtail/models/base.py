@@ -52,6 +52,7 @@ from longtail.progress import SILENT, Progress, shown
 from longtail.runtime.mapped import Texts, in_memory, is_mapped
 from longtail.runtime.settings import configurable
 from longtail.topk import TopK
+from longtail.visible import spell_count
 
 BATCH = 4096  # documents predicted between two moves of a progress bar
 SPARE = 32  # labels more to rank at first, where some were merged or dropped
@@ -123,7 +124,7 @@ class Model(Saved):
         Y = dataset.align(self.label_names_).Y
         top = self.predict(dataset, choose_depth(Y), calibrated=False)
         self.calibration_ = Calibration.fit(top, Y, method, counts=self.training_counts_)
-        self.note_event(f"calibrated on {len(dataset):,} documents")
+        self.note_event(f"calibrated on {spell_count(len(dataset), 'document')}")
         return self
 
     def _check_labels(self, dataset: Dataset) -> None:
@@ -287,7 +288,7 @@ class Model(Saved):
             old.padded(len(new.label_counts)) + new.label_counts,
         )
         self.finish_update()
-        self.note_event(f"{len(useful):,} documents added")
+        self.note_event(f"{spell_count(len(useful), 'document')} added")
 
     @property
     def is_updatable(self) -> bool:

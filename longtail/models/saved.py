@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from longtail.data import Dataset
-from longtail.errors import ModelFileError
+from longtail.errors import ModelFileError, TrainingError
 from longtail.evaluation.calibration import Calibration
 from longtail.evaluation.metrics import TrainingCounts
 from longtail.labels.state import LabelState
@@ -27,7 +27,7 @@ from longtail.runtime.schema import (
     size,
 )
 from longtail.runtime.settings import configurable, settings_of, show_settings
-from longtail.runtime.store import Files, write_folder
+from longtail.runtime.store import Files, to_json, write_folder
 from longtail.text.tfidf import Tfidf
 from longtail.visible import html_table, visible
 
@@ -147,7 +147,27 @@ class Saved(Contract):
             card = replace(self.make_card(), n_bytes=n_bytes)
             return card.to_json(), card.to_page()
 
-        write_folder(path, self.to_files(), overwrite=overwrite, make_card=make_card)
+        files = self.to_files()
+        try:
+            self.check_files(replace(files, config=to_json(files.config)))
+        except (ModelFileError, ValueError) as error:
+            raise TrainingError(
+                f"{path}: the model was not saved, as it could not be opened again: {error}; "
+                "nothing was replaced. Feature values that are extremely large or small can cause "
+                "this: scale them to about 1 and train again"
+            ) from error
+        write_folder(path, files, overwrite=overwrite, make_card=make_card)
+
+    def check_files(self, files: Files) -> None:
+        """Raise ValueError for files that loading would refuse; all numbers are looked at."""
+        sizes: Sizes = {}
+        self._describe_shared(files).check(files, sizes)
+        self._check_own(files, sizes)
+
+    def _check_own(self, files: Files, sizes: Sizes) -> None:
+        """Check what this model has beside what all models have, and that there is no more."""
+        self.describe(files).check(files, sizes)
+        self.describe_all(files).check_names(files)
 
     def to_files(self) -> Files:
         """Return what `save` writes."""
@@ -192,8 +212,7 @@ class Saved(Contract):
             model.training_counts_ = TrainingCounts(files.config["n_documents"], label_counts)
             model.trained_on = files.config["trained_on"]
             model.n_features_ = files.config["n_features"]
-            model.describe(files).check(files, sizes)
-            model.describe_all(files).check_names(files)
+            model._check_own(files, sizes)
             model.features_ = Tfidf.from_files(files) if "features" in files.config else None
             model.tfidf = model.features_
             model.calibration_ = Calibration.from_files(files)

@@ -169,6 +169,11 @@ class FeedbackStore:
                 "UPDATE feedback SET used = ? WHERE id = ?", [(now(), number) for number in ids]
             )
 
+    def check_markable(self) -> None:
+        """Raise DataError if nothing can be noted now, as in a file that is only to be read."""
+        with self._transaction() as cursor:
+            cursor.execute("UPDATE feedback SET used = used WHERE id = -1")
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
@@ -224,6 +229,12 @@ def mark_used(path: Path, ids: Sequence[int]) -> None:
     """Note in a file that an update took these corrections in."""
     with closing(FeedbackStore(path, create=False)) as store:
         store.mark_used(ids)
+
+
+def check_markable(path: Path) -> None:
+    """Raise DataError if no update could be noted in a file."""
+    with closing(FeedbackStore(path, create=False)) as store:
+        store.check_markable()
 
 
 # -- what becomes of it ---------------------------------------------------------------------------

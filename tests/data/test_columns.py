@@ -10,6 +10,7 @@ from longtail.data.columns import (
     Columns,
     choose_columns,
     normalize,
+    tell_apart,
 )
 from longtail.data.labels import choose_separator
 from longtail.errors import DataError
@@ -108,3 +109,8 @@ def test_what_separates_labels(cells, separator):
 def test_lines_of_labels_are_split_at_blanks_where_names_do_not_speak_against_it():
     assert choose_separator(["billing question"], in_doubt=" ") == " "
     assert choose_separator(["Billing Question"], in_doubt=" ") == ""
+
+
+def test_columns_of_one_name_are_told_apart():
+    assert tell_apart(["a", "b"]) == ["a", "b"]
+    assert tell_apart(["a", "a", "", "a (2)", ""]) == ["a", "a (3)", "", "a (2)", " (2)"]

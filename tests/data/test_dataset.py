@@ -131,3 +131,11 @@ def test_rows_and_splits_show_themselves():
         "test: none",
     ]
     assert splits._repr_html_().startswith("<h4>train</h4><p>Dataset of 2 documents")
+
+
+def test_a_label_is_not_renamed_to_nothing():
+    data = as_dataset(["a", "b"], [["x"], ["y"]])
+    expected = "the new name of the label 'y' is empty; None takes a label away"
+    with pytest.raises(DataError, match=f"^{expected}$"):
+        data.rename(["x", ""])
+    assert data.rename(["x", None]).label_names == ["x"]

@@ -236,3 +236,9 @@ def test_parallel_files_without_labels(tmp_path):
         f"{tmp_path / 'train_texts.txt'}: the labels of these texts are missing: "
         "no train_labels.txt"
     )
+
+
+def test_strings_and_objects_are_labels_side_by_side(tmp_path):
+    line = json.dumps({"text": "red wine", "labels": ["wine", {"label": "red"}]})
+    (tmp_path / "x.jsonl").write_text(line + "\n")
+    assert load(tmp_path / "x.jsonl").train.label_names == ["red", "wine"]

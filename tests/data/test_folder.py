@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import json
 import lzma
 import subprocess
 import sys
@@ -247,6 +248,35 @@ def test_folders_called_train_and_test(tmp_path):
             )
     train, test = load(tmp_path)
     assert (train.texts, test.texts) == (["train"] * 2, ["test"] * 2)
+
+
+def _said(folder):
+    (batch,) = read_batches(folder)
+    return batch.texts, batch.read_as.partition(";")[0]
+
+
+def test_of_a_folder_the_test_split_is_labelled(tmp_path):
+    said = "these are the documents of the test split of {}"
+    for name in ("files", "pairs", "inside", "parquet", "alone"):
+        (tmp_path / name).mkdir()
+    for role in ("train", "test"):
+        line = json.dumps({"text": role, "labels": ["x"]}) + "\n"
+        (tmp_path / "files" / f"{role}.jsonl").write_text(line)
+        (tmp_path / "pairs" / f"{role}_texts.txt").write_text(f"{role}\n")
+        (tmp_path / "pairs" / f"{role}_labels.txt").write_text("x\n")
+        (tmp_path / "inside" / role).mkdir()
+        (tmp_path / "inside" / role / "part.jsonl").write_text(line)
+        table = pa.table({"text": [role], "labels": ["x"]})
+        pq.write_table(table, tmp_path / "parquet" / f"{role}.parquet")
+    for name in ("files", "pairs", "inside", "parquet"):
+        assert _said(tmp_path / name) == (["test"], said.format(tmp_path / name))
+    (tmp_path / "alone" / "new.jsonl").write_text('{"text": "new"}\n')
+    assert _said(tmp_path / "alone")[0] == ["new"]
+    for name in ("files/test.jsonl", "pairs/test_texts.txt"):
+        (tmp_path / name).unlink()
+    for name in ("files", "pairs"):
+        texts, read_as = _said(tmp_path / name)
+        assert (texts, "test split" in read_as) == (["train"], False)
 
 
 def test_a_pattern_names_the_parts_of_a_split(tmp_path):

@@ -74,5 +74,7 @@ def test_a_json_array_is_not_read_as_lines(content):
 def test_nothing_to_read(tmp_path):
     with pytest.raises(DataError, match="<stdin>: the file is empty"):
         texts_of(io.BytesIO(b""))
-    with pytest.raises(DataError, match="is a folder; give one of its files"):
+    with pytest.raises(
+        DataError, match="no data found in this folder; name the files train and test"
+    ):
         texts_of(tmp_path)

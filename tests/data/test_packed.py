@@ -1,6 +1,7 @@
 """Packed data: the same documents as before, mapped; a stranger's folder is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,14 +129,22 @@ def test_description_is_there_at_once(tmp_path: Path) -> None:
     assert read_description(source, ANYTHING) is None
 
 
+def test_other_columns_are_not_kept(tmp_path: Path) -> None:
+    pack(load(write_json_lines(tmp_path / "x.jsonl")), tmp_path / "packed")
+    expected = "without the other columns of its source; leave out --keep, or give the source"
+    with pytest.raises(DataError, match=expected):
+        list(read_batches(tmp_path / "packed", replace(ANYTHING, keep=True)))
+
+
 def test_batches_to_predict_for(tmp_path: Path) -> None:
     read = load(write_json_lines(tmp_path / "x.jsonl"))
     pack(read, tmp_path / "both" if read.test else tmp_path / "one")
     (batch,) = read_batches(tmp_path / "one")
     assert batch.texts == TEXTS
     pack(Splits(read.train, read.train), tmp_path / "two")
-    with pytest.raises(DataError, match="holds a training and a test split; give one of them"):
-        list(read_batches(tmp_path / "two"))
+    (batch,) = read_batches(tmp_path / "two")
+    assert batch.texts == TEXTS
+    assert batch.read_as.startswith(f"these are the documents of the test split of {tmp_path}/two")
     (batch,) = read_batches(tmp_path / "two" / "test")
     assert batch.ids == ["0", "1", "2", "3"]
 

@@ -95,3 +95,9 @@ def test_rows_beyond_the_size_that_a_sheet_states(tmp_path):
             stated = whole.read(name).replace(b'ref="A1:B3"', b'ref="A1:B2"')
             other.writestr(name, stated)
     assert pairs(load(tmp_path / "y.xlsx").train) == [("ale", ["beer"]), ("claret", ["wine"])]
+
+
+def test_columns_of_one_name_are_all_kept(tmp_path):
+    rows = [("text", "labels", "note", "note"), ("red wine", "a", 1, 2), ("pale ale", "b", 3, 4)]
+    kept = load(write(tmp_path / "x.xlsx", rows), keep=True).train.columns
+    assert (kept["note"], kept["note (2)"]) == ([1, 3], [2, 4])

@@ -109,3 +109,10 @@ def test_a_parquet_bomb_is_stopped(path, monkeypatch):
     pq.write_table(pa.table({"text": ["word " * 1000] * 5000}), path, compression="zstd")
     with pytest.raises(DataError, match="this looks like a decompression bomb"):
         list(read_batches(path))
+
+
+def test_columns_of_one_name_are_all_kept(tmp_path):
+    (tmp_path / "x.csv").write_text("text,labels,note,note,,\nred wine,a,1,2,3,4\n")
+    kept = load(tmp_path / "x.csv", keep=True).train.columns
+    given = {"text": ["red wine"], "labels": ["a"]}
+    assert kept == given | {"note": ["1"], "note (2)": ["2"], "": ["3"], " (2)": ["4"]}

@@ -122,6 +122,33 @@ def test_export_and_report(tmp_path):
     assert "already exists" in fail("feedback", "export", path, tmp_path / "out.jsonl")
 
 
+def test_feedback_is_not_replaced_by_what_is_made_of_it(tmp_path):
+    path = store(tmp_path / "said.db", Correction("m", "v", "one", accepted=["a"]))
+    expected = f"{path} is what is read; choose another"
+    assert expected in fail("feedback", "export", path, path, "--overwrite")
+    assert expected in fail("feedback", "report", path, "--json", path)
+    assert len(read_feedback(path)) == 1
+    assert "-n must be at least 0. Got -1 instead." in fail("feedback", "report", path, "-n", -1)
+    output = succeed("feedback", "export", path, tmp_path / "out.jsonl").output
+    assert output == f"1 document is in {tmp_path / 'out.jsonl'}\n"
+
+
+def test_update_leaves_the_model_where_feedback_cannot_be_noted(tmp_path, monkeypatch):
+    folder = train_planted(tmp_path / "planted")
+    path = store(tmp_path / "said.db", Correction("planted", "v", TEXT, accepted=["new"]))
+    expected = "--text says how NEWDATA is read; leave it out with --feedback"
+    assert expected in fail("update", folder, "--feedback", path, "--text", "body")
+    monkeypatch.setattr("longtail.serve.feedback.BUSY_SECONDS", 0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert "the feedback cannot be read or written" in fail("update", folder, "--feedback", path)
+    other.close()
+    assert "new" not in longtail.load_model(folder).label_names_
+    assert (
+        "Added 1 document with 1 new label" in succeed("update", folder, "--feedback", path).output
+    )
+
+
 def test_update_learns_from_feedback_once(tmp_path):
     folder, path = train_planted(tmp_path / "planted"), tmp_path / "said.db"
     corrections = [

@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data import Dataset, as_dataset
-from longtail.errors import DataError, ParameterError
+from longtail.errors import DataError, ModelFileError, ParameterError
 from longtail.evaluation.explanation import Explanation, Neighbour
 from longtail.models.base import Model
 from longtail.models.contract import Documents
@@ -328,6 +328,16 @@ class Fusion(Model):
         }
         own = [listed, Schema(config=facts), Stacker.describe(len(list_voices(names)))]
         return Schema.join([*own, describe_shared(), Schema(members=names)])
+
+    def check_files(self, files: Files) -> None:
+        """Raise ValueError for files that loading would refuse, of members as well."""
+        super().check_files(files)
+        whole = unshare(files)
+        for name, member in self.members_.items():
+            try:
+                member.check_files(whole.inner(name))
+            except (ModelFileError, ValueError) as error:
+                raise ValueError(f"member {name}: {error}") from error
 
     def restore(self, files: Files) -> None:
         """Take back what was saved; raise ValueError for members that do not fit together."""

@@ -471,6 +471,7 @@ class MemberTrainer:
         began = time.monotonic()
         files = model.to_files()
         files.config["fusion"] = facts
+        made = [each for each in folder.parents if not each.exists()]
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             write_folder(folder, files, overwrite=True)
@@ -478,6 +479,9 @@ class MemberTrainer:
             self.progress.say(f"Note: {member.name} cannot be kept for --resume: {error}")
         for checkpoints in folder.parent.glob(f"{folder.name}.run*"):
             rmtree(checkpoints, ignore_errors=True)
+        for empty in made:
+            with suppress(OSError):  # with something in it, it is not empty
+                empty.rmdir()
         self._saving[member.name] = time.monotonic() - began
 
     def _find(self, member: Member, fold: str, facts: dict[str, Any]) -> Model | None:

@@ -7,6 +7,7 @@ from longtail.runtime.store.folder import (
     check_writable,
     read_card,
     read_folder,
+    to_json,
     verify_folder,
     write_folder,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "read_card",
     "read_digest",
     "read_folder",
+    "to_json",
     "upload_folder",
     "verify_folder",
     "write_folder",

@@ -224,6 +224,12 @@ def _contents(files: Files) -> dict[str, Iterable[Bytes]]:
     return contents
 
 
+def to_json(config: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as reading gives them back, such as lists in place of tuples."""
+    found: dict[str, Any] = json.loads(json.dumps(config, default=_plain))
+    return found
+
+
 def _plain(value: object) -> Any:
     """Turn numpy's numbers and arrays into what JSON knows."""
     if isinstance(value, np.generic | np.ndarray):

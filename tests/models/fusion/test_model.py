@@ -237,6 +237,7 @@ def test_a_full_disk_costs_what_is_kept_and_not_the_training(monkeypatch, tmp_pa
     assert notes[0].startswith("Note: linear cannot be kept for --resume: ")
     assert "No space left on device" in notes[0]
     assert list(model.members_) == ["linear", "knn"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_second_is_enough_for_one_member():
