@@ -14,32 +14,26 @@ from longtail.models.base import Model
 from longtail.models.registry import get_model_class
 
 
-def _data(scale: float) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+def _data() -> tuple[sp.csr_matrix, sp.csr_matrix]:
     rng = np.random.default_rng(0)
     Y = sp.csr_matrix((rng.random((60, 6)) < 0.4).astype(np.float32))
     X = sp.random(60, 12, density=0.5, random_state=1, format="csr", dtype=np.float32)
-    return (X * np.float32(scale)).astype(np.float32), Y
+    return X, Y
 
 
-def _fit(name: str, scale: float, **parameters: Any) -> Model:
-    return get_model_class(name)(**parameters).fit(*_data(scale))
+def _fit(name: str, **parameters: Any) -> Model:
+    return get_model_class(name)(**parameters).fit(*_data())
 
 
-@pytest.mark.parametrize(
-    ("name", "scale", "array"),
-    [("dxml", 1e30, "rows.unit"), ("rank-ae", 1e-20, "reader.feature_weight")],
-)
-def test_what_could_not_be_opened_again_replaces_nothing(
-    name: str, scale: float, array: str, tmp_path: Path
-) -> None:
+def test_what_could_not_be_opened_again_replaces_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    good = _fit("linear", 1)
-    good.save(folder)
-    model = _fit(name, scale, epochs=1, device="cpu")
+    _fit("linear").save(folder)
+    model = _fit("knn")
+    model.training_counts_.label_counts[0] = 1000
     expected = (
-        f"{folder}: the model was not saved, as it could not be opened again: {array} must hold "
-        "numbers from 0 to 1e+06; nothing was replaced. Feature values that are extremely large "
-        "or small can cause this: scale them to about 1 and train again"
+        f"{folder}: the model was not saved, as it could not be opened again: label_counts must "
+        "hold whole numbers from 0 to n_documents; nothing was replaced. Feature values that "
+        "are extremely large or small can cause this: scale them to about 1 and train again"
     )
     with pytest.raises(TrainingError, match=f"^{re.escape(expected)}$"):
         model.save(folder, overwrite=True)
@@ -48,7 +42,7 @@ def test_what_could_not_be_opened_again_replaces_nothing(
 
 
 def test_members_are_checked_as_well(tmp_path: Path) -> None:
-    model = _fit("fusion", 1, members="linear,knn")
+    model = _fit("fusion", members="linear,knn")
     model.save(tmp_path / "good")
     assert longtail.load_model(tmp_path / "good").name == "fusion"
     model.members_["knn"].training_counts_.label_counts[0] = 1000
