@@ -29,7 +29,7 @@ TEST_ONE_IN = 5
 
 
 class Document(NamedTuple):
-    """A package: what it is called, what it says of itself, and what it depends on."""
+    """Something with a name of its own, what it says of itself, and what it is labelled by."""
 
     name: str
     text: str
@@ -44,12 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     names = sorted(set(_ask("pkgnames").split()))
     answers = (_ask("show", *names[i : i + ASKED]) for i in range(0, len(names), ASKED))
-    documents = drop_rare(read_packages("\n\n".join(answers)), given.least)
-    given.out.mkdir(parents=True, exist_ok=True)
-    for split, chosen in divide(documents).items():
-        lines = [json.dumps({"text": each.text, "labels": each.labels}) for each in chosen]
-        (given.out / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-        print(f"{split}: {len(lines):,} documents")
+    write_splits(given.out, drop_rare(read_packages("\n\n".join(answers)), given.least))
 
 
 def _ask(command: str, *names: str) -> str:
@@ -104,12 +99,21 @@ def drop_rare(documents: Iterable[Document], least: int) -> list[Document]:
 
 
 def divide(documents: Iterable[Document]) -> dict[str, list[Document]]:
-    """Return both splits; which one a package is in depends on its name alone."""
+    """Return both splits; which one a document is in depends on its name alone."""
     splits: dict[str, list[Document]] = {"train": [], "test": []}
     for each in documents:
         is_test = int(md5(each.name.encode()).hexdigest(), 16) % TEST_ONE_IN == 0
         splits["test" if is_test else "train"].append(each)
     return splits
+
+
+def write_splits(out: Path, documents: Iterable[Document]) -> None:
+    """Write both splits as JSON lines, and say how large they are."""
+    out.mkdir(parents=True, exist_ok=True)
+    for split, chosen in divide(documents).items():
+        lines = [json.dumps({"text": each.text, "labels": each.labels}) for each in chosen]
+        (out / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+        print(f"{split}: {len(lines):,} documents")
 
 
 if __name__ == "__main__":
