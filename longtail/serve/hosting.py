@@ -5,6 +5,7 @@ request keeps the version that it began with. A folder that cannot be loaded cha
 version that answers goes on, and `problem` says what is wrong with the new one.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,8 +27,11 @@ from longtail.runtime.store import identify, read_digest
 from longtail.serve.labels import Labels
 from longtail.storage import RemotePath
 from longtail.topk import NO_LABEL, TopK
+from longtail.visible import visible
 
 VERSION_DIGITS = 12
+
+_log = logging.getLogger("longtail.serve")
 
 
 @dataclass(frozen=True)
@@ -148,12 +152,19 @@ class Hosted:
             if found == self._seen:
                 return False
             self.current = _load(self.path)
-        except (LongtailError, OSError) as error:
+        except Exception as error:  # whatever it is, the version that answers goes on
             self._seen = found
-            self.problem = str(error)
+            self.problem = self._describe(error)
             return False
         self._seen, self.problem = self.current.identity, None
         return True
+
+    def _describe(self, error: Exception) -> str:
+        """Say why a version cannot be loaded; what no user can put right is logged."""
+        if isinstance(error, LongtailError | OSError):
+            return str(error)
+        _log.error("%s: cannot be loaded", visible(str(self.path)), exc_info=error)
+        return f"{self.path}: cannot be loaded ({type(error).__name__}); the log says more"
 
 
 def _load(path: Path) -> Version:

@@ -16,8 +16,9 @@ from served import served, train_named, train_planted
 
 import longtail
 from longtail.errors import ParameterError
+from longtail.runtime.store import read_digest
 from longtail.serve.batching import Limits
-from longtail.serve.hosting import Version, name_labels
+from longtail.serve.hosting import VERSION_DIGITS, Version, name_labels
 from longtail.serve.server import make_server
 
 TEXT = "hops and malt, then yeast"
@@ -480,6 +481,35 @@ def test_a_damaged_folder_is_refused_and_the_old_one_goes_on(tmp_path, monkeypat
         (tmp_path / "new").rename(folder)
         wait_until(lambda: _with_problem(running) is None)
         assert running.client.get("/v1/models").json()["models"][0]["version"] != before["version"]
+
+
+def test_a_version_that_fails_as_nobody_expects_does_not_end_the_watch(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr("longtail.serve.app.LOOK_SECONDS", 0.02)
+    folder = train_planted(tmp_path / "planted")
+
+    def fail(self):
+        raise MemoryError
+
+    with served(folder) as running:
+        before = running.client.get("/v1/models").json()["models"][0]["version"]
+        with monkeypatch.context() as short_of_memory:
+            short_of_memory.setattr(Version, "warm_up", fail)
+            train_planted(folder, 1, overwrite=True)
+            summary = wait_until(lambda: _with_problem(running))
+        assert summary["problem"].endswith("cannot be loaded (MemoryError); the log says more")
+        assert summary["version"] == before
+        assert "in fail" in caplog.text  # where it was
+        with monkeypatch.context() as without_search:
+            without_search.setattr(Version, "labels", property(fail))
+            train_planted(folder, 2, overwrite=True)
+            wait_until(lambda: "the search for labels cannot be prepared" in caplog.text)
+        train_planted(folder, 3, overwrite=True)
+        last = longtail.load_model(folder)
+        wait_until(lambda: _answers(running, read_digest(folder)[:VERSION_DIGITS]))
+        answer = running.client.post(PREDICT, json={"text": TEXT, "k": 2}).json()
+        assert answer["documents"][0]["labels"] == name_labels(last.predict([TEXT], 2))[0]
 
 
 def _answers(running, version):
