@@ -76,6 +76,14 @@ def describe_error(error: LongtailError) -> ProblemJson:
     return make_problem(find_status(error), str(error), busy)
 
 
+def describe_bug(error: Exception) -> ProblemJson:
+    """Return the answer to what only we can put right, and log where it is."""
+    name = type(error).__name__
+    where = "".join(format_tb(error.__traceback__))  # the message may hold a client's text
+    _log.error("a bug in longtail, %s:\n%s", name, where)
+    return make_problem(HTTPStatus.INTERNAL_SERVER_ERROR, f"a bug in longtail, {name}")
+
+
 def describe_invalid(error: RequestValidationError) -> str:
     """Say in one sentence what is wrong with the first field that is."""
     first = error.errors()[0]
@@ -119,7 +127,4 @@ def add_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
-        name = type(error).__name__
-        where = "".join(format_tb(error.__traceback__))  # the message may hold a client's text
-        _log.error("a bug in longtail, %s:\n%s", name, where)
-        return make_problem(HTTPStatus.INTERNAL_SERVER_ERROR, f"a bug in longtail, {name}")
+        return describe_bug(error)

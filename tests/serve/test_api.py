@@ -414,15 +414,16 @@ def test_clients_that_do_not_go_on_are_cut_off(folder, monkeypatch, sent):
         assert running.client.get("/health/live").status_code == 200
 
 
-def test_a_slow_body_is_given_up(folder):
+@pytest.mark.parametrize("begun", [b"", b"{"])
+def test_a_slow_body_is_given_up(folder, begun):
     head = b"POST /v1/models/planted/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n"
-    kind = b"Content-Type: application/json\r\n\r\n{"
+    kind = b"Content-Type: application/json\r\n\r\n"
     with (
         served(folder, limits=Limits(patience=0.3)) as running,
         socket.create_connection(("127.0.0.1", running.port)) as link,
     ):
         link.settimeout(10)
-        link.sendall(head + kind)
+        link.sendall(head + kind + begun)
         assert link.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
