@@ -8,7 +8,7 @@ import sys
 import pytest
 from command_line import planted_rows
 from served import served, train_named, train_planted
-from shown import TEXT, row, write
+from shown import ROWS, TEXT, row, write
 
 from longtail.serve.feedback import read_feedback
 
@@ -62,6 +62,27 @@ def test_everything_by_keyboard(page, running):
     assert set(last_said(running).labels) == {"chess", "sailing"}
     page.keyboard.press("?")
     page.wait_for_selector("#keys-dialog[open]")
+
+
+def test_keys_go_from_label_to_label_past_what_is_open(serve_page, tmp_path):
+    import longtail
+
+    texts, labels = zip(*planted_rows(120, 0), strict=True)
+    longtail.Fusion(members="linear,knn").fit(list(texts), list(labels)).save(tmp_path / "both")
+    with serve_page(tmp_path / "both") as page:
+        page.fill("#text", TEXT)
+        page.fill("#threshold", "0")
+        page.click(f"{row('beer', 'both')} .name")
+        page.wait_for_selector(f"{row('beer', 'both')} .details ol.documents")
+        labels = [each.get_attribute("data-label") for each in page.locator(ROWS).all()]
+        page.keyboard.press("ArrowDown")
+        second, third = (row(label, "both") for label in labels[1:3])
+        page.wait_for_selector(f"{second} .name:focus")
+        page.keyboard.press("ArrowDown")
+        page.wait_for_selector(f"{third} .name:focus")
+        page.keyboard.press("3")
+        page.wait_for_selector(f"{third}.accepted")
+        assert page.locator("#columns .accepted").count() == 1
 
 
 def test_sliders_choose_among_the_labels_and_say_what_to_expect(page):
