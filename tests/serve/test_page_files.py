@@ -142,6 +142,33 @@ def test_documents_come_in_the_order_of_the_model(page, running, given, by):
     assert page.input_value("#text") == TEXTS[0]
 
 
+@pytest.mark.parametrize("meanwhile", ["close", "open", "order"])
+def test_an_order_that_comes_too_late_changes_nothing(page, given, meanwhile):
+    held = []
+    page.route("**/order", lambda route: held.append(route))
+    open_file(page, given("docs.jsonl", "\n".join(json.dumps(text) for text in TEXTS)))
+    page.select_option("#order", "unsure")
+    page.wait_for_timeout(100)
+    (asked,) = held
+    if meanwhile == "close":
+        page.click("#close-file")
+        page.wait_for_selector("#strip", state="hidden")
+        page.fill("#text", "rook and pawn")
+    elif meanwhile == "open":
+        open_file(page, given("other.txt", "rook and pawn"))
+        page.wait_for_selector("#file-name:text-is('other.txt')")
+    else:
+        page.select_option("#order", "file")
+        page.fill("#place", "2")
+        page.press("#place", "Enter")
+    page.wait_for_selector(row("chess"))
+    with page.expect_response("**/order"):
+        asked.continue_()
+    page.wait_for_timeout(200)
+    assert page.input_value("#text") == "rook and pawn"
+    assert page.is_hidden("#strip") == (meanwhile == "close")
+
+
 def test_the_text_of_a_docx_is_opened(page, given):
     open_file(page, given("letter.docx", make_docx("rook", "and pawn")), given("a.txt", "malt"))
     page.wait_for_selector(row("chess"))

@@ -89,27 +89,31 @@ export function showPlace() {
 /** Put documents into an order: as in the file, or those first that teach the model most.
  * @param {string} by */
 async function sort(by) {
+  const sorted = by === "file" ? inFile : await rank(inFile, by);
+  if (!sorted) return;
   leave();
-  [state.documents, state.at] = [by === "file" ? inFile : await rank(by), 0];
+  [state.documents, state.at] = [sorted, 0];
   say(t(`ordered-${by}`));
   showDocument();
 }
 
-/** Ask the model for the order; a file that is too large for one request is asked about in parts.
- * @param {string} by */
-async function rank(by) {
+/** Ask the model for the order; a file that is too large for one request is asked about in parts. Null
+ * if another file or another order is wanted by then.
+ * @param {Doc[]} documents @param {string} by */
+async function rank(documents, by) {
   const most = Math.min(state.details.get(mainModel())?.most ?? AT_ONCE, AT_ONCE);
   /** @type {[number, Doc][]} */
   const ranked = [];
-  while (ranked.length < inFile.length) {
+  while (ranked.length < documents.length) {
     let letters = 0;
-    const part = inFile
+    const part = documents
       .slice(ranked.length, ranked.length + most)
       .filter((each, i) => (letters += each.text.length) < LETTERS || i === 0);
     const texts = part.map((each) => each.text);
     const answer = await ask("order", `${pathOf(mainModel())}/order`, { texts, by });
+    if (documents !== inFile || get("select", "order").value !== by) return null;
     answer.order.forEach((/** @type {number} */ i, /** @type {number} */ place) => ranked.push([answer.values[place], part[i]]));
-    say(t("measuring", { done: number(ranked.length), n: number(inFile.length) }));
+    say(t("measuring", { done: number(ranked.length), n: number(documents.length) }));
   }
   return ranked.sort((a, b) => b[0] - a[0]).map(([, each]) => each);
 }
