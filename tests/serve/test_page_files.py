@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from shown import TEXT, make_docx, row
+from shown import TEXT, make_docx, row, write
 
 import longtail
 from longtail.serve.feedback import read_feedback
@@ -85,6 +85,53 @@ def test_no_decision_is_lost_however_quickly_one_goes_on(page, running, given):
     assert set(texts) <= kept
 
 
+@pytest.fixture
+def refusing(browser, running):
+    """A page that cannot store feedback, which the browser reports; answers come a bit later."""
+    page = browser.new_page(locale="en-GB")
+    page.set_default_timeout(15_000)
+
+    def refuse(route):
+        page.wait_for_timeout(100)
+        route.fulfill(status=422, content_type="application/problem+json", body='{"detail": "no"}')
+
+    page.route("**/feedback", refuse)
+    page.goto(running.url)
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("way", ["close", "open", "divide"])
+def test_decisions_that_cannot_be_stored_are_asked_about(refusing, given, way):
+    page, asked = refusing, []
+    page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    open_file(page, given("docs.txt", "\n".join(TEXTS)))
+    page.wait_for_selector(row("beer"))
+    page.keyboard.press("1")
+    page.wait_for_selector("#columns .accepted")
+    if way == "close":
+        page.click("#close-file")
+    elif way == "open":
+        page.set_input_files("#file", given("other.txt", "rook and pawn"))
+    else:
+        page.select_option("#division", "lines")
+    page.wait_for_timeout(500)
+    assert asked == ["Decisions are not stored yet. Go on without them?"]
+    assert page.inner_text("#file-name") == "docs.txt"
+    assert page.locator("#columns .accepted").count() == 1
+
+
+def test_a_text_that_was_replaced_comes_back_if_it_cannot_be_stored(refusing):
+    page = refusing
+    write(page, TEXT, "beer")
+    page.click("button[aria-label='Reject beer']")
+    page.fill("#text", "rook and pawn")
+    page.wait_for_selector(row("chess"))
+    page.click("#previous")
+    page.wait_for_selector(f"{row('beer')}.rejected")
+    assert page.input_value("#text") == TEXT
+
+
 def test_a_table_is_exported_with_labels_side_by_side(page, given, tmp_path):
     table = io.StringIO()
     rows = csv.writer(table, delimiter=";")
@@ -97,6 +144,7 @@ def test_a_table_is_exported_with_labels_side_by_side(page, given, tmp_path):
     page.wait_for_selector(row("beer"))
     page.click("button[aria-label='Accept beer']")
     page.select_option("#division", "title")
+    page.wait_for_selector(".accepted", state="detached")  # stored, and a document anew
     assert page.input_value("#text") == 'hops; "malt"'
     page.wait_for_selector(row("beer"))
     page.click("button[aria-label='Accept beer']")

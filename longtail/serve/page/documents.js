@@ -28,8 +28,7 @@ export const onDocument = (work) => (showDocument = work);
 export async function openFiles(files) {
   if (!files.length) return;
   const read = await Promise.all(files.map(readFile));
-  leave();
-  if (!mayLose()) return;
+  if (!(await mayLose())) return;
   [tables, names] = [read, files.map((file) => file.name)];
   divide(read[0].division);
 }
@@ -51,9 +50,8 @@ function divide(division) {
 }
 
 /** Go back to a single text. */
-function closeFile() {
-  leave();
-  if (!mayLose()) return;
+async function closeFile() {
+  if (!(await mayLose())) return;
   [inFile, state.documents, state.at, state.file] = [[], [new Doc("")], 0, null];
   showDocument();
   get("textarea", "text").focus();
@@ -125,9 +123,18 @@ let stored = 0; // requests, so that none takes another's place
 /** Whether the server keeps feedback. */
 export const isKept = () => state.details.get(mainModel())?.keeps ?? false;
 
+/** What is on its way to the server. @type {Set<Promise<void>>} */
+const storing = new Set();
+
 /** Store what was decided about the current document, as feedback on each model that is shown. */
-export async function store() {
-  const document = current();
+export function store() {
+  const sent = send(current()).finally(() => storing.delete(sent));
+  storing.add(sent);
+  return sent;
+}
+
+/** @param {Doc} document - the current one */
+async function send(document) {
   const [accepted, rejected] = [document.having("accepted"), document.having("rejected")];
   document.saved = true;
   try {
@@ -148,8 +155,17 @@ export async function store() {
     await Promise.all(asked);
   } catch (error) {
     document.saved = false;
+    bringBack(document);
     throw error;
   }
+}
+
+/** Put a document whose decisions were not stored before the one that has taken its place, if one has.
+ * @param {Doc} document */
+function bringBack(document) {
+  if (state.documents.includes(document)) return;
+  state.documents.splice(state.at++, 0, document);
+  showPlace();
 }
 
 /** Store what was not stored, as another document comes, if this server keeps feedback. */
@@ -157,8 +173,12 @@ export function leave() {
   if (!current().saved && current().text.trim() && isKept()) attempt(store);
 }
 
-/** Whether decisions that are nowhere else may go. */
-const mayLose = () => state.documents.every((each) => each.saved) || confirm(t("lose-decisions"));
+/** Whether decisions may go: all are stored, or the person says so. */
+async function mayLose() {
+  leave();
+  await Promise.allSettled(storing);
+  return state.documents.every((each) => each.saved) || confirm(t("lose-decisions"));
+}
 
 /** Let the person save the decisions as a file. @param {"csv" | "jsonl"} ending */
 function exportDecisions(ending) {
@@ -198,14 +218,13 @@ get("input", "place").addEventListener("change", (event) => {
 });
 get("select", "order").addEventListener("change", () => attempt(() => sort(get("select", "order").value)));
 get("select", "division").addEventListener("change", () =>
-  attempt(() => {
-    leave();
-    if (mayLose()) divide(get("select", "division").value);
+  attempt(async () => {
+    if (await mayLose()) divide(get("select", "division").value);
   }),
 );
-get("button", "close-file").addEventListener("click", closeFile);
+get("button", "close-file").addEventListener("click", () => attempt(closeFile));
 get("button", "export-csv").addEventListener("click", () => exportDecisions("csv"));
 get("button", "export-jsonl").addEventListener("click", () => exportDecisions("jsonl"));
 window.addEventListener("beforeunload", (event) => {
-  if (state.documents.some((each) => !each.saved)) event.preventDefault();
+  if (storing.size || state.documents.some((each) => !each.saved)) event.preventDefault();
 });
