@@ -185,10 +185,11 @@ class FeedbackStore:
             cursor.execute("BEGIN IMMEDIATE")
             try:
                 yield cursor
+                cursor.execute("COMMIT")
             except BaseException:
-                cursor.execute("ROLLBACK")
+                if self._connection.in_transaction:  # SQLite may have ended it
+                    cursor.execute("ROLLBACK")
                 raise
-            cursor.execute("COMMIT")
 
 
 @contextmanager

@@ -58,6 +58,37 @@ def test_a_server_without_a_file_says_so(tmp_path):
         assert "--feedback FILE.db" in answer.json()["detail"]
 
 
+def test_a_full_disk_is_said_without_the_path(tmp_path, caplog):
+    folder, path = train_planted(tmp_path / "planted"), tmp_path / "said.db"
+    with served(folder, feedback=path) as running:
+        connection = running.state.feedback._connection
+        connection.execute("PRAGMA max_page_count = 1")  # as many as there are
+        refused = running.client.post(FEEDBACK, json={"text": "x" * 100_000})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["detail"] == "the feedback could not be stored; try again later"
+        assert f"{path}: the feedback cannot be read or written" in caplog.text
+        connection.execute("PRAGMA max_page_count = 1000000")
+        assert running.client.post(FEEDBACK, json={"text": "x"}).json() == {"id": 1}
+
+
+def test_what_fails_as_it_is_committed_leaves_nothing_open(tmp_path):
+    opened = FeedbackStore(tmp_path / "said.db", create=True)
+    opened._connection.executescript(
+        """
+        PRAGMA foreign_keys = ON;
+        CREATE TABLE one (x PRIMARY KEY);
+        CREATE TABLE two (x REFERENCES one DEFERRABLE INITIALLY DEFERRED);
+        CREATE TRIGGER breaking AFTER INSERT ON feedback BEGIN INSERT INTO two VALUES (1); END;
+        """
+    )
+    with pytest.raises(DataError, match="cannot be read or written"):
+        opened.add([Correction("m", "v", "t")])
+    opened._connection.execute("DROP TRIGGER breaking")
+    opened.add([Correction("m", "v", "u")])
+    assert [each.text for each in opened.read().values()] == ["u"]
+    opened.close()
+
+
 def test_what_was_stored_survives_a_kill(tmp_path):
     path = tmp_path / "said.db"
     program = (
