@@ -24,6 +24,7 @@ from longtail.models.base import Model
 from longtail.models.card import now
 from longtail.models.checks import find_threshold
 from longtail.runtime.store import identify, read_digest
+from longtail.serve.feedback import name_model
 from longtail.serve.labels import Labels
 from longtail.storage import RemotePath
 from longtail.topk import NO_LABEL, TopK
@@ -134,7 +135,7 @@ class Hosted:
     def __init__(self, path: Path) -> None:
         """Load the folder; raise what is wrong with it."""
         self.path = path.absolute()
-        self.name = self.path.resolve().name
+        self.name = name_model(self.path)
         self.current = _load(self.path)
         self.problem: str | None = None
         self._seen = self.current.identity
@@ -183,7 +184,7 @@ def _load(path: Path) -> Version:
 
 def host_all(paths: Sequence[Path]) -> dict[str, Hosted]:
     """Load all folders; each is called by its last name, which no other may have."""
-    names = Counter(path.resolve().name for path in paths)
+    names = Counter(name_model(path) for path in paths)
     (name, n), *_ = names.most_common(1)
     if n > 1:
         raise ParameterError(
