@@ -266,6 +266,14 @@ def test_wrong_requests_get_a_sentence(running, body, detail):
     assert answer.json()["detail"].startswith(detail)
 
 
+@pytest.mark.parametrize("path", ["v1/models/planted/predict", "v1/models/planted/feedback"])
+@pytest.mark.parametrize("kind", [{}, {"Content-Type": "text/plain"}])
+def test_what_any_page_could_send_unasked_is_no_json(running, path, kind):
+    answer = running.client.post(path, content=b'{"text": "hops"}', headers=kind)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].endswith("with Content-Type: application/json")
+
+
 def test_what_is_not_there(running):
     get, post = running.client.get, running.client.post
     assert "did you mean 'planted'" in get("/v1/models/plantd").json()["detail"]
