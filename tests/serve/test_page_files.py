@@ -237,6 +237,9 @@ def test_a_dropped_file_is_opened(page):
     assert count_documents(page) == 2
 
 
+UNCLOSED = "a.csv, row 2: a quotation mark is not closed, or not doubled inside a cell."
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -248,6 +251,8 @@ def test_a_dropped_file_is_opened(page):
         ("a.jsonl", '"one"\n{', "a.jsonl, line 2: expected a JSON object or a string."),
         ("a.jsonl", "17", "a.jsonl, line 1: expected a JSON object or a string."),
         ("a.csv", "text\n", "a.csv holds no text."),
+        ("a.csv", 'text,by\n"hops,ab\nrook,cd\n', UNCLOSED),
+        ("a.csv", 'text,by\n"hops" and malt,ab\n', UNCLOSED),
         ("a.txt", " \n", "a.txt holds no text."),
         ("<b>.csv", "", "<b>.csv holds no text."),
     ],
