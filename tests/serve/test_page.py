@@ -185,6 +185,53 @@ def test_another_text_is_another_document_and_decisions_are_kept(page, running):
     assert (kept.text, kept.rejected) == (f"{TEXT} and barley", ["beer"])
 
 
+def test_labels_of_a_text_that_was_cleared_do_not_appear(page):
+    held = []
+    page.wait_for_selector("#model option", state="attached")
+    page.route("**/predict", lambda route: held.append(route))
+    with page.expect_request("**/predict"):
+        page.fill("#text", TEXT)
+    page.fill("#text", "")
+    page.wait_for_timeout(500)
+    held[0].continue_()
+    page.wait_for_timeout(300)
+    assert page.locator("#columns li").count() == 0
+    assert page.is_visible("#hint")
+
+
+def test_what_to_expect_is_asked_again_if_it_failed(browser, running):
+    page = browser.new_page(locale="en-GB")  # the browser reports the answer 500, which is meant
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.route("**/thresholds?k=10", lambda route: route.fulfill(status=500, body="{}"), times=1)
+    with page.expect_response("**/thresholds?k=10"):
+        page.goto(running.url)
+    page.wait_for_timeout(200)
+    assert page.inner_text("#expected") == ""
+    write(page, TEXT, "beer")
+    page.wait_for_selector("#expected:has-text('Expected')")
+    page.close()
+    assert problems == []
+
+
+def test_another_version_is_asked_why_again(serve_page, tmp_path, monkeypatch):
+    monkeypatch.setattr("longtail.serve.app.LOOK_SECONDS", 0.02)
+    folder = train_planted(tmp_path / "planted")
+    with serve_page(folder) as page:
+        write(page, TEXT, "beer")
+        with page.expect_request("**/explain"):
+            page.focus(f"{row('beer')} .name")
+        before = page.inner_text("#version")
+        train_planted(folder, 3, overwrite=True)
+        for text in ("rook and pawn", TEXT) * 20:
+            page.fill("#text", text)
+            page.wait_for_timeout(500)
+            if text == TEXT and page.inner_text("#version") != before:
+                break
+        with page.expect_request("**/explain"):
+            page.focus(f"{row('beer')} .name")
+
+
 def test_two_models_side_by_side(page, running):
     write(page, TEXT, "beer")
     page.fill("#threshold", "0")

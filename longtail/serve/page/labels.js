@@ -176,9 +176,9 @@ async function showExpected() {
     return;
   }
   const [k, threshold] = [state.k, state.threshold];
-  const curve = await details.curve(k);
+  const curve = await details.curve(k).catch(() => null);
   if (k !== state.k || threshold !== state.threshold) return;
-  const found = curve.findLast((each) => each.threshold <= threshold + 1e-9) ?? curve[0] ?? expectHere();
+  const found = curve && (curve.findLast((each) => each.threshold <= threshold + 1e-9) ?? curve[0] ?? expectHere());
   if (!found) place.textContent = "";
   else if (found.precision === null) place.textContent = t("expected-none");
   else place.textContent = t("expected", { precision: percent(found.precision), recall: percent(found.recall) });

@@ -7,7 +7,7 @@ import { go, isKept, leave, onDocument, showPlace, store } from "./documents.js"
 import { closeAll, decide, fetchFacts, focusRow, onDecided, ROW, rows, show, undo } from "./labels.js";
 import { chooseModels, fetchModels, refreshDetails, showCard, showNamings, showVersion } from "./models.js";
 import "./search.js";
-import { ask, attempt, pathOf } from "./server.js";
+import { ask, attempt, giveUp, pathOf } from "./server.js";
 import { current, Doc, isOther, mainModel, MOST, state, suggestedBy } from "./state.js";
 import { unmark } from "./why.js";
 import { count, findLanguage, LANGUAGES, speak, t } from "./words.js";
@@ -20,6 +20,7 @@ const text = get("textarea", "text");
 async function suggest() {
   const asked = current();
   if (!asked.text.trim()) {
+    for (const model of state.columns) giveUp(`predict ${model}`);
     state.answers.clear();
     return show();
   }
