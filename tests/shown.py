@@ -4,6 +4,7 @@ import io
 import zipfile
 
 TEXT = "hops and malt, then yeast"
+ROWS = "#columns li[data-label]"  # of all labels; lists in their details have rows, too
 
 
 def row(label, model="planted"):

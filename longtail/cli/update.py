@@ -112,9 +112,9 @@ def _read(
 ) -> "tuple[Dataset, list[int]]":
     """Return the new documents, and the ids of the feedback that they come from, if any."""
     if feedback is not None:
-        from longtail.serve.feedback import as_dataset, check_markable, read_feedback
+        from longtail.serve.feedback import as_dataset, check_markable, name_model, read_feedback
 
-        corrections = read_feedback(feedback, model.resolve().name, unused=True)
+        corrections = read_feedback(feedback, name_model(model), unused=True)
         if is_noted:
             check_markable(feedback)  # before the model is replaced
         return as_dataset(list(corrections.values()), feedback), list(corrections)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,7 +15,13 @@ from longtail.models.card import FEW
 from longtail.serve.batching import Work
 from longtail.serve.feedback import Correction
 from longtail.serve.hosting import Asked, Hosted, Version, name_labels
-from longtail.serve.problems import ConflictError, GoneError, Json, say_unknown
+from longtail.serve.problems import (
+    ConflictError,
+    GoneError,
+    Json,
+    UnavailableError,
+    say_unknown,
+)
 from longtail.serve.schemas import (
     MOST_LABELS,
     ExplainRequest,
@@ -32,6 +39,7 @@ from longtail.serve.schemas import (
 )
 from longtail.serve.state import State, state_of
 from longtail.topk import NO_LABEL, TopK
+from longtail.visible import visible
 
 EXPLAINED_DOCUMENTS, EXPLAINED_LABELS, EXPLAINED_TERMS = 20, 10, 20  # of predict, at most
 
@@ -42,9 +50,11 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         404: "no such model or label",
         413: "the body is too large",
         422: "something in the request is wrong",
-        503: "too many documents wait; try again after Retry-After",
+        503: "too many documents wait, or feedback cannot be stored; try again after Retry-After",
     }.items()
 }
+
+_log = logging.getLogger("longtail.serve")
 
 router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEMS)
 
@@ -320,4 +330,8 @@ async def store(state: State, corrections: list[Correction]) -> list[int]:
     feedback = state.feedback
     if feedback is None:
         raise ConflictError("this server keeps no feedback; start it with --feedback FILE.db")
-    return await asyncio.to_thread(feedback.add, corrections)
+    try:
+        return await asyncio.to_thread(feedback.add, corrections)
+    except DataError as error:  # which names the file, and that is no client's business
+        _log.error("%s", visible(str(error)))
+        raise UnavailableError("the feedback could not be stored; try again later") from None

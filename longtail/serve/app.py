@@ -108,16 +108,24 @@ async def _beside(work: object) -> AsyncIterator[None]:
 
 async def _watch(state: State, hosted: Hosted) -> None:
     """Load what takes the place of a model folder; prepare the search for labels."""
-    await asyncio.to_thread(getattr, hosted.current, "labels")
+    await _prepare_search(hosted)
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         before, problem = hosted.current.name, hosted.problem
         if await asyncio.to_thread(hosted.refresh):
             state.metrics.set_version(hosted.name, hosted.current.name, before)
             _log.info("%s: version %s answers now", visible(hosted.name), hosted.current.name)
-            await asyncio.to_thread(getattr, hosted.current, "labels")
+            await _prepare_search(hosted)
         elif hosted.problem not in (None, problem):
             _log.warning("%s; version %s goes on answering", visible(str(hosted.problem)), before)
+
+
+async def _prepare_search(hosted: Hosted) -> None:
+    """Prepare the search for labels; where that fails, whoever searches is told, and we go on."""
+    try:
+        await asyncio.to_thread(getattr, hosted.current, "labels")
+    except Exception:
+        _log.exception("%s: the search for labels cannot be prepared", visible(hosted.name))
 
 
 def _add_page(app: FastAPI) -> None:

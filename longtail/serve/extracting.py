@@ -21,6 +21,8 @@ MEMORY = 1 << 30  # bytes
 MOST_XML = 64 << 20  # bytes of the document that a .docx holds
 MOST_LETTERS = 4_000_000
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+PARAGRAPH = f"{WORD}p"
+OLD = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 BREAKS = {f"{WORD}tab": "\t", f"{WORD}br": "\n", f"{WORD}cr": "\n"}
 
 
@@ -61,18 +63,36 @@ def _read_docx(data: bytes) -> str:
             content = document.read(MOST_XML + 1)
         if len(content) > MOST_XML:
             raise DataError(f"the .docx file holds over {MOST_XML >> 20} MiB; divide it")
-        paragraphs = ElementTree.fromstring(content).iter(f"{WORD}p")
+        paragraphs = _drop_fallbacks(ElementTree.fromstring(content)).iter(PARAGRAPH)
         return "\n".join("".join(_read_paragraph(each)) for each in paragraphs)
     except (zipfile.BadZipFile, KeyError, ElementTree.ParseError, RuntimeError) as error:
         raise DataError("the .docx file is damaged, or is no document of Word's") from error
 
 
 def _read_paragraph(paragraph: Element) -> Iterator[str]:
-    for each in paragraph.iter():
+    for each in _walk(paragraph):
         if each.tag == f"{WORD}t":
             yield each.text or ""
         elif each.tag in BREAKS:
             yield BREAKS[each.tag]
+
+
+def _walk(paragraph: Element) -> Iterator[Element]:
+    """Yield what is in a paragraph, but not in one of a text box, which is read by itself."""
+    waiting = [paragraph]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting.extend(inner for inner in reversed(each) if inner.tag != PARAGRAPH)
+
+
+def _drop_fallbacks(document: Element) -> Element:
+    """Leave out what is there once more for old programs, such as text boxes."""
+    for each in list(document.iter(f"{OLD}AlternateContent")):
+        if each.find(f"{OLD}Choice") is not None:
+            for fallback in each.findall(f"{OLD}Fallback"):
+                each.remove(fallback)
+    return document
 
 
 def _limit() -> None:

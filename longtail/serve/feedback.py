@@ -6,6 +6,7 @@ update of a model took a correction in. Of several corrections of one text, the 
 """
 
 import json
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -185,10 +186,11 @@ class FeedbackStore:
             cursor.execute("BEGIN IMMEDIATE")
             try:
                 yield cursor
+                cursor.execute("COMMIT")
             except BaseException:
-                cursor.execute("ROLLBACK")
+                if self._connection.in_transaction:  # SQLite may have ended it
+                    cursor.execute("ROLLBACK")
                 raise
-            cursor.execute("COMMIT")
 
 
 @contextmanager
@@ -235,6 +237,11 @@ def check_markable(path: Path) -> None:
     """Raise DataError if no update could be noted in a file."""
     with closing(FeedbackStore(path, create=False)) as store:
         store.check_markable()
+
+
+def name_model(folder: Path) -> str:
+    """Return what servers and feedback call a model: the name of its folder, or of a link to it."""
+    return Path(os.path.normpath(folder.absolute())).name
 
 
 # -- what becomes of it ---------------------------------------------------------------------------

@@ -5,6 +5,7 @@ request keeps the version that it began with. A folder that cannot be loaded cha
 version that answers goes on, and `problem` says what is wrong with the new one.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,11 +24,15 @@ from longtail.models.base import Model
 from longtail.models.card import now
 from longtail.models.checks import find_threshold
 from longtail.runtime.store import identify, read_digest
+from longtail.serve.feedback import name_model
 from longtail.serve.labels import Labels
 from longtail.storage import RemotePath
 from longtail.topk import NO_LABEL, TopK
+from longtail.visible import visible
 
 VERSION_DIGITS = 12
+
+_log = logging.getLogger("longtail.serve")
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Hosted:
     def __init__(self, path: Path) -> None:
         """Load the folder; raise what is wrong with it."""
         self.path = path.absolute()
-        self.name = self.path.resolve().name
+        self.name = name_model(self.path)
         self.current = _load(self.path)
         self.problem: str | None = None
         self._seen = self.current.identity
@@ -148,12 +153,19 @@ class Hosted:
             if found == self._seen:
                 return False
             self.current = _load(self.path)
-        except (LongtailError, OSError) as error:
+        except Exception as error:  # whatever it is, the version that answers goes on
             self._seen = found
-            self.problem = str(error)
+            self.problem = self._describe(error)
             return False
         self._seen, self.problem = self.current.identity, None
         return True
+
+    def _describe(self, error: Exception) -> str:
+        """Say why a version cannot be loaded; what no user can put right is logged."""
+        if isinstance(error, LongtailError | OSError):
+            return str(error)
+        _log.error("%s: cannot be loaded", visible(str(self.path)), exc_info=error)
+        return f"{self.path}: cannot be loaded ({type(error).__name__}); the log says more"
 
 
 def _load(path: Path) -> Version:
@@ -172,7 +184,7 @@ def _load(path: Path) -> Version:
 
 def host_all(paths: Sequence[Path]) -> dict[str, Hosted]:
     """Load all folders; each is called by its last name, which no other may have."""
-    names = Counter(path.resolve().name for path in paths)
+    names = Counter(name_model(path) for path in paths)
     (name, n), *_ = names.most_common(1)
     if n > 1:
         raise ParameterError(

@@ -26,7 +26,8 @@ from longtail.serve.state import State, state_of
 from longtail.visible import visible
 
 DEPTH = 100  # labels that are looked through for those of a project
-LEARNED = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED")
+CHANGED = "ANNOTATION_UPDATED"
+LEARNED = ("ANNOTATION_CREATED", CHANGED)
 START = "START_TRAINING"
 CONFIG = (
     '<View><Text name="text" value="$text"/><Choices name="topic" toName="text" choice="multiple">'
@@ -208,13 +209,14 @@ async def learn(request: Request, model: str, body: Event) -> Json:
         raise DataError("the event has no project.label_config")
     control = Control.read(config)
     labels = control.read_labels(body.annotation, hosted.current.model.label_names_)
-    if not labels:
+    takes_back = body.action == CHANGED and "result" in body.annotation
+    if not labels and not takes_back:
         return Json({"status": "ignored", "result": {}}, 201)
     correction = Correction(
         hosted.name,
         hosted.current.name,
         control.read_text(body.task, 1),
-        added=labels,
+        added=labels or (),
         by=_say_who(body.annotation.get("completed_by")),
         document=_say_which(body.task.get("id")),
     )

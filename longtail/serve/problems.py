@@ -31,6 +31,10 @@ class ConflictError(LongtailError):
     """The server was not started for this."""
 
 
+class UnavailableError(LongtailError):
+    """The server cannot do this now; to be tried again later."""
+
+
 class GoneError(LongtailError):
     """The client has gone away."""
 
@@ -61,7 +65,7 @@ def make_problem(status: int, detail: str, headers: dict[str, str] | None = None
 
 def find_status(error: LongtailError) -> int:
     """Return the status of an error that the client can put right."""
-    if isinstance(error, BusyError):
+    if isinstance(error, BusyError | UnavailableError):
         return HTTPStatus.SERVICE_UNAVAILABLE
     if isinstance(error, NotFoundError):
         return HTTPStatus.NOT_FOUND
@@ -72,8 +76,17 @@ def find_status(error: LongtailError) -> int:
 
 def describe_error(error: LongtailError) -> ProblemJson:
     """Return the answer to what the client can put right."""
-    busy = {"Retry-After": str(RETRY_SECONDS)} if isinstance(error, BusyError) else None
-    return make_problem(find_status(error), str(error), busy)
+    status = find_status(error)
+    later = status == HTTPStatus.SERVICE_UNAVAILABLE
+    return make_problem(status, str(error), {"Retry-After": str(RETRY_SECONDS)} if later else None)
+
+
+def describe_bug(error: Exception) -> ProblemJson:
+    """Return the answer to what only we can put right, and log where it is."""
+    name = type(error).__name__
+    where = "".join(format_tb(error.__traceback__))  # the message may hold a client's text
+    _log.error("a bug in longtail, %s:\n%s", name, where)
+    return make_problem(HTTPStatus.INTERNAL_SERVER_ERROR, f"a bug in longtail, {name}")
 
 
 def describe_invalid(error: RequestValidationError) -> str:
@@ -119,7 +132,4 @@ def add_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
-        name = type(error).__name__
-        where = "".join(format_tb(error.__traceback__))  # the message may hold a client's text
-        _log.error("a bug in longtail, %s:\n%s", name, where)
-        return make_problem(HTTPStatus.INTERNAL_SERVER_ERROR, f"a bug in longtail, {name}")
+        return describe_bug(error)

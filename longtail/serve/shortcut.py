@@ -17,7 +17,7 @@ from longtail.errors import LongtailError
 from longtail.evaluation.calibration import AUTOMATIC
 from longtail.serve.guard import LEAVING
 from longtail.serve.hosting import Asked, Hosted, Version, write_labels
-from longtail.serve.problems import GoneError, describe_error
+from longtail.serve.problems import GoneError, describe_bug, describe_error
 from longtail.serve.schemas import MOST_LABELS, MOST_LANGUAGE
 from longtail.serve.state import State
 
@@ -60,6 +60,9 @@ class Shortcut:
             body = await self._answer(hosted, question, scope["extensions"][LEAVING])
         except LongtailError as error:
             await describe_error(error)(scope, receive, send)
+            return
+        except Exception as error:
+            await describe_bug(error)(scope, receive, send)
             return
         length = b"%d" % len(body)
         headers = [(b"content-length", length), (b"content-type", b"application/json")]

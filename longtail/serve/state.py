@@ -13,6 +13,7 @@ from longtail.serve.hosting import Hosted
 from longtail.serve.metrics import Metrics
 
 READERS = 2  # processes that read .docx and .pdf files at once
+MOST_FILES = 8  # that are read or wait for it, each of which lies in memory
 
 
 @dataclass
@@ -26,6 +27,7 @@ class State:
         feedback: where feedback goes; None if it is not kept.
         batchers: the queue of each model; made when the server starts.
         readers: lets so many files be read at once.
+        n_files: that are read or wait for it.
     """
 
     hosted: Mapping[str, Hosted]
@@ -34,6 +36,7 @@ class State:
     feedback: FeedbackStore | None
     batchers: dict[str, Batcher]
     readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READERS))
+    n_files: int = 0
 
 
 def state_of(request: Request) -> State:

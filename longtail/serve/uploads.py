@@ -10,10 +10,11 @@ from fastapi import APIRouter, Request
 
 from longtail.errors import DataError
 from longtail.serve.api import PROBLEMS
+from longtail.serve.batching import BusyError
 from longtail.serve.extracting import SECONDS, find_kind
 from longtail.serve.problems import Json
 from longtail.serve.schemas import ExtractedText
-from longtail.serve.state import state_of
+from longtail.serve.state import MOST_FILES, state_of
 
 COMMAND = (sys.executable, "-m", "longtail.serve.extracting")
 FILE = {"schema": {"type": "string", "format": "binary"}, "example": "%PDF-1.7 …"}
@@ -27,8 +28,17 @@ async def read_text(request: Request) -> Json:
     """Return the text of a .docx or .pdf file, which is the body; nothing of it is kept."""
     data = await request.body()
     find_kind(data)
-    async with state_of(request).readers:
-        answer = await asyncio.to_thread(_extract, data)
+    state = state_of(request)
+    if state.n_files >= MOST_FILES:
+        raise BusyError(
+            f"{state.n_files} files are being read, and {MOST_FILES} may; try again in a second"
+        )
+    state.n_files += 1
+    try:
+        async with state.readers:
+            answer = await asyncio.to_thread(_extract, data)
+    finally:
+        state.n_files -= 1
     if "problem" in answer:
         raise DataError(answer["problem"])
     return Json(answer)

@@ -16,8 +16,9 @@ from served import served, train_named, train_planted
 
 import longtail
 from longtail.errors import ParameterError
+from longtail.runtime.store import read_digest
 from longtail.serve.batching import Limits
-from longtail.serve.hosting import Version, name_labels
+from longtail.serve.hosting import VERSION_DIGITS, Version, name_labels
 from longtail.serve.server import make_server
 
 TEXT = "hops and malt, then yeast"
@@ -265,6 +266,14 @@ def test_wrong_requests_get_a_sentence(running, body, detail):
     assert answer.json()["detail"].startswith(detail)
 
 
+@pytest.mark.parametrize("path", ["v1/models/planted/predict", "v1/models/planted/feedback"])
+@pytest.mark.parametrize("kind", [{}, {"Content-Type": "text/plain"}])
+def test_what_any_page_could_send_unasked_is_no_json(running, path, kind):
+    answer = running.client.post(path, content=b'{"text": "hops"}', headers=kind)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].endswith("with Content-Type: application/json")
+
+
 def test_what_is_not_there(running):
     get, post = running.client.get, running.client.post
     assert "did you mean 'planted'" in get("/v1/models/plantd").json()["detail"]
@@ -413,15 +422,16 @@ def test_clients_that_do_not_go_on_are_cut_off(folder, monkeypatch, sent):
         assert running.client.get("/health/live").status_code == 200
 
 
-def test_a_slow_body_is_given_up(folder):
+@pytest.mark.parametrize("begun", [b"", b"{"])
+def test_a_slow_body_is_given_up(folder, begun):
     head = b"POST /v1/models/planted/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n"
-    kind = b"Content-Type: application/json\r\n\r\n{"
+    kind = b"Content-Type: application/json\r\n\r\n"
     with (
         served(folder, limits=Limits(patience=0.3)) as running,
         socket.create_connection(("127.0.0.1", running.port)) as link,
     ):
         link.settimeout(10)
-        link.sendall(head + kind)
+        link.sendall(head + kind + begun)
         assert link.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
@@ -480,6 +490,35 @@ def test_a_damaged_folder_is_refused_and_the_old_one_goes_on(tmp_path, monkeypat
         (tmp_path / "new").rename(folder)
         wait_until(lambda: _with_problem(running) is None)
         assert running.client.get("/v1/models").json()["models"][0]["version"] != before["version"]
+
+
+def test_a_version_that_fails_as_nobody_expects_does_not_end_the_watch(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr("longtail.serve.app.LOOK_SECONDS", 0.02)
+    folder = train_planted(tmp_path / "planted")
+
+    def fail(self):
+        raise MemoryError
+
+    with served(folder) as running:
+        before = running.client.get("/v1/models").json()["models"][0]["version"]
+        with monkeypatch.context() as short_of_memory:
+            short_of_memory.setattr(Version, "warm_up", fail)
+            train_planted(folder, 1, overwrite=True)
+            summary = wait_until(lambda: _with_problem(running))
+        assert summary["problem"].endswith("cannot be loaded (MemoryError); the log says more")
+        assert summary["version"] == before
+        assert "in fail" in caplog.text  # where it was
+        with monkeypatch.context() as without_search:
+            without_search.setattr(Version, "labels", property(fail))
+            train_planted(folder, 2, overwrite=True)
+            wait_until(lambda: "the search for labels cannot be prepared" in caplog.text)
+        train_planted(folder, 3, overwrite=True)
+        last = longtail.load_model(folder)
+        wait_until(lambda: _answers(running, read_digest(folder)[:VERSION_DIGITS]))
+        answer = running.client.post(PREDICT, json={"text": TEXT, "k": 2}).json()
+        assert answer["documents"][0]["labels"] == name_labels(last.predict([TEXT], 2))[0]
 
 
 def _answers(running, version):

@@ -4,6 +4,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,6 +14,7 @@ from served import served, train_planted
 import longtail
 from longtail.errors import DataError
 from longtail.serve.feedback import Correction, FeedbackStore, keep_last, read_feedback
+from longtail.serve.hosting import host_all
 
 TEXT = "hops and malt, then yeast"
 FEEDBACK = "/v1/models/planted/feedback"
@@ -56,6 +58,59 @@ def test_a_server_without_a_file_says_so(tmp_path):
         answer = running.client.post(FEEDBACK, json={"text": "x"})
         assert answer.status_code == 409
         assert "--feedback FILE.db" in answer.json()["detail"]
+
+
+def test_a_full_disk_is_said_without_the_path(tmp_path, caplog):
+    folder, path = train_planted(tmp_path / "planted"), tmp_path / "said.db"
+    with served(folder, feedback=path) as running:
+        connection = running.state.feedback._connection
+        connection.execute("PRAGMA max_page_count = 1")  # as many as there are
+        refused = running.client.post(FEEDBACK, json={"text": "x" * 100_000})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["detail"] == "the feedback could not be stored; try again later"
+        assert f"{path}: the feedback cannot be read or written" in caplog.text
+        connection.execute("PRAGMA max_page_count = 1000000")
+        assert running.client.post(FEEDBACK, json={"text": "x"}).json() == {"id": 1}
+
+
+def test_what_fails_as_it_is_committed_leaves_nothing_open(tmp_path):
+    opened = FeedbackStore(tmp_path / "said.db", create=True)
+    opened._connection.executescript(
+        """
+        PRAGMA foreign_keys = ON;
+        CREATE TABLE one (x PRIMARY KEY);
+        CREATE TABLE two (x REFERENCES one DEFERRABLE INITIALLY DEFERRED);
+        CREATE TRIGGER breaking AFTER INSERT ON feedback BEGIN INSERT INTO two VALUES (1); END;
+        """
+    )
+    with pytest.raises(DataError, match="cannot be read or written"):
+        opened.add([Correction("m", "v", "t")])
+    opened._connection.execute("DROP TRIGGER breaking")
+    opened.add([Correction("m", "v", "u")])
+    assert [each.text for each in opened.read().values()] == ["u"]
+    opened.close()
+
+
+def test_a_model_behind_a_link_keeps_the_name_of_the_link(tmp_path, monkeypatch):
+    monkeypatch.setattr("longtail.serve.app.LOOK_SECONDS", 0.02)
+    versions = [train_planted(tmp_path / f"v{i}", i) for i in (7, 8)]
+    link, path = tmp_path / "current", tmp_path / "said.db"
+    link.symlink_to(versions[0])
+    with served(link, feedback=path) as running:
+        (before,) = running.client.get("/v1/models").json()["models"]
+        (tmp_path / "next").symlink_to(versions[1])
+        (tmp_path / "next").replace(link)
+        end = time.monotonic() + 20
+        while (after := running.client.get("/v1/models").json()["models"][0]) == before:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert before["name"] == after["name"] == "current"
+        said = {"text": TEXT, "added": ["wine"]}
+        assert running.client.post("/v1/models/current/feedback", json=said).status_code == 201
+    assert list(host_all([link])) == ["current"]  # as a server that is started now
+    assert list(host_all([versions[0] / ".." / "v8"])) == ["v8"]
+    told = succeed("update", link, "--feedback", path, "--out", tmp_path / "new").stdout
+    assert "1 new label (wine)" in told
 
 
 def test_what_was_stored_survives_a_kill(tmp_path):

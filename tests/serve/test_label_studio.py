@@ -7,7 +7,7 @@ from command_line import planted_rows
 from served import served, train_planted
 
 import longtail
-from longtail.serve.feedback import read_feedback
+from longtail.serve.feedback import as_dataset, read_feedback
 
 CONFIG = """<View><Text name="text" value="$text"/>
   <Choices name="topic" toName="text" choice="multiple">
@@ -112,6 +112,17 @@ def test_annotations_are_stored_and_learned_from(running, tmp_path):
     assert after["labels"] == before["labels"] + 1
     answer = client.post("/v1/models/planted/predict", json={"text": "yeast rope", "k": 5}).json()
     assert "wine" in [each["label"] for each in answer["documents"][0]["labels"]]
+
+
+@pytest.mark.parametrize("taken_back", [{"result": []}, {"was_cancelled": True}])
+def test_labels_that_are_taken_back_are_not_learned(running, tmp_path, taken_back):
+    for text in ("yeast and a rope", "rope and yeast"):
+        running.client.post(f"{URL}/webhook", json=annotated(text, ["wine"]))
+    event = annotated("rope and yeast", ["wine"], "ANNOTATION_UPDATED", **taken_back)
+    assert running.client.post(f"{URL}/webhook", json=event).json()["result"] == {"feedback": 3}
+    file = tmp_path / "said.db"
+    learned = as_dataset(list(read_feedback(file).values()), file)
+    assert learned.texts == ["yeast and a rope"]
 
 
 def test_mistakes_get_a_sentence(running):

@@ -8,7 +8,7 @@ import sys
 import pytest
 from command_line import planted_rows
 from served import served, train_named, train_planted
-from shown import TEXT, row, write
+from shown import ROWS, TEXT, row, write
 
 from longtail.serve.feedback import read_feedback
 
@@ -62,6 +62,27 @@ def test_everything_by_keyboard(page, running):
     assert set(last_said(running).labels) == {"chess", "sailing"}
     page.keyboard.press("?")
     page.wait_for_selector("#keys-dialog[open]")
+
+
+def test_keys_go_from_label_to_label_past_what_is_open(serve_page, tmp_path):
+    import longtail
+
+    texts, labels = zip(*planted_rows(120, 0), strict=True)
+    longtail.Fusion(members="linear,knn").fit(list(texts), list(labels)).save(tmp_path / "both")
+    with serve_page(tmp_path / "both") as page:
+        page.fill("#text", TEXT)
+        page.fill("#threshold", "0")
+        page.click(f"{row('beer', 'both')} .name")
+        page.wait_for_selector(f"{row('beer', 'both')} .details ol.documents")
+        labels = [each.get_attribute("data-label") for each in page.locator(ROWS).all()]
+        page.keyboard.press("ArrowDown")
+        second, third = (row(label, "both") for label in labels[1:3])
+        page.wait_for_selector(f"{second} .name:focus")
+        page.keyboard.press("ArrowDown")
+        page.wait_for_selector(f"{third} .name:focus")
+        page.keyboard.press("3")
+        page.wait_for_selector(f"{third}.accepted")
+        assert page.locator("#columns .accepted").count() == 1
 
 
 def test_sliders_choose_among_the_labels_and_say_what_to_expect(page):
@@ -162,6 +183,53 @@ def test_another_text_is_another_document_and_decisions_are_kept(page, running):
     assert page.locator(".rejected").count() == 0
     kept = last_said(running)
     assert (kept.text, kept.rejected) == (f"{TEXT} and barley", ["beer"])
+
+
+def test_labels_of_a_text_that_was_cleared_do_not_appear(page):
+    held = []
+    page.wait_for_selector("#model option", state="attached")
+    page.route("**/predict", lambda route: held.append(route))
+    with page.expect_request("**/predict"):
+        page.fill("#text", TEXT)
+    page.fill("#text", "")
+    page.wait_for_timeout(500)
+    held[0].continue_()
+    page.wait_for_timeout(300)
+    assert page.locator("#columns li").count() == 0
+    assert page.is_visible("#hint")
+
+
+def test_what_to_expect_is_asked_again_if_it_failed(browser, running):
+    page = browser.new_page(locale="en-GB")  # the browser reports the answer 500, which is meant
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.route("**/thresholds?k=10", lambda route: route.fulfill(status=500, body="{}"), times=1)
+    with page.expect_response("**/thresholds?k=10"):
+        page.goto(running.url)
+    page.wait_for_timeout(200)
+    assert page.inner_text("#expected") == ""
+    write(page, TEXT, "beer")
+    page.wait_for_selector("#expected:has-text('Expected')")
+    page.close()
+    assert problems == []
+
+
+def test_another_version_is_asked_why_again(serve_page, tmp_path, monkeypatch):
+    monkeypatch.setattr("longtail.serve.app.LOOK_SECONDS", 0.02)
+    folder = train_planted(tmp_path / "planted")
+    with serve_page(folder) as page:
+        write(page, TEXT, "beer")
+        with page.expect_request("**/explain"):
+            page.focus(f"{row('beer')} .name")
+        before = page.inner_text("#version")
+        train_planted(folder, 3, overwrite=True)
+        for text in ("rook and pawn", TEXT) * 20:
+            page.fill("#text", text)
+            page.wait_for_timeout(500)
+            if text == TEXT and page.inner_text("#version") != before:
+                break
+        with page.expect_request("**/explain"):
+            page.focus(f"{row('beer')} .name")
 
 
 def test_two_models_side_by_side(page, running):

@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from shown import TEXT, make_docx, row
+from shown import TEXT, make_docx, row, write
 
 import longtail
 from longtail.serve.feedback import read_feedback
@@ -85,6 +85,53 @@ def test_no_decision_is_lost_however_quickly_one_goes_on(page, running, given):
     assert set(texts) <= kept
 
 
+@pytest.fixture
+def refusing(browser, running):
+    """A page that cannot store feedback, which the browser reports; answers come a bit later."""
+    page = browser.new_page(locale="en-GB")
+    page.set_default_timeout(15_000)
+
+    def refuse(route):
+        page.wait_for_timeout(100)
+        route.fulfill(status=422, content_type="application/problem+json", body='{"detail": "no"}')
+
+    page.route("**/feedback", refuse)
+    page.goto(running.url)
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("way", ["close", "open", "divide"])
+def test_decisions_that_cannot_be_stored_are_asked_about(refusing, given, way):
+    page, asked = refusing, []
+    page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    open_file(page, given("docs.txt", "\n".join(TEXTS)))
+    page.wait_for_selector(row("beer"))
+    page.keyboard.press("1")
+    page.wait_for_selector("#columns .accepted")
+    if way == "close":
+        page.click("#close-file")
+    elif way == "open":
+        page.set_input_files("#file", given("other.txt", "rook and pawn"))
+    else:
+        page.select_option("#division", "lines")
+    page.wait_for_timeout(500)
+    assert asked == ["Decisions are not stored yet. Go on without them?"]
+    assert page.inner_text("#file-name") == "docs.txt"
+    assert page.locator("#columns .accepted").count() == 1
+
+
+def test_a_text_that_was_replaced_comes_back_if_it_cannot_be_stored(refusing):
+    page = refusing
+    write(page, TEXT, "beer")
+    page.click("button[aria-label='Reject beer']")
+    page.fill("#text", "rook and pawn")
+    page.wait_for_selector(row("chess"))
+    page.click("#previous")
+    page.wait_for_selector(f"{row('beer')}.rejected")
+    assert page.input_value("#text") == TEXT
+
+
 def test_a_table_is_exported_with_labels_side_by_side(page, given, tmp_path):
     table = io.StringIO()
     rows = csv.writer(table, delimiter=";")
@@ -97,6 +144,7 @@ def test_a_table_is_exported_with_labels_side_by_side(page, given, tmp_path):
     page.wait_for_selector(row("beer"))
     page.click("button[aria-label='Accept beer']")
     page.select_option("#division", "title")
+    page.wait_for_selector(".accepted", state="detached")  # stored, and a document anew
     assert page.input_value("#text") == 'hops; "malt"'
     page.wait_for_selector(row("beer"))
     page.click("button[aria-label='Accept beer']")
@@ -142,6 +190,33 @@ def test_documents_come_in_the_order_of_the_model(page, running, given, by):
     assert page.input_value("#text") == TEXTS[0]
 
 
+@pytest.mark.parametrize("meanwhile", ["close", "open", "order"])
+def test_an_order_that_comes_too_late_changes_nothing(page, given, meanwhile):
+    held = []
+    page.route("**/order", lambda route: held.append(route))
+    open_file(page, given("docs.jsonl", "\n".join(json.dumps(text) for text in TEXTS)))
+    page.select_option("#order", "unsure")
+    page.wait_for_timeout(100)
+    (asked,) = held
+    if meanwhile == "close":
+        page.click("#close-file")
+        page.wait_for_selector("#strip", state="hidden")
+        page.fill("#text", "rook and pawn")
+    elif meanwhile == "open":
+        open_file(page, given("other.txt", "rook and pawn"))
+        page.wait_for_selector("#file-name:text-is('other.txt')")
+    else:
+        page.select_option("#order", "file")
+        page.fill("#place", "2")
+        page.press("#place", "Enter")
+    page.wait_for_selector(row("chess"))
+    with page.expect_response("**/order"):
+        asked.continue_()
+    page.wait_for_timeout(200)
+    assert page.input_value("#text") == "rook and pawn"
+    assert page.is_hidden("#strip") == (meanwhile == "close")
+
+
 def test_the_text_of_a_docx_is_opened(page, given):
     open_file(page, given("letter.docx", make_docx("rook", "and pawn")), given("a.txt", "malt"))
     page.wait_for_selector(row("chess"))
@@ -162,6 +237,9 @@ def test_a_dropped_file_is_opened(page):
     assert count_documents(page) == 2
 
 
+UNCLOSED = "a.csv, row 2: a quotation mark is not closed, or not doubled inside a cell."
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -173,6 +251,8 @@ def test_a_dropped_file_is_opened(page):
         ("a.jsonl", '"one"\n{', "a.jsonl, line 2: expected a JSON object or a string."),
         ("a.jsonl", "17", "a.jsonl, line 1: expected a JSON object or a string."),
         ("a.csv", "text\n", "a.csv holds no text."),
+        ("a.csv", 'text,by\n"hops,ab\nrook,cd\n', UNCLOSED),
+        ("a.csv", 'text,by\n"hops" and malt,ab\n', UNCLOSED),
         ("a.txt", " \n", "a.txt holds no text."),
         ("<b>.csv", "", "<b>.csv holds no text."),
     ],

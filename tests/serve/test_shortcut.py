@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from served import served, train_planted
 
-from longtail.serve.hosting import Asked, name_labels, write_labels
+from longtail.serve.hosting import Asked, Version, name_labels, write_labels
 from longtail.serve.shortcut import Question, read_question
 from longtail.topk import NO_LABEL, TopK
 
@@ -64,6 +64,20 @@ def test_a_body_in_pieces_goes_the_long_way(client):
     headers = {"Content-Type": "application/json"}
     pieces = client.post(PREDICT, content=iter([whole[:5], whole[5:]]), headers=headers)
     assert pieces.content == client.post(PREDICT, content=whole, headers=headers).content
+
+
+def test_a_bug_is_logged_without_the_text(client, monkeypatch, caplog):
+    def fail(self, documents, asked):
+        raise ZeroDivisionError(documents[0])
+
+    monkeypatch.setattr(Version, "predict", fail)
+    for headers in ({"Content-Type": "application/json"}, LONG_WAY):
+        caplog.clear()
+        answer = client.post(PREDICT, content=b'{"text": "hops"}', headers=headers)
+        assert answer.status_code == 500
+        assert answer.json()["detail"] == "a bug in longtail, ZeroDivisionError"
+        assert "in fail" in caplog.text
+        assert "hops" not in caplog.text
 
 
 def test_what_is_plainly_right():

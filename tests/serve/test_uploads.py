@@ -1,7 +1,10 @@
 """The text of .docx and .pdf files, and files that are meant to break the reader."""
 
 import io
+import threading
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from served import served, train_planted
@@ -9,6 +12,7 @@ from shown import make_docx
 
 from longtail.errors import DataError
 from longtail.serve.extracting import extract_text, find_kind
+from longtail.serve.state import MOST_FILES
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,40 @@ def test_the_text_of_files(running):
 def test_tabs_and_line_ends_of_a_docx_are_kept():
     inside = "rook</w:t><w:tab/><w:t>pawn</w:t><w:br/><w:t>king &amp; queen"
     assert extract_text(make_docx(inside, "Äpfel")) == "rook\tpawn\nking & queen\nÄpfel"
+
+
+def test_text_boxes_of_a_docx_are_read_once():
+    box = "<w:txbxContent><w:p><w:r><w:t>sail</w:t></w:r></w:p><w:p/></w:txbxContent>"
+    both = f"<m:Choice>{box}</m:Choice><m:Fallback><w:pict>{box}</w:pict></m:Fallback>"
+    old = "http://schemas.openxmlformats.org/markup-compatibility/2006"
+    held = f'<m:AlternateContent xmlns:m="{old}">{both}</m:AlternateContent>'
+    for inside in (held, f"<w:pict>{box}</w:pict>"):
+        text = extract_text(make_docx(f"rook</w:t>{inside}<w:t> and pawn", "king"))
+        assert text.split() == ["rook", "and", "pawn", "sail", "king"]
+
+
+def test_more_files_than_may_wait_are_refused(running, monkeypatch):
+    go_on = threading.Event()
+
+    def wait(data):
+        assert go_on.wait(20)
+        return {"text": "read"}
+
+    monkeypatch.setattr("longtail.serve.uploads._extract", wait)
+
+    def send(_):
+        return running.client.post("/v1/text", content=b"%PDF-1.7")
+
+    with ThreadPoolExecutor(MOST_FILES) as pool:
+        taken = [pool.submit(send, i) for i in range(MOST_FILES)]
+        while running.state.n_files < MOST_FILES:
+            time.sleep(0.01)
+        refused = send(0)
+        go_on.set()
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["detail"].startswith("8 files are being read, and 8 may;")
+        assert [each.result().status_code for each in taken] == [200] * MOST_FILES
+    assert send(0).status_code == 200
 
 
 ODD = [

@@ -28,8 +28,7 @@ export const onDocument = (work) => (showDocument = work);
 export async function openFiles(files) {
   if (!files.length) return;
   const read = await Promise.all(files.map(readFile));
-  leave();
-  if (!mayLose()) return;
+  if (!(await mayLose())) return;
   [tables, names] = [read, files.map((file) => file.name)];
   divide(read[0].division);
 }
@@ -51,9 +50,8 @@ function divide(division) {
 }
 
 /** Go back to a single text. */
-function closeFile() {
-  leave();
-  if (!mayLose()) return;
+async function closeFile() {
+  if (!(await mayLose())) return;
   [inFile, state.documents, state.at, state.file] = [[], [new Doc("")], 0, null];
   showDocument();
   get("textarea", "text").focus();
@@ -89,27 +87,31 @@ export function showPlace() {
 /** Put documents into an order: as in the file, or those first that teach the model most.
  * @param {string} by */
 async function sort(by) {
+  const sorted = by === "file" ? inFile : await rank(inFile, by);
+  if (!sorted) return;
   leave();
-  [state.documents, state.at] = [by === "file" ? inFile : await rank(by), 0];
+  [state.documents, state.at] = [sorted, 0];
   say(t(`ordered-${by}`));
   showDocument();
 }
 
-/** Ask the model for the order; a file that is too large for one request is asked about in parts.
- * @param {string} by */
-async function rank(by) {
+/** Ask the model for the order; a file that is too large for one request is asked about in parts. Null
+ * if another file or another order is wanted by then.
+ * @param {Doc[]} documents @param {string} by */
+async function rank(documents, by) {
   const most = Math.min(state.details.get(mainModel())?.most ?? AT_ONCE, AT_ONCE);
   /** @type {[number, Doc][]} */
   const ranked = [];
-  while (ranked.length < inFile.length) {
+  while (ranked.length < documents.length) {
     let letters = 0;
-    const part = inFile
+    const part = documents
       .slice(ranked.length, ranked.length + most)
       .filter((each, i) => (letters += each.text.length) < LETTERS || i === 0);
     const texts = part.map((each) => each.text);
     const answer = await ask("order", `${pathOf(mainModel())}/order`, { texts, by });
+    if (documents !== inFile || get("select", "order").value !== by) return null;
     answer.order.forEach((/** @type {number} */ i, /** @type {number} */ place) => ranked.push([answer.values[place], part[i]]));
-    say(t("measuring", { done: number(ranked.length), n: number(inFile.length) }));
+    say(t("measuring", { done: number(ranked.length), n: number(documents.length) }));
   }
   return ranked.sort((a, b) => b[0] - a[0]).map(([, each]) => each);
 }
@@ -121,9 +123,18 @@ let stored = 0; // requests, so that none takes another's place
 /** Whether the server keeps feedback. */
 export const isKept = () => state.details.get(mainModel())?.keeps ?? false;
 
+/** What is on its way to the server. @type {Set<Promise<void>>} */
+const storing = new Set();
+
 /** Store what was decided about the current document, as feedback on each model that is shown. */
-export async function store() {
-  const document = current();
+export function store() {
+  const sent = send(current()).finally(() => storing.delete(sent));
+  storing.add(sent);
+  return sent;
+}
+
+/** @param {Doc} document - the current one */
+async function send(document) {
   const [accepted, rejected] = [document.having("accepted"), document.having("rejected")];
   document.saved = true;
   try {
@@ -144,8 +155,17 @@ export async function store() {
     await Promise.all(asked);
   } catch (error) {
     document.saved = false;
+    bringBack(document);
     throw error;
   }
+}
+
+/** Put a document whose decisions were not stored before the one that has taken its place, if one has.
+ * @param {Doc} document */
+function bringBack(document) {
+  if (state.documents.includes(document)) return;
+  state.documents.splice(state.at++, 0, document);
+  showPlace();
 }
 
 /** Store what was not stored, as another document comes, if this server keeps feedback. */
@@ -153,8 +173,12 @@ export function leave() {
   if (!current().saved && current().text.trim() && isKept()) attempt(store);
 }
 
-/** Whether decisions that are nowhere else may go. */
-const mayLose = () => state.documents.every((each) => each.saved) || confirm(t("lose-decisions"));
+/** Whether decisions may go: all are stored, or the person says so. */
+async function mayLose() {
+  leave();
+  await Promise.allSettled(storing);
+  return state.documents.every((each) => each.saved) || confirm(t("lose-decisions"));
+}
 
 /** Let the person save the decisions as a file. @param {"csv" | "jsonl"} ending */
 function exportDecisions(ending) {
@@ -194,14 +218,13 @@ get("input", "place").addEventListener("change", (event) => {
 });
 get("select", "order").addEventListener("change", () => attempt(() => sort(get("select", "order").value)));
 get("select", "division").addEventListener("change", () =>
-  attempt(() => {
-    leave();
-    if (mayLose()) divide(get("select", "division").value);
+  attempt(async () => {
+    if (await mayLose()) divide(get("select", "division").value);
   }),
 );
-get("button", "close-file").addEventListener("click", closeFile);
+get("button", "close-file").addEventListener("click", () => attempt(closeFile));
 get("button", "export-csv").addEventListener("click", () => exportDecisions("csv"));
 get("button", "export-jsonl").addEventListener("click", () => exportDecisions("jsonl"));
 window.addEventListener("beforeunload", (event) => {
-  if (state.documents.some((each) => !each.saved)) event.preventDefault();
+  if (storing.size || state.documents.some((each) => !each.saved)) event.preventDefault();
 });

@@ -83,7 +83,7 @@ function readTable(text, name, delimiter) {
 /** The cells of a table with quotes as RFC 4180 has them. @param {string} text @param {string} delimiter @param {string} name */
 function splitCells(text, delimiter, name) {
   const special = delimiter === "|" ? "\\|" : delimiter;
-  const cell = new RegExp(`"((?:[^"]|"")*)"(?=${special}|\\n|$)|([^${special}\\n]*)`, "y");
+  const cell = new RegExp(`"((?:[^"]|"")*)"(?=${special}|\\n|$)|(?!")([^${special}\\n]*)`, "y");
   /** @type {string[][]} */
   const rows = [];
   /** @type {string[]} */

@@ -7,6 +7,7 @@ import { current, mainModel, namingOf, shownFor, state, suggestedBy } from "./st
 import { fillDetails, showWhy } from "./why.js";
 import { count, percent, probability, t } from "./words.js";
 
+export const ROW = "#columns li[data-label]"; // details of a label hold lists, too
 const HOVER = 120; // milliseconds that the mouse rests before words are marked
 
 /** How labels are called, and how frequent they are. @type {Map<string, {label: string, documents: number}>} */
@@ -19,7 +20,7 @@ export function show() {
   get("output", "k-shown").textContent = String(state.k);
   get("output", "threshold-shown").textContent = probability(state.threshold);
   const focus = document.activeElement;
-  const kept = focus instanceof HTMLElement ? focus.closest("#columns li") : null;
+  const kept = focus instanceof HTMLElement ? focus.closest(ROW) : null;
   const [model, label, part] = kept instanceof HTMLElement
     ? [kept.dataset.model, kept.dataset.label, focus?.className.split(" ")[0]]
     : [];
@@ -33,7 +34,7 @@ export function show() {
 }
 
 /** All rows, column by column. */
-export const rows = () => /** @type {HTMLElement[]} */ ([...document.querySelectorAll("#columns li")]);
+export const rows = () => /** @type {HTMLElement[]} */ ([...document.querySelectorAll(ROW)]);
 
 /** @param {HTMLElement | undefined} row @param {string} [part] */
 export function focusRow(row, part = "name") {
@@ -131,7 +132,7 @@ get("div", "columns").addEventListener("mousemove", (event) => {
   if (event.clientX === x && event.clientY === y) return; // it is the list that moved
   [x, y] = [event.clientX, event.clientY];
   clearTimeout(resting);
-  const row = /** @type {HTMLElement} */ (event.target).closest("li[data-label]");
+  const row = /** @type {HTMLElement} */ (event.target).closest(ROW);
   if (!(row instanceof HTMLElement)) return;
   const { model = "", label = "", shown = "" } = row.dataset;
   resting = window.setTimeout(() => showWhy(model, label, shown), HOVER);
@@ -175,9 +176,9 @@ async function showExpected() {
     return;
   }
   const [k, threshold] = [state.k, state.threshold];
-  const curve = await details.curve(k);
+  const curve = await details.curve(k).catch(() => null);
   if (k !== state.k || threshold !== state.threshold) return;
-  const found = curve.findLast((each) => each.threshold <= threshold + 1e-9) ?? curve[0] ?? expectHere();
+  const found = curve && (curve.findLast((each) => each.threshold <= threshold + 1e-9) ?? curve[0] ?? expectHere());
   if (!found) place.textContent = "";
   else if (found.precision === null) place.textContent = t("expected-none");
   else place.textContent = t("expected", { precision: percent(found.precision), recall: percent(found.recall) });

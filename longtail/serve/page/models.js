@@ -72,8 +72,10 @@ async function fetchDetails(name) {
   const fetchCurve = (/** @type {number} */ k) =>
     ask(`curve ${name} ${k}`, `${pathOf(name)}/thresholds?k=${k}`).then((held) => held.expected);
   const curve = (/** @type {number} */ k) => {
-    if (!curves.has(k)) curves.set(k, fetchCurve(k));
-    return /** @type {Promise<import("./state.js").Expected[]>} */ (curves.get(k));
+    const found = curves.get(k) ?? fetchCurve(k);
+    found.catch(() => curves.delete(k));
+    curves.set(k, found);
+    return found;
   };
   return {
     model: answer,

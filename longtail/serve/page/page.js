@@ -4,10 +4,10 @@
 import { showCopies } from "./copy.js";
 import { get, say } from "./dom.js";
 import { go, isKept, leave, onDocument, showPlace, store } from "./documents.js";
-import { closeAll, decide, fetchFacts, focusRow, onDecided, rows, show, undo } from "./labels.js";
+import { closeAll, decide, fetchFacts, focusRow, onDecided, ROW, rows, show, undo } from "./labels.js";
 import { chooseModels, fetchModels, refreshDetails, showCard, showNamings, showVersion } from "./models.js";
 import "./search.js";
-import { ask, attempt, pathOf } from "./server.js";
+import { ask, attempt, giveUp, pathOf } from "./server.js";
 import { current, Doc, isOther, mainModel, MOST, state, suggestedBy } from "./state.js";
 import { unmark } from "./why.js";
 import { count, findLanguage, LANGUAGES, speak, t } from "./words.js";
@@ -20,6 +20,7 @@ const text = get("textarea", "text");
 async function suggest() {
   const asked = current();
   if (!asked.text.trim()) {
+    for (const model of state.columns) giveUp(`predict ${model}`);
     state.answers.clear();
     return show();
   }
@@ -83,7 +84,7 @@ function save() {
 /** Go from a row to the next or the last one of its column, or to the same place beside. @param {HTMLElement | null} row @param {string} key */
 function move(row, key) {
   if (!row) return focusRow(rows()[0]);
-  const columns = [...document.querySelectorAll("#columns ol")].map((each) => /** @type {HTMLElement[]} */ ([...each.children]));
+  const columns = [...document.querySelectorAll("#columns ol.labels")].map((each) => /** @type {HTMLElement[]} */ ([...each.children]));
   const column = columns.findIndex((each) => each.includes(row));
   const place = columns[column].indexOf(row);
   const beside = columns[column + (key === "ArrowRight" ? 1 : -1)];
@@ -107,7 +108,7 @@ document.addEventListener("keydown", (event) => {
   const target = event.target;
   if (!(target instanceof HTMLElement) || event.ctrlKey || event.metaKey || event.altKey) return;
   if (target.matches("input:not([type=range]), textarea, select") || document.querySelector("dialog[open]")) return;
-  const row = /** @type {HTMLElement | null} */ (target.closest("#columns li"));
+  const row = /** @type {HTMLElement | null} */ (target.closest(ROW));
   const label = row?.dataset.label;
   if (/^[1-9]$/.test(event.key)) {
     const chosen = rows()[Number(event.key) - 1];

@@ -50,6 +50,9 @@ export async function ask(kind, path, body) {
   }
 }
 
+/** Give up a question, if it is not answered yet. @param {string} kind */
+export const giveUp = (kind) => running.get(kind)?.abort();
+
 /** Ask a busy server again, as late as it says. @param {string} path @param {RequestInit} request */
 async function insist(path, request) {
   for (let tries = 1; ; tries++) {

@@ -36,10 +36,13 @@ function describe(model, id) {
   return found;
 }
 
+/** What an explanation depends on. @param {string} model @param {string} label */
+const keyOf = (model, label) => JSON.stringify([model, state.answers.get(model)?.version, label, current().text]);
+
 /** What a model says about a label of the text that is shown, asked for once.
  * @param {string} model @param {string} label @returns {Promise<any>} */
 function explain(model, label) {
-  const key = JSON.stringify([model, label, current().text]);
+  const key = keyOf(model, label);
   let found = explained.get(key);
   if (!found) {
     found = ask(`explain ${key}`, `${pathOf(model)}/explain`, { text: current().text, label });
@@ -54,7 +57,7 @@ const explains = (/** @type {string} */ model) =>
 
 /** Mark the words that speak for and against a label. @param {string} model @param {string} label @param {string} shown */
 export function showWhy(model, label, shown) {
-  const key = JSON.stringify([model, label, current().text]);
+  const key = keyOf(model, label);
   if (key === marked || !explains(model)) return;
   marked = key;
   attempt(async () => {
