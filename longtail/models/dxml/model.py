@@ -51,6 +51,7 @@ from longtail.models.neural import (
     choose_batch_size,
     count_cells,
     estimate_trainings,
+    find_useful,
     require_torch,
     share_to_choose,
     share_to_spare,
@@ -263,7 +264,7 @@ class DXML(NeuralRows):
 
         device_type, others = choose_device(self.device).type, ({"dim": 100}, {"dim": 32})
         self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
-        useful = _useful(X, Y)
+        useful = find_useful(X, Y)
         X, Y = X[useful], Y[useful]
         vectors = make_label_vectors(self, Y, self._names, progress)  # lines 1 and 2
         neighbours, share = self.neighbours, 0.0
@@ -546,13 +547,6 @@ class DXML(NeuralRows):
         self.voters_ = Voters.from_files(files, len(self.label_names_))
         self.rows_ = take_matrix(files, "rows", len(self.voters_.index), self.n_features_)
         self.label_vectors_ = QuantizedRows.from_files(files, "label_vectors")
-
-
-def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:
-    """Return the documents with features and labels; those with labels if there are none."""
-    labelled = np.diff(Y.indptr) > 0
-    useful = labelled & (np.diff(X.indptr) > 0)
-    return np.flatnonzero(useful if useful.any() else labelled)
 
 
 def cluster(
