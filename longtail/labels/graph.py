@@ -265,6 +265,7 @@ def embed_labels(
     length: int,
     window: int,
     hierarchical: bool = False,
+    subsample: float = 0.0,
     whiten: float = 1.0,
     unit: bool = True,
     seed: int = 0,
@@ -279,6 +280,7 @@ def embed_labels(
         length: labels in a walk.
         window: labels before and after one that count as its neighbours in a walk.
         hierarchical: train by hierarchical softmax, in place of negative sampling.
+        subsample: thin labels out of the walks that are more than this share of them; 0 for none.
         whiten: how far the cosines of different labels are shrunk, from 0 to 1.
         unit: scale the vectors to length 1.
         seed: fixes walks and vectors.
@@ -288,7 +290,9 @@ def embed_labels(
     vectors = np.empty((graph.n_labels, dim), np.float32)
     usual = 1.0
     if len(walks):
-        found = learn_vectors(walks, dim, window, seed, progress, hierarchical=hierarchical)
+        found = learn_vectors(
+            walks, dim, window, seed, progress, hierarchical=hierarchical, subsample=subsample
+        )
         found = whiten_vectors(found, whiten)
         vectors[walks.begins] = to_unit(found) if unit else found
         usual = mean_length(vectors[walks.begins])
@@ -306,6 +310,7 @@ def learn_vectors(
     progress: Progress,
     *,
     hierarchical: bool = False,
+    subsample: float = 0.0,
 ) -> Floats:
     """Return the skip-gram vectors (n, dim) of the labels that the walks begin from."""
     try:
@@ -322,6 +327,7 @@ def learn_vectors(
             sg=1,
             hs=int(hierarchical),
             negative=0 if hierarchical else NEGATIVE,
+            sample=subsample,
             min_count=1,
             workers=1,
             seed=seed,

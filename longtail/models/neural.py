@@ -262,6 +262,13 @@ class NeuralRows(Neural):
         return weigh_features(X) if self.idf else np.ones(X.shape[1], np.float32)
 
 
+def find_useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:
+    """Return the documents with features and labels; those with labels if there are none."""
+    labelled = np.diff(Y.indptr) > 0
+    useful = labelled & (np.diff(X.indptr) > 0)
+    return np.flatnonzero(useful if useful.any() else labelled)
+
+
 def share_to_choose(n_documents: int) -> float:
     """Return the share of the documents that is held out to choose by, if nothing else is."""
     return min(CHOOSING, MOST_CHOOSING / max(1, n_documents))

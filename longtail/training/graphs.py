@@ -2,8 +2,9 @@
 
 Python starts the kernels of a step one by one, which takes longer than many of them. A CUDA graph
 starts them all at once, but knows only the memory it was recorded with. So a batch is copied to
-where the recorded one lay, and learning rates and seeds lie on the GPU. Where recording fails,
-steps are taken as before.
+where the recorded one lay, and learning rates and seeds lie on the GPU. Where weights have been
+moved, as an LSTM's are when it gets ready to predict, steps are recorded anew. Where recording
+fails, steps are taken as before.
 """
 
 import logging
@@ -51,6 +52,7 @@ class StepGraphs:
         self.groups = [group for each in optimizers for group in each.param_groups]
         for group in self.groups:
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
+        self.addresses = self._find_addresses()
         self.seen: set[Key] = set()
         self.recorded: dict[Key, _Recorded] = {}
         self.works = True
@@ -65,6 +67,7 @@ class StepGraphs:
 
     def take(self, batch: Batch, step: Step) -> Tensor:
         """Return what `step` finds for a batch that is not on the device yet."""
+        self._forget_if_moved()
         key = tuple((name, tuple(tensor.shape)) for name, tensor in batch.items())
         known = self.recorded.get(key)
         if known is None and key in self.seen and self.works:
@@ -78,6 +81,16 @@ class StepGraphs:
         """Give back the memory that graphs hold, of which nothing else can make use."""
         self.recorded.clear()
         torch.cuda.empty_cache()
+
+    def _forget_if_moved(self) -> None:
+        """Forget steps that read and write where the weights have been."""
+        addresses = self._find_addresses()
+        if addresses != self.addresses:
+            self.addresses = addresses
+            self.recorded.clear()
+
+    def _find_addresses(self) -> list[int]:
+        return [each.data_ptr() for group in self.groups for each in group["params"]]
 
     def _try_to_record(self, key: Key, batch: Batch, step: Step) -> _Recorded | None:
         """Return the step for batches of this shape; None where it cannot be recorded."""

@@ -360,6 +360,7 @@ class _Run:
         if best is None or scores[self.config.metric] > best[self.config.metric]:
             self.history.best, self.history.best_step = scores, self.step
             self.unimproved = 0
+            self._finish_writing()  # a checkpoint holds the last best as it lies
             for name, tensor in self.module.state_dict().items():
                 if name in self.best:
                     self.best[name].copy_(tensor)  # into the memory of the last best

@@ -136,6 +136,25 @@ def test_labels_that_go_together_get_similar_vectors():
     assert cosines[:6, :6].mean() > cosines[:6, 6:].mean() + 0.3
 
 
+@pytest.mark.parametrize(("options", "share"), [({}, 0), ({"subsample": 0.01}, 0.01)])
+def test_frequent_labels_stay_in_the_walks_unless_they_are_to_be_thinned_out(
+    options, share, monkeypatch
+):
+    """In a star every other step is at its centre. word2vec keeps √(t/f) + t/f of share f."""
+    models = pytest.importorskip("gensim.models")
+    made, plain = [], models.Word2Vec
+
+    def make(**settings):
+        made.append(plain(**settings))
+        return made[0]
+
+    monkeypatch.setattr(models, "Word2Vec", make)
+    star = connect(np.array([(0, leaf) for leaf in range(1, 41)]), 41)
+    embed_labels(star, 4, n_walks=2, length=20, window=2, **options)
+    kept = made[0].wv.get_vecattr("0", "sample_int") / (2**32 - 1)
+    assert kept == pytest.approx((share / 0.5) ** 0.5 + share / 0.5 if share else 1, rel=0.01)
+
+
 def test_every_label_gets_a_unit_vector_and_the_seed_decides(Y):
     pytest.importorskip("gensim")
     graph = build_graph(sp.csr_matrix(Y))

@@ -258,7 +258,9 @@ def test_candidates_are_the_true_nodes_then_the_best():
     best = np.array([[3, 0, 2], [2, 1, -1], [3, 2, 1]], np.int32)
     chosen = choose_candidates(parents, best, 3)
     assert chosen.tolist() == [[1, 3, 0], [2, 1, -1], [0, 1, 2]]
-    assert choose_candidates(parents, best, 2).tolist() == [[1, 3], [2, 1], [0, 1]]
+    assert choose_candidates(parents, best, 2).tolist() == [[1, 3], [2, 1], [2, 1]]
+    # What the level above does not rank comes last; a true node never has to wait for a wrong one.
+    assert choose_candidates(parents, best[:, :2], 2).tolist() == [[1, 3], [2, 1], [2, 0]]
 
 
 def test_candidates_are_as_many_as_documents_need():

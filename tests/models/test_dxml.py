@@ -140,6 +140,17 @@ def test_the_papers_label_vectors_keep_the_length_that_the_walks_gave_them():
     assert DXML.presets["paper"]["unit_labels"] is False
 
 
+def test_the_papers_walks_keep_frequent_labels():
+    paper = DXML.from_settings({"preset": "paper"})
+    assert (paper.hierarchical, paper.subsample) == (True, 0.0)
+    settings = {**SMALL, "epochs": 1}
+    whole, thinned = (
+        label_vectors(DXML(**settings, subsample=share).fit(planted_dataset()))
+        for share in (0.0, 0.01)
+    )
+    assert not np.array_equal(whole, thinned)
+
+
 def test_prediction_is_algorithm_2():
     """Each neighbour's labels, weighted by exp(cosine/temperature), against a literal version."""
     train, test = planted_dataset(), planted_dataset(n=20, seed=1)
@@ -520,6 +531,7 @@ def test_a_failed_update_leaves_the_model_as_it_was(monkeypatch):
         ("dim", 0, "at least 1"),
         ("walks", 0, "from 1 to 1000000, or none"),
         ("walk_length", 1, "from 2 to 10000"),
+        ("subsample", 1.0, "from 0 to below 1"),
         ("whiten", 1.5, "from 0 to 1, or none"),
         ("neighbours", 0, "at least 1, or none"),
         ("temperature", -0.1, "at least 0"),

@@ -251,6 +251,29 @@ def test_documents_without_labels_are_left_out():
     assert np.array_equal(task.X[5].toarray(), data.X[15].toarray())
 
 
+@pytest.mark.parametrize("embedding", ["average", "residual"])
+def test_documents_without_features_are_left_out(embedding):
+    """Where f_x is 0, a cosine has a gradient of 10¹², which all else would follow."""
+    data = planted_dataset()
+    X = data.X.tolil()
+    X[5:15] = 0
+    task = make_task({"embedding": embedding}, X=X.tocsr(), Y=data.Y)
+    assert task.n_documents == 290
+    assert np.array_equal(task.Y[5].toarray(), data.Y[15].toarray())
+    task.loss(task.batch(np.arange(20), np.random.default_rng(0))).backward()
+    if task.net.second is not None:
+        assert task.net.second.bias.grad.abs().max() < 10
+
+
+def test_labels_of_documents_without_features_alone_are_not_ranked():
+    data = planted_dataset()
+    X, Y = data.X.tolil(), sp.hstack([data.Y, sp.csr_matrix((300, 1))]).tolil()
+    X[5], Y[5] = 0, 0
+    Y[5, -1] = 1
+    model = MNN(**SMALL, rank="labels").fit(X.tocsr(), Y.tocsr())
+    assert model.ids_.tolist() == list(range(data.Y.shape[1]))
+
+
 def test_the_loss_of_a_batch_is_that_of_its_documents_and_label_sets():
     task = make_task({"keep": 1.0, "contrast": 0.0, "negatives": 3})
     rows = np.array([7, 0, 100, 31])

@@ -1,6 +1,7 @@
 """Steps by CUDA graphs are those that would be taken without them."""
 
 import logging
+import types
 
 import numpy as np
 import pytest
@@ -66,6 +67,32 @@ def test_where_nothing_can_be_recorded_steps_are_taken_as_before(caplog):
     assert "without a CUDA graph" in caplog.text
 
 
+def test_steps_are_recorded_anew_once_weights_have_moved(monkeypatch):
+    weight = torch.nn.Parameter(torch.zeros(3))
+    recorded = []
+
+    def record(self, batch, step):
+        recorded.append(weight.data_ptr())
+        memory = weight.data
+        return types.SimpleNamespace(replay=lambda batch: memory.add_(batch["x"]))
+
+    monkeypatch.setattr(StepGraphs, "_record", record)
+    taken = StepGraphs([torch.optim.SGD([weight], 0.5)], CPU)
+
+    def step(batch):
+        weight.data.add_(batch["x"])
+
+    for _ in range(3):
+        taken.take({"x": torch.ones(3)}, step)
+    assert len(recorded) == 1
+    before, weight.data = weight.data, weight.data.clone()  # as an LSTM's `flatten_parameters`
+    for _ in range(2):
+        taken.take({"x": torch.ones(3)}, step)
+    assert weight.tolist() == [5, 5, 5]
+    assert before.tolist() == [3, 3, 3]
+    assert recorded[1:] == [weight.data_ptr()]
+
+
 def test_a_rate_is_set_where_it_lies():
     plain, placed = {"lr": 0.1}, {"lr": torch.tensor(0.1)}
     tensor = placed["lr"]
@@ -111,6 +138,24 @@ def test_as_many_graphs_as_shapes_and_the_same_losses(monkeypatch):
     weights = [task.module.state_dict() for task in (replayed, plain)]
     for name, weight in weights[0].items():
         assert torch.allclose(weight, weights[1][name], atol=1e-4)
+
+
+@ON_GPU
+def test_weights_that_move_between_steps_go_on_learning():
+    class Moving(Task):
+        def validate(self):
+            self.module.layer.weight.data = self.module.layer.weight.data.clone()
+            return {"P@1": 0.0}
+
+    config = TrainingConfig(epochs=10, batch_size=90, learning_rate=0.01, metric="P@1")
+    replayed, plain = Moving(), Moving()
+    plain.replays = False
+    losses = [
+        [record["loss"] for record in train(task, config, device="cuda").records]
+        for task in (replayed, plain)
+    ]
+    assert replayed.tried < plain.tried
+    assert np.allclose(*losses, rtol=1e-4)
 
 
 @ON_GPU

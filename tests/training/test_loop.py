@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 import types
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,11 @@ from planted_task import CONFIG, PlantedTask, weights  # noqa: E402
 from longtail.errors import ParameterError, TrainingError  # noqa: E402
 from longtail.runtime.store import read_folder  # noqa: E402
 from longtail.training import loop  # noqa: E402
-from longtail.training.checkpoint import find_checkpoints  # noqa: E402
+from longtail.training.checkpoint import find_checkpoints, pack_state  # noqa: E402
 from longtail.training.config import TrainingConfig  # noqa: E402
 from longtail.training.history import Pacer  # noqa: E402
 from longtail.training.loop import limit_gradients, train  # noqa: E402
-from longtail.training.processes import choose_device  # noqa: E402
+from longtail.training.processes import Processes, choose_device  # noqa: E402
 
 SCRIPT = Path(__file__).parents[1] / "planted_task.py"
 
@@ -508,6 +509,28 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_training(tmp_path, monkeyp
     train_on_cpu(resumed, run_dir=tmp_path, resume=True)
     assert resumed.steps == 18 - 11
     assert_same(weights(whole), weights(resumed))
+
+
+def test_a_checkpoint_is_written_before_its_best_weights_are_replaced():
+    task = PlantedTask()
+    config = replace(CONFIG, metric="P@1")
+    run = loop._Run(task, config, Processes(torch.device("cpu")), 0, Recorder(), None)
+    with torch.no_grad():
+        run._compare({"P@1": 1.0})
+        kept = {name: tensor.clone() for name, tensor in run.best.items()}
+        held = pack_state(run.best, {}).arrays
+        may_write = threading.Event()
+
+        def write():
+            may_write.wait(10)
+            return {name: array.copy() for name, array in held.items()}
+
+        writing = run.writing = run.writer.submit(write)
+        threading.Timer(0.2, may_write.set).start()
+        for parameter in task.module.parameters():
+            parameter.add_(1)
+        run._compare({"P@1": 2.0})
+    assert_same(writing.result(), {f"state.{name}": kept[name].numpy() for name in kept})
 
 
 def test_what_is_left_of_a_run_that_has_ended_is_its_weights(tmp_path):

@@ -14,7 +14,9 @@ Without a file of word vectors, training begins with vectors from the co-occurre
 training texts. Where a document has fewer candidates, the rest is left out and not filled up at
 random. A label's score takes the nodes above it by a power below 1. In an ensemble the first 100
 labels of each tree are compared. In large sets, words seen once are learned as unknown ones, so
-that the unknown word has a vector. Prediction needs torch, unlike that of other models.
+that the unknown word has a vector. Of too many words, those of the most documents are known, where
+the paper takes those that occur most often (`max_words`). Prediction needs torch, unlike that of
+other models.
 """
 
 import re

@@ -290,7 +290,10 @@ def choose_width(Y: sp.csr_matrix, tree: LabelTree, branching: int, compared: in
 
 
 def choose_candidates(parents: sp.csr_matrix, best: Ints, width: int) -> Ints:
-    """Return (n, width) nodes: first the true ones, then the best predicted; −1 behind."""
+    """Return (n, width) nodes: first the true ones, then the best predicted; −1 behind.
+
+    Where not all true ones fit, they are those that the level above ranks highest.
+    """
     return _choose(view_rows(parents), best, min(width, parents.shape[1]))
 
 
@@ -299,12 +302,16 @@ def _choose(parents: Rows, best: NDArray[np.int32], width: int) -> NDArray[np.in
     chosen = np.full((len(best), width), -1, np.int32)
     for i in range(len(best)):
         true = parents.columns[parents.start[i] : parents.start[i + 1]]
-        size = min(len(true), width)
-        chosen[i, :size] = true[:size]
-        for node in best[i]:
+        size = 0
+        if len(true) > width:
+            for node in best[i]:
+                if size < width and (true == node).any():
+                    chosen[i, size] = node
+                    size += 1
+        for node in np.concatenate((true, best[i])):
             if size == width:
                 break
-            if node >= 0 and not (true == node).any():
+            if node >= 0 and not (chosen[i, :size] == node).any():
                 chosen[i, size] = node
                 size += 1
     return chosen

@@ -52,6 +52,7 @@ def make_label_vectors(
         length=model.walk_length,
         window=model.window,
         hierarchical=model.hierarchical,
+        subsample=model.subsample,
         whiten=choose_whitening(Y) if model.whiten is None else model.whiten,
         unit=model.unit_labels,
         seed=model.seed,

@@ -9,6 +9,7 @@ The symbols of the paper are listed in `network.py`, beside its equations.
 
 Departures: in a graph as dense as that of bibtex all labels are near each other, and so are their
 vectors; V is therefore whitened, but not wholly, so that something of the graph stays (`whiten`).
+Frequent labels are thinned out of the walks, as word2vec does and DeepWalk does not (`subsample`).
 Rows of V and f_y have length 1, as f_x has (`unit_labels`). What enters the ReLU is added to what
 W_2 returns (residual=False is figure 1, within about a point). Neighbours count by
 exp(cosine/temperature). Adam is quicker than SGD and not worse. Input cells are dropped, as in
@@ -16,7 +17,8 @@ GLaS. There are clusters only where looking at all documents is slow, and enough
 searched to find 95 % of the neighbours (searched=1 is the paper's way). k-means compares
 directions: f_x has length 1, so that only the centres differ, by their length, from those of
 equation (4). `preset=paper` has the paper's own values, and where it gives none (batch, epochs,
-clusters, dropout, window) what was best on held-out documents.
+clusters, dropout, window) what was best on held-out documents; a step takes the mean of its batch,
+where (3) sums over all documents (`sum_losses`).
 
 Documents keep their rows, which take less space than their vectors: so a model can take in new ones
 at once, and go on training with old and new ones when it should (`partial_fit`).
@@ -49,6 +51,7 @@ from longtail.models.neural import (
     choose_batch_size,
     count_cells,
     estimate_trainings,
+    find_useful,
     require_torch,
     share_to_choose,
     share_to_spare,
@@ -106,6 +109,7 @@ class DXML(NeuralRows):
             "hidden": 256,
             "residual": False,
             "hierarchical": True,
+            "subsample": 0.0,
             "whiten": 0.0,
             "unit_labels": False,
             "keep": 1.0,
@@ -146,6 +150,12 @@ class DXML(NeuralRows):
         False,
         "learn vectors from the walks by hierarchical softmax, as DeepWalk does, in place of "
         "negative sampling",
+    )
+    subsample: float = setting(
+        0.001,
+        "thin labels out of the walks that are more than this share of them, the more the more "
+        "frequent they are, as word2vec does; 0 keeps all, as DeepWalk does",
+        share(),
     )
     whiten: float | None = setting(
         None,
@@ -254,7 +264,7 @@ class DXML(NeuralRows):
 
         device_type, others = choose_device(self.device).type, ({"dim": 100}, {"dim": 32})
         self.say_memory(lambda m: m.needs_of(X, Y, device_type), others, progress, device_type)
-        useful = _useful(X, Y)
+        useful = find_useful(X, Y)
         X, Y = X[useful], Y[useful]
         vectors = make_label_vectors(self, Y, self._names, progress)  # lines 1 and 2
         neighbours, share = self.neighbours, 0.0
@@ -537,13 +547,6 @@ class DXML(NeuralRows):
         self.voters_ = Voters.from_files(files, len(self.label_names_))
         self.rows_ = take_matrix(files, "rows", len(self.voters_.index), self.n_features_)
         self.label_vectors_ = QuantizedRows.from_files(files, "label_vectors")
-
-
-def _useful(X: sp.csr_matrix, Y: sp.csr_matrix) -> NDArray[np.int64]:
-    """Return the documents with features and labels; those with labels if there are none."""
-    labelled = np.diff(Y.indptr) > 0
-    useful = labelled & (np.diff(X.indptr) > 0)
-    return np.flatnonzero(useful if useful.any() else labelled)
 
 
 def cluster(

@@ -13,8 +13,11 @@ which (1) does without and BCE needs. With many features, φ is the sum of a lin
 layer's outputs, better than either alone. The block U is that of the batch's distinct labels, at
 most 1024. Kept cells are divided by ρ, so that training and prediction see sums of one size.
 PMI is normalized to at most 1 and cut at 0, as inner products of unit vectors have to meet it.
-Adam is lazy, without the part of weight normalization's gradient that reaches every feature
-(`lazy`). The preset "paper" departs in the sizes of blocks and batches alone.
+Adam takes the place of SGD. It is lazy, without the part of weight normalization's gradient that
+reaches every feature (`lazy`). Rows of counts are weighted by idf, of which the paper says nothing.
+The preset "paper" is nearer to the paper, and still departs from it: it mines the hardest labels,
+which the paper names as an alternative to (1) and which suits our sets best on the whole
+(`loss=margin` is (1)); blocks and batches have other sizes; kept cells, Adam and idf are as above.
 """
 
 from collections.abc import Mapping, Sequence

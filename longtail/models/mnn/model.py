@@ -296,7 +296,7 @@ class MNN(NeuralRows):
         self.embedder_ = net.export(weights).without_rare(X, beside_others=self.only_scores)
         documents = embed_rows(self.embedder_, view_rows(X), self.normalize)
         if self.rank_ == "labels":
-            self.ids_ = np.unique(Y.indices).astype(np.int32)  # labels that training has seen
+            self.ids_ = np.unique(task.Y.indices).astype(np.int32)  # labels that training has seen
             vectors = unit_labels(net).numpy()[self.ids_]
         else:
             self.ids_ = np.empty(0, np.int32)

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from longtail.evaluation.metrics import evaluate
 from longtail.models.embedder import Embedder
 from longtail.models.mnn.model import LARGEST_GATHER, LARGEST_PRODUCT
+from longtail.models.neural import find_useful
 from longtail.runtime.rows import view_rows
 from longtail.search.voters import choose_voting, count_votes, weigh_votes
 from longtail.topk import TopK
@@ -241,7 +242,10 @@ class MNNNetwork(nn.Module):
 
 
 class MNNTask:
-    """The training loop's Task; documents without labels, which match nothing, are left out."""
+    """The training loop's Task; documents without labels, which match nothing, are left out.
+
+    So are those without features: what has no direction has no cosine.
+    """
 
     def __init__(
         self,
@@ -251,11 +255,11 @@ class MNNTask:
         Y: sp.csr_matrix,
         held_out: tuple[sp.csr_matrix, sp.csr_matrix] | None = None,
     ):
-        labelled = np.flatnonzero(np.diff(Y.indptr))
+        useful = find_useful(X, Y)
         self.model, self.net, self.held_out = model, net, held_out
-        self.X, self.Y = X[labelled], Y[labelled]
+        self.X, self.Y = X[useful], Y[useful]
         self.module: nn.Module = net
-        self.n_documents = len(labelled)
+        self.n_documents = len(useful)
         self.rows, self.pairs = view_rows(self.X), view_rows(self.Y)
         self.sets = LabelSets(self.Y) if model.loss == "hardest" else None
 

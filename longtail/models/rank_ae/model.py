@@ -7,12 +7,16 @@ every label only meets the hardest label of the other side, which costs O(L).
 
 The symbols of the paper are listed in `network.py`, beside its equations.
 
-Departures, each a parameter that `preset=paper` sets back: y' are plain scores, not probabilities
-(`output`). The second layer of E and the first of D have a residual connection (`residual`), and
-both ends begin with the same label vectors (`start`): otherwise, when documents have many labels,
-the ranking loss stays where all scores are equal at all but a few settings. x' has length 1, so
-that long documents count as much as short ones (`pooling`). Input dropout (`keep`) and dropout of
-hidden values are not in the paper. Dense rows are scaled by each column's spread.
+Departures that `preset=paper` sets back: y' are plain scores, not probabilities (`output`). The
+second layer of E and the first of D have a residual connection (`residual`), and both ends begin
+with the same label vectors (`start`): otherwise, when documents have many labels, the ranking loss
+stays where all scores are equal at all but a few settings. x' has length 1, so that long documents
+count as much as short ones (`pooling`). Input dropout (`keep`) and dropout of hidden values are not
+in the paper. Words are weighted by how rare they are (`idf`), and rows have length 1 (`normalize`).
+
+Departures that it leaves: dense rows are scaled by each column's spread. With very many labels, L_P
+and L_N look at those of the batch and some random ones (`sampled`; 0 takes all); L_P is then a sum
+over fewer labels and is not scaled up, so that L_N and L_h weigh more beside it than in the paper.
 """
 
 from collections.abc import Mapping, Sequence
