@@ -23,6 +23,7 @@ from longtail.models.fusion.training import (
     MemberTrainer,
     Trained,
     documents_for,
+    to_checked_files,
 )
 from longtail.models.registry import build_model
 from longtail.progress import SILENT, DeadlineProgress
@@ -198,7 +199,7 @@ def fit_member(
         if dataset.texts is not None and model.trained_on == "rows":
             rows = range(len(dataset.texts)) if kept is None else kept.tolist()
             model.keep_snippets([dataset.texts[i] for i in rows])
-        files = model.to_files()
+        files = to_checked_files(model)
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         why = text if isinstance(error, LongtailError) else f"{type(error).__name__}: {text}"

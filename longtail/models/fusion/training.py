@@ -28,6 +28,7 @@ from longtail.errors import (
     LongtailError,
     ModelFileError,
     ParameterError,
+    TrainingError,
     reraise_interrupt,
 )
 from longtail.models.base import Model
@@ -39,7 +40,7 @@ from longtail.models.registry import build_model
 from longtail.progress import SILENT, DeadlineProgress, OutOfTimeError, Progress
 from longtail.runtime.parallel import count_cores, keep_to_threads
 from longtail.runtime.rows import fingerprint
-from longtail.runtime.store import Files, read_folder, write_folder
+from longtail.runtime.store import Files, read_folder, to_json, write_folder
 from longtail.topk import TopK
 
 Result = TypeVar("Result")
@@ -388,7 +389,7 @@ class MemberTrainer:
         else:  # only a part of it was trained now, and the whole takes longer than that
             least = self._share(kept) * self.estimates.expect(member)
         self._choices.setdefault(member.name, model.choices)
-        files, folder = model.to_files(), self._folder_of(member, fold)
+        files, folder = to_checked_files(model), self._folder_of(member, fold)
         if folder is not None:
             self._keep(files, member, facts, folder, max(time.monotonic() - began, least))
         return Trained(model, max(time.monotonic() - began, least))
@@ -562,6 +563,16 @@ def documents_for(
     if "rows" not in model.reads:
         return replace(some, label_uris=None)  # the fusion keeps them, for all of its members
     return Dataset(some.Y, some.label_names, X=X if kept is None else X[kept])
+
+
+def to_checked_files(model: Model) -> Files:
+    """Return the files of a member; raise TrainingError if it could not be opened again."""
+    files = model.to_files()
+    try:
+        model.check_files(replace(files, config=to_json(files.config)))
+    except (ModelFileError, ValueError) as error:
+        raise TrainingError(f"it could not be opened again: {error}") from error
+    return files
 
 
 def _one_line(error: Exception) -> str:

@@ -159,3 +159,20 @@ def test_one_lane_may_end_a_training_while_another_looks_at_the_time(monkeypatch
 
     monkeypatch.setattr(trainer.estimates, "expect", end_one)
     assert trainer.time_for("cpu") < 600
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_member_that_could_not_be_opened_again_is_left_out(has_folder, monkeypatch, tmp_path):
+    fit = KNN.fit
+
+    def fit_wrong(self, *asked, **more):
+        fit(self, *asked, **more).training_counts_.label_counts[0] = 1000
+
+    monkeypatch.setattr(KNN, "fit", fit_wrong)
+    member = make_member("knn", epochs=0)
+    trainer = make_trainer(member, run_dir=tmp_path if has_folder else None)
+    assert trainer.hold_out(member, 5) is None
+    assert trainer.progress.lines[-1].startswith(
+        "knn is left out: it could not be opened again: label_counts must hold whole numbers from 0"
+    )
+    assert not list(tmp_path.iterdir())
