@@ -25,7 +25,7 @@ class Said(Silent):
         self.lines.append(text)
 
 
-def make_trainer(*members, budget=600.0, left_out=()):
+def make_trainer(*members, budget=600.0, left_out=(), run_dir=None, resume=False):
     plan = Plan(members, dict.fromkeys(left_out, "no time"), SCHEME, budget)
     facts = Facts(300, 12, DATA.X.shape[1], DATA.X.nnz, has_texts=False, device="cpu")
     return MemberTrainer(
@@ -36,8 +36,8 @@ def make_trainer(*members, budget=600.0, left_out=()):
         device="cpu",
         seed=0,
         began=time.monotonic(),
-        run_dir=None,
-        resume=False,
+        run_dir=run_dir,
+        resume=resume,
         checkpoint_seconds=300.0,
         progress=Said(),
     )

@@ -32,6 +32,7 @@ def grow_from(monkeypatch, trainer, members, shares, seconds=1.0):
 
     def hold_out(self, member, width):
         tried.append(member)
+        assert len(tried) < 20, "it would not end"
         self.taken[member.name] = seconds
         share = shares.get(member.name)
         return None if share is None else hold(self, member, share, seed=len(tried))
@@ -52,6 +53,20 @@ def test_another_seed_that_gains_is_taken_until_one_does_not(monkeypatch):
     assert list(members) == ["glas", "glas-2"]
     assert any(line.startswith("glas-2 gains ") for line in trainer.progress.lines)
     assert any("glas-3 is left out: it gains" in line for line in trainer.progress.lines)
+
+
+def test_another_seed_of_a_kind_has_the_name_of_the_kind(monkeypatch):
+    """It joins the voice of its kind; and the kind is given up where it does not gain."""
+    monkeypatch.setattr(worth, "SECOND_SEED", worth.Rule(0.0, 1e6))  # documents alone decide
+    trainer = make_trainer(make_member("glas"), make_member("glas-wide"))
+    members = {
+        "glas": hold(trainer, make_member("glas"), 0.0, seed=100),
+        "glas-wide": hold(trainer, make_member("glas-wide"), 0.4, seed=101),
+    }
+    tried = grow_from(monkeypatch, trainer, members, {"glas-wide-2": 0.99})
+    seeds = {member.name: member.seed for member in tried}
+    assert seeds == {"glas-2": SEED_STEP, "glas-wide-2": SEED_STEP, "glas-wide-3": 2 * SEED_STEP}
+    assert len(tried) == 3
 
 
 def test_models_that_were_left_out_come_first(monkeypatch):

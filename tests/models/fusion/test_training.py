@@ -1,12 +1,16 @@
 """Members in training, within the time that there is."""
 
 import time
+from importlib.util import find_spec
 
 import pytest
 from made_up_members import make_member, make_trainer
 
 from longtail.models.cost import Cost
 from longtail.models.fusion.scheme import Scheme
+from longtail.models.knn.model import KNN
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 
 @pytest.mark.parametrize(("seconds", "is_begun"), [(300.0, True), (1.3, True), (2.0, False)])
@@ -102,3 +106,73 @@ def test_quick_members_are_trained_on_all_before_slow_ones_take_the_time():
     stays = trainer.refit(slow, found)
     assert stays is found
     assert trainer.progress.lines[-1].startswith("glas stays as it is, trained on a part of")
+
+
+def test_a_kept_member_counts_what_its_training_took(monkeypatch, tmp_path):
+    """Else the last training, on all documents, would get the seconds that loading takes."""
+    learn = KNN.fit_rows
+
+    def fit_slowly(self, X, Y, progress):
+        time.sleep(2)
+        learn(self, X, Y, progress)
+
+    monkeypatch.setattr(KNN, "fit_rows", fit_slowly)
+    member = make_member("knn", seconds=2.0, epochs=0)
+    assert make_trainer(member, run_dir=tmp_path).hold_out(member, 5) is not None
+    resumed, began = make_trainer(member, run_dir=tmp_path, resume=True), time.monotonic()
+    assert resumed.hold_out(member, 5) is not None
+    assert time.monotonic() - began < 2, "it was kept"
+    assert resumed.taken["knn"] > 2
+    assert resumed.estimates.expect(member) > 2
+
+
+@needs_torch
+@pytest.mark.parametrize(("epochs", "goes_on"), [(2, True), (3, False)])
+def test_checkpoints_are_gone_on_from_if_they_fit_the_new_plan(epochs, goes_on, tmp_path):
+    member = make_member("glas", seconds=100.0)._replace(epochs=2)
+    trainer = make_trainer(member, run_dir=tmp_path)
+    folder = tmp_path / "members" / "glas-1.run"
+    trainer._keep = lambda *asked: None  # as if it were stopped just before the end
+    trainer.checkpoint_seconds = 0
+    assert trainer.hold_out(member, 5) is not None
+    assert list(folder.glob("step-*"))
+
+    member = member._replace(epochs=epochs)
+    resumed = make_trainer(member, run_dir=tmp_path, resume=True)
+    found = resumed.hold_out(member, 5)
+    assert found is not None, resumed.progress.lines
+    assert found.model.get_parameters()["epochs"] == epochs
+    line = "glas 1/1 is trained from the start: no checkpoint of it fits"
+    assert (line not in resumed.progress.lines) == goes_on
+    assert (resumed.estimates.expect(member) > 0.9 * member.seconds) == goes_on
+    assert not folder.exists()
+
+
+def test_one_lane_may_end_a_training_while_another_looks_at_the_time(monkeypatch):
+    trainer = make_trainer(make_member("knn"))
+    trainer._to_refit = {name: make_member(name) for name in ("knn", "linear")}
+    expect = trainer.estimates.expect
+
+    def end_one(member):
+        trainer._to_refit.pop("linear", None)
+        return expect(member)
+
+    monkeypatch.setattr(trainer.estimates, "expect", end_one)
+    assert trainer.time_for("cpu") < 600
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_member_that_could_not_be_opened_again_is_left_out(has_folder, monkeypatch, tmp_path):
+    fit = KNN.fit
+
+    def fit_wrong(self, *asked, **more):
+        fit(self, *asked, **more).training_counts_.label_counts[0] = 1000
+
+    monkeypatch.setattr(KNN, "fit", fit_wrong)
+    member = make_member("knn", epochs=0)
+    trainer = make_trainer(member, run_dir=tmp_path if has_folder else None)
+    assert trainer.hold_out(member, 5) is None
+    assert trainer.progress.lines[-1].startswith(
+        "knn is left out: it could not be opened again: label_counts must hold whole numbers from 0"
+    )
+    assert not list(tmp_path.iterdir())

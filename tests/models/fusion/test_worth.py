@@ -1,6 +1,7 @@
 """What members gain on held-out documents, and which do not pay."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ def test_a_gain_is_what_is_lost_without_a_member(members):
 def test_points_are_the_mean_of_three_metrics_document_by_document(members):
     trainer, held = members
     judge = Judge(trainer)
-    choice = judge._stack(held, judge._numbers, "logistic")
+    choice = judge._stack(held, judge._places, "logistic")
     wanted = [choice.report[name] for name in ("P@1", "P@5", "PSP@5")]
     assert len(judge.values(held)) == len(trainer.splits[0][1])
     assert judge.value(held) == pytest.approx(np.mean(wanted))
@@ -87,6 +88,43 @@ def test_fewer_documents_judge_where_there_is_little_time(monkeypatch):
     assert len(judge.rows) == 30
     judge._keep_to_time(1000.0)
     assert len(judge.rows) == 5
+
+
+def test_fewer_documents_are_taken_from_all_over_the_file(monkeypatch, members):
+    """Files are sorted at times, and their first documents carry the same labels."""
+    monkeypatch.setattr(worth, "LEAST_JUDGED", 5)
+    trainer, held = members
+    ((_, rows),) = trainer.splits
+    judge = Judge(trainer)
+    judge._take(5 / 30)
+    assert judge.rows.tolist() == rows[::6].tolist()
+    asked = []
+
+    def note(lists, splits, *more):
+        asked.append((lists, splits))
+        return learn_stacking(lists, splits, *more)
+
+    monkeypatch.setattr(worth, "learn_stacking", note)
+    judge.value(held)
+    ((lists, ((_, judged),)),) = asked
+    assert judged.tolist() == judge.rows.tolist()
+    for name, (top,) in lists.items():
+        assert np.array_equal(top.labels, held[name].lists[0].labels[::6])
+        assert np.array_equal(top.scores, held[name].lists[0].scores[::6])
+
+
+def test_the_first_members_of_two_lanes_prepare_once(monkeypatch, members):
+    trainer, held = members
+    judge, asked = Judge(trainer), []
+
+    def prepare(members):
+        asked.append(set(members))
+        time.sleep(0.1)  # long enough for the other lane to come
+
+    monkeypatch.setattr(judge, "_prepare", prepare)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(judge.prepare, [{name: each} for name, each in held.items()]))
+    assert len(asked) == 1
 
 
 def test_few_documents_leave_a_gain_to_what_is_usual():
