@@ -153,6 +153,15 @@ def test_a_name_of_two_concepts_is_not_guessed():
     assert old.match(["bass"]).concepts.tolist() == [1]
 
 
+@pytest.mark.parametrize("live", [0, 1, 2])
+def test_a_name_means_the_one_concept_that_is_not_deprecated_in_any_order(live):
+    named = {"en": "bass"}
+    concepts = [Concept(str(i), named, deprecated=i != live) for i in range(3)]
+    assert Vocabulary.build(concepts).find("bass") == live
+    concepts.append(Concept("3", named))
+    assert Vocabulary.build(concepts).find("bass") == AMBIGUOUS
+
+
 def test_cycles_are_said_and_end():
     found = Vocabulary.build(
         [
