@@ -36,7 +36,8 @@ class LabelState:
     Attributes:
         vocabulary: the concepts that labels stand for, if anybody gave any.
         concepts: (n_labels,) the concept of each label, or NO_CONCEPT.
-        targets: (n_labels,) as which label each is given, or DROPPED; None while nothing changed.
+        targets: (n_labels,) the label that each became, mostly itself, or DROPPED; what became a
+            label that was dropped still says so. None while nothing changed.
     """
 
     vocabulary: Vocabulary | None = None
@@ -49,6 +50,13 @@ class LabelState:
         """Return the state of a model that was trained on this data set just now."""
         found = vocabulary.match(dataset.label_names, dataset.label_uris)
         return cls(vocabulary, np.maximum(found.concepts, NO_CONCEPT))
+
+    @cached_property
+    def given(self) -> Ids:
+        """(n_labels,) as which label each is given, or DROPPED; () while nothing changed."""
+        if self.targets is None:
+            return np.zeros(0, np.int32)
+        return np.where(self.targets >= 0, self.targets[self.targets], DROPPED).astype(np.int32)
 
     # -- names ------------------------------------------------------------------------------
 
@@ -103,7 +111,7 @@ class LabelState:
             places = np.where(places == UNKNOWN, found, places).astype(np.int32)
         if self.targets is None:
             return places
-        return np.where(places >= 0, self.targets[places], places).astype(np.int32)
+        return np.where(places >= 0, self.given[places], places).astype(np.int32)
 
     def read(self, dataset: Dataset, label_names: Sequence[str]) -> tuple[Dataset, list[str]]:
         """Return documents with the names that the model has for their labels, and what to say."""
@@ -125,9 +133,8 @@ class LabelState:
     @cached_property
     def _sources(self) -> tuple[NDArray[np.int64], Ids]:
         """Where the labels that became each label begin (n_labels + 1,), and these in a row."""
-        targets = np.zeros(0, np.int32) if self.targets is None else self.targets
-        order = np.argsort(targets, kind="stable").astype(np.int32)
-        start = np.searchsorted(targets[order], np.arange(len(targets) + 1))
+        order = np.argsort(self.given, kind="stable").astype(np.int32)
+        start = np.searchsorted(self.given[order], np.arange(len(order) + 1))
         return start, order
 
     def expand(self, labels: Ids) -> tuple[Ids, NDArray[np.int64]]:
@@ -164,7 +171,7 @@ class LabelState:
         """Return the labels of a model's own list as they are given now, best first."""
         if self.targets is None:
             return own
-        labels = np.where(own.labels >= 0, self.targets[own.labels], NO_LABEL).astype(np.int32)
+        labels = np.where(own.labels >= 0, self.given[own.labels], NO_LABEL).astype(np.int32)
         labels = np.where(_stand_first(labels), labels, NO_LABEL).astype(np.int32)
         scores = np.where(labels >= 0, own.scores, 0).astype(np.float32)
         start, _ = self._sources
@@ -196,19 +203,28 @@ class LabelState:
         """(n_labels,) how many training documents carry what became each label, at most."""
         if self.targets is None:
             return label_counts
-        kept = self.targets >= 0
-        found = np.bincount(self.targets[kept], label_counts[kept], minlength=len(self.targets))
+        kept = self.given >= 0
+        found = np.bincount(self.given[kept], label_counts[kept], minlength=len(self.given))
         return np.minimum(found, n_documents).astype(np.int64)
 
-    def send(self, labels: Sequence[int], target: int, n_labels: int) -> "LabelState":
-        """Give labels, and what became them, as another from now on; DROPPED gives none."""
-        targets = np.arange(n_labels, dtype=np.int32) if self.targets is None else self.targets
-        return replace(
-            self, targets=np.where(np.isin(targets, labels), target, targets).astype(np.int32)
-        )
+    def merge(self, labels: Sequence[int], target: int, n_labels: int) -> "LabelState":
+        """Give labels, and what became them, as another from now on."""
+        targets = self._start(n_labels)
+        targets[np.isin(targets, labels)] = target
+        return replace(self, targets=targets)
+
+    def drop(self, labels: Sequence[int], n_labels: int) -> "LabelState":
+        """Give labels, and what became them, no more."""
+        targets = self._start(n_labels)
+        targets[list(labels)] = DROPPED
+        return replace(self, targets=targets)
+
+    def _start(self, n_labels: int) -> Ids:
+        """Return a copy of the targets."""
+        return np.arange(n_labels, dtype=np.int32) if self.targets is None else self.targets.copy()
 
     def bring_back(self, label: int) -> "LabelState":
-        """Give a label that was dropped again."""
+        """Give a label that was dropped again, with what had become it."""
         if self.targets is None:
             return self
         targets = self.targets.copy()
@@ -303,8 +319,9 @@ def _numbers(what: str, most: str) -> Array:
 
 
 def _check_targets(files: Files, sizes: Sizes) -> None:
-    """Raise ValueError unless what labels became is given as itself, and any is left."""
+    """Raise ValueError unless what labels became is given as itself or dropped, and any is left."""
     targets = files.arrays[TARGETS]
-    live = np.unique(targets[targets >= 0])
-    if not len(live) or (targets[live] != live).any():
+    named = np.unique(targets[targets >= 0])
+    is_live = targets[named] == named
+    if not is_live.any() or (targets[named[~is_live]] != DROPPED).any():
         raise ValueError(f"{TARGETS} must hold labels that are given as themselves")

@@ -77,6 +77,17 @@ def test_a_dropped_label_comes_back(lexical):
     assert lexical.predict(["the cat"], 1).names == [["cat"]]
 
 
+def test_a_dropped_label_comes_back_with_what_was_merged_into_it(lexical):
+    merge_labels(lexical, ["cat"], "dog")
+    before = list_labels(lexical)
+    drop_labels(lexical, ["dog"])
+    with pytest.raises(ParameterError, match="the label 'cat' was dropped"):
+        drop_labels(lexical, ["cat"])
+    assert "is given again" in add_label(lexical, "dog")
+    assert list_labels(lexical) == before
+    assert lexical.predict(["the cat"], 1).names == [["dog"]]
+
+
 def test_counts_add_up_and_documents_with_old_names_are_read(lexical):
     before = {row["label"]: row["documents"] for row in list_labels(lexical)}
     merge_labels(lexical, ["cat", "horse"], "dog")
