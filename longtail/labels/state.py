@@ -3,7 +3,8 @@
 A model keeps the labels that it was trained with, by number. People rename, merge and drop them
 afterwards: a table says as which label each is given now. The label that others were merged into
 has their scores in all, 1 at most; a label that was dropped has none. Documents that are read for
-the model go through the same table, so that old names in data still mean what they became.
+the model go through the same table, and names that labels had before are kept, so that old names
+in data still mean what they became.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from longtail.data.dataset import Dataset
 from longtail.errors import ParameterError
 from longtail.labels.vocabulary import NO_CONCEPT, Vocabulary
-from longtail.runtime.schema import Array, Content, Schema, Sizes
+from longtail.runtime.schema import Array, Content, Schema, Sizes, Texts, indices
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
 DROPPED, UNKNOWN = -1, -2
 CONCEPTS, TARGETS = "label_concepts", "label_targets"
+OLD_NAMES, RENAMED = "old_label_names", "renamed_labels"
 SHOWN = 3  # labels that are named
 
 Ids = NDArray[np.int32]
@@ -38,11 +40,13 @@ class LabelState:
         concepts: (n_labels,) the concept of each label, or NO_CONCEPT.
         targets: (n_labels,) the label that each became, mostly itself, or DROPPED; what became a
             label that was dropped still says so. None while nothing changed.
+        old_names: the label of each name that a label had before; what is a name now comes first.
     """
 
     vocabulary: Vocabulary | None = None
     concepts: Ids | None = None
     targets: Ids | None = None
+    old_names: Mapping[str, int] = field(default_factory=dict)
     _named: dict[str, list[str]] = field(default_factory=dict, init=False)  # by language
 
     @classmethod
@@ -101,7 +105,8 @@ class LabelState:
             uris: the URIs of these, as far as there are any.
             number: from the model's names to their numbers.
         """
-        places = np.array([number.get(name, UNKNOWN) for name in names], np.int32)
+        old = self.old_names
+        places = np.array([number.get(name, old.get(name, UNKNOWN)) for name in names], np.int32)
         if self.vocabulary is not None and self.concepts is not None and len(names):
             matched = self.vocabulary.match(names, uris).concepts
             by_concept = np.full(len(self.vocabulary), UNKNOWN, np.int32)
@@ -115,7 +120,7 @@ class LabelState:
 
     def read(self, dataset: Dataset, label_names: Sequence[str]) -> tuple[Dataset, list[str]]:
         """Return documents with the names that the model has for their labels, and what to say."""
-        if self.vocabulary is None and self.targets is None:
+        if self.vocabulary is None and self.targets is None and not self.old_names:
             return dataset, []
         number = {name: i for i, name in enumerate(label_names)}
         targets = self.resolve(dataset.label_names, dataset.label_uris, number)
@@ -231,6 +236,10 @@ class LabelState:
         targets[label] = label
         return replace(self, targets=targets)
 
+    def rename(self, label: int, old: str) -> "LabelState":
+        """Remember the name that a label had; names in languages are looked up anew."""
+        return replace(self, old_names={**self.old_names, old: label})
+
     def widen(self, n_labels: int, concepts: Sequence[int] = ()) -> "LabelState":
         """Return the state with labels added at the end, which stand for `concepts` if for any.
 
@@ -255,6 +264,9 @@ class LabelState:
             files.arrays[CONCEPTS] = self.concepts
         if self.targets is not None:
             files.arrays[TARGETS] = self.targets
+        if self.old_names:
+            files.texts[OLD_NAMES] = list(self.old_names)
+            files.arrays[RENAMED] = np.array(list(self.old_names.values()), np.int32)
 
     @classmethod
     def describe(cls, files: Files) -> Schema:
@@ -266,13 +278,22 @@ class LabelState:
         if TARGETS in files.arrays:
             declared = {TARGETS: _numbers("labels", "n_labels")}
             found |= Schema(arrays=declared, rules=[_check_targets])
+        if OLD_NAMES in files.texts:
+            found |= Schema(
+                arrays={RENAMED: indices("n_old_names", into="n_labels")},
+                texts={OLD_NAMES: Texts("n_old_names", unique=True)},
+            )
         return found
 
     @classmethod
     def from_files(cls, files: Files) -> "LabelState":
         """Take back what was saved."""
+        renamed = files.arrays[RENAMED].tolist() if RENAMED in files.arrays else []
         return cls(
-            Vocabulary.from_files(files), files.arrays.get(CONCEPTS), files.arrays.get(TARGETS)
+            Vocabulary.from_files(files),
+            files.arrays.get(CONCEPTS),
+            files.arrays.get(TARGETS),
+            dict(zip(files.texts.get(OLD_NAMES, ()), renamed, strict=True)),
         )
 
 

@@ -31,13 +31,14 @@ def find_label(model: Model, given: str) -> int:
 
 
 def rename_label(model: Model, old: str, new: str) -> str:
-    """Give a label another name; return what was done, in a sentence."""
+    """Give a label another name; data may still use the old one. Return what was done."""
     label = find_label(model, old)
     _check_free(model, new, "; to make one label of both, merge them")
     before = model.label_names_[label]
     names = list(model.label_names_)
     names[label] = new
     model.set_label_names(names)
+    model.label_state_ = model.label_state_.rename(label, before)
     if model.finds_names:
         model.add_names([(label, new)])
     return _note(model, f"the label '{before}' is now called '{new}'")

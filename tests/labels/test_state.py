@@ -68,6 +68,14 @@ def test_documents_get_the_names_that_labels_have_now():
     assert notes[0].startswith("1 label ('wine') of the documents passed over")
 
 
+def test_a_name_that_a_label_had_means_it_until_another_label_has_it():
+    state = LabelState().rename(0, "Bier").rename(0, "cerveza").merge([0], 1, 5)
+    number = {name: i for i, name in enumerate(NAMES)}
+    assert state.resolve(["Bier", "cerveza", "wine", "x"], None, number).tolist() == [1, 1, 2, -2]
+    assert state.resolve(["Bier"], None, {**number, "Bier": 4}).tolist() == [4]
+    assert state.rename(2, "Bier").resolve(["Bier"], None, number).tolist() == [2]
+
+
 def drinks():
     return Vocabulary.build(
         [
