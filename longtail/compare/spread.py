@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longtail.cluster.tasks import WorkerError
 from longtail.compare import process
-from longtail.compare.process import Job, RunFailed
+from longtail.compare.process import Job, RunFailed, RunStopped
 from longtail.compare.run import Comparison
+from longtail.errors import MemoryPlanError
 from longtail.progress import SILENT
 from longtail.runtime.parallel import chosen_threads
 from longtail.runtime.workers import Needs
@@ -31,7 +33,20 @@ def fit_to_cluster(comparison: Comparison, workers: "RayWorkers") -> Comparison:
 def run_on_cluster(
     workers: "RayWorkers", job: Job, library: Path
 ) -> Generator[None, None, dict[str, Any]]:
-    """Run a job on a node to its end; yields while it runs, as `process.run` does."""
+    """Run a job on a node to its end, as `process.run` does; RunStopped if no node can do it."""
+    try:
+        found = yield from _run_on_a_node(workers, job, library)
+    except (MemoryPlanError, WorkerError) as error:
+        raise RunStopped(str(error)) from error
+    if isinstance(found, RunFailed):
+        raise found
+    return found
+
+
+def _run_on_a_node(
+    workers: "RayWorkers", job: Job, library: Path
+) -> Generator[None, None, dict[str, Any] | RunFailed]:
+    """Return what `run_job` returns on a node that has room for the job."""
     absolute = replace(job, given=job.given.absolute(), out=job.out.absolute())
     gpus = int(job.contender.setting.get("device") == "cuda")
     needs = Needs(count_bytes(job.given), job.threads, gpus)
@@ -40,14 +55,11 @@ def run_on_cluster(
     try:
         while not workers.wait([ticket]):
             yield
-        found = workers.get(ticket)
+        found: dict[str, Any] | RunFailed = workers.get(ticket)
     except BaseException:
         workers.cancel([ticket])
         raise
-    if isinstance(found, str):
-        raise RunFailed(found)
-    measured: dict[str, Any] = found
-    return measured
+    return found
 
 
 def count_bytes(given: Path) -> int:
@@ -55,10 +67,12 @@ def count_bytes(given: Path) -> int:
     return LEAST_BYTES + sum(file.stat().st_size for file in given.rglob("*") if file.is_file())
 
 
-def run_job(job: Job, library: Path) -> dict[str, Any] | str:
+def run_job(job: Job, library: Path) -> dict[str, Any] | RunFailed:
     """Run a job; return what it measured, or why it failed. Runs on a node."""
     if not job.given.is_dir():
-        return f"the node does not see {job.given}; write the report to a disk that all nodes share"
+        return RunStopped(
+            f"the node does not see {job.given}; write the report to a disk that all nodes share"
+        )
     running = process.run(job, SILENT, "", library)
     try:
         while True:
@@ -67,4 +81,4 @@ def run_job(job: Job, library: Path) -> dict[str, Any] | str:
         measured: dict[str, Any] = end.value
         return measured
     except RunFailed as failure:
-        return str(failure)
+        return failure

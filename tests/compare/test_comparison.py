@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from made_up_comparison import (
 )
 from planted import planted_dataset, planted_texts
 
+from longtail.cluster.tasks import WorkerError
 from longtail.compare import ours
 from longtail.compare.bootstrap import (
     choose_n_draws,
@@ -47,9 +49,16 @@ from longtail.compare.process import Job, describe_failure, run
 from longtail.compare.recipe import prepare
 from longtail.compare.run import Failure, Run, run_all, run_together
 from longtail.compare.split import TrainTestSplit, checksum, read_split, write_given
+from longtail.compare.spread import run_on_cluster
 from longtail.compare.table import escape, join, markdown, summarize, write_table
 from longtail.data import Dataset
-from longtail.errors import DataError, LongtailError, MissingExtraError, ParameterError
+from longtail.errors import (
+    DataError,
+    LongtailError,
+    MemoryPlanError,
+    MissingExtraError,
+    ParameterError,
+)
 from longtail.evaluation.metrics import PerDocument, evaluate, evaluate_documents
 from longtail.models import get_model_class
 from longtail.peers import OURS, PEERS, Contender
@@ -426,25 +435,94 @@ def test_finished_runs_are_kept_and_failed_ones_repeated(tmp_path, unruly):
     assert said.lines[0].startswith("1/1 work: trained in")
 
 
-def test_a_peer_that_refuses_empty_rows_is_tried_without_them(tmp_path, unruly, monkeypatch):
-    X = planted_dataset(40).X.tolil()
-    X[0] = 0
-    data = planted_dataset(40)
-    train = Dataset(data.Y, data.label_names, X=sp.csr_matrix(X))
-    peer = Contender("refuse", "numpy", "unruly", {"does": "refuse"})
+@pytest.fixture
+def unruly_peer(tmp_path, unruly, monkeypatch):
+    """Return a function that makes such an entrant of another package."""
     # a peer gets our adapters alone, so that the stand-in has to lie beside them
     monkeypatch.setattr(
         "longtail.compare.process.write_library",
         lambda folder: _copy_library(folder, tmp_path / "modules" / "unruly.py"),
     )
+    return lambda does: Contender(does, "numpy", "unruly", {"does": does})
+
+
+def with_an_empty_row():
+    data = planted_dataset(40)
+    X = data.X.tolil()
+    X[0] = 0
+    train = Dataset(data.Y, data.label_names, X=sp.csr_matrix(X))
+    return TrainTestSplit(train, data, "")
+
+
+def test_a_peer_that_refuses_empty_rows_is_tried_without_them(tmp_path, unruly_peer):
     (result,) = run_all(
-        comparison_of(TrainTestSplit(train, data, ""), [peer]),
+        comparison_of(with_an_empty_row(), [unruly_peer("refuse")]),
         open_folder(tmp_path / "out"),
         SILENT,
     )
     assert isinstance(result, Run), result
-    assert result.measured["note"] == "trained without the 1 empty rows, which it refuses"
+    assert result.measured["note"] == "trained without the 1 empty row, which it refuses"
     assert result.version == np.__version__
+
+
+@pytest.mark.parametrize(
+    ("does", "error"), [("hang", "stopped after 2 s"), ("die", "killed (signal 9), most likely")]
+)
+def test_a_peer_that_is_stopped_is_not_tried_again_without_empty_rows(
+    tmp_path, unruly_peer, does, error
+):
+    started = []
+    comparison = comparison_of(with_an_empty_row(), [unruly_peer(does)], timeout=2)
+    folder = open_folder(tmp_path / "out")
+
+    def run_here(job, library):
+        started.append(job)
+        return run(job, SILENT, "", library)
+
+    (result,) = run_all(comparison, folder, SILENT, run_elsewhere=run_here)
+    assert isinstance(result, Failure)
+    assert result.error.startswith(error)
+    assert len(started) == 1
+
+
+class _Nodes:
+    """Stands for a cluster: what a method does is in its setting."""
+
+    def check_fits(self, needs):
+        if needs.gpus:
+            raise MemoryPlanError("a task needs 1 GPU, and no node has it")
+
+    def submit(self, function, job, library, needs):
+        return function, job, library
+
+    def wait(self, tickets):
+        return tickets
+
+    def get(self, ticket):
+        function, job, library = ticket
+        if job.contender.setting["does"] == "lose":
+            raise WorkerError("the worker of a task died 3 times")
+        return function(job, library)
+
+    def cancel(self, tickets):
+        pass
+
+
+def test_a_method_that_no_node_can_run_leaves_the_others(tmp_path, unruly):
+    ways = [unruly(way) for way in ("lose", "work", "raise")]
+    needy = replace(unruly("need"), setting={"does": "work", "device": "cuda"})
+    runs = run_all(
+        comparison_of(make_split(40), [needy, *ways]),
+        open_folder(tmp_path / "out"),
+        SILENT,
+        run_elsewhere=partial(run_on_cluster, _Nodes()),
+    )
+    assert [run.error if isinstance(run, Failure) else None for run in runs] == [
+        "a task needs 1 GPU, and no node has it",
+        "the worker of a task died 3 times",
+        None,
+        "ValueError: no good",
+    ]
 
 
 def _copy_library(folder, module, copy=None):
