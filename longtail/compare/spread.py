@@ -1,9 +1,13 @@
 """Runs of a comparison on a cluster: each is a process on some node, with cores of its own.
 
+The numbers of places count all nodes, so that a run takes a free place on its node in their stead.
+
 All nodes must see the folder of the report: the documents are read there, the results written.
 """
 
-from collections.abc import Generator
+import os
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +16,11 @@ from longtail.cluster.tasks import WorkerError
 from longtail.compare import process
 from longtail.compare.process import Job, RunFailed, RunStopped
 from longtail.compare.run import Comparison
-from longtail.errors import MemoryPlanError
+from longtail.errors import LongtailError, MemoryPlanError
 from longtail.progress import SILENT
 from longtail.runtime.parallel import chosen_threads
+from longtail.runtime.private import make_private, name_private
+from longtail.runtime.store import locked
 from longtail.runtime.workers import Needs
 
 if TYPE_CHECKING:
@@ -73,12 +79,34 @@ def run_job(job: Job, library: Path) -> dict[str, Any] | RunFailed:
         return RunStopped(
             f"the node does not see {job.given}; write the report to a disk that all nodes share"
         )
-    running = process.run(job, SILENT, "", library)
-    try:
-        while True:
-            next(running)
-    except StopIteration as end:
-        measured: dict[str, Any] = end.value
-        return measured
-    except RunFailed as failure:
-        return failure
+    with take_place(job) as placed:
+        running = process.run(placed, SILENT, "", library)
+        try:
+            while True:
+                next(running)
+        except StopIteration as end:
+            measured: dict[str, Any] = end.value
+            return measured
+        except RunFailed as failure:
+            return failure
+
+
+@contextmanager
+def take_place(job: Job) -> Iterator[Job]:
+    """Give a job a place that no other job has on this node, as long as there are enough cores."""
+    with ExitStack() as held:
+        yield replace(job, place=_lock_place(job, held))
+
+
+def _lock_place(job: Job, held: ExitStack) -> int:
+    if not hasattr(os, "sched_getaffinity"):  # nothing is bound to cores here
+        return job.place
+    n_places = max(1, len(os.sched_getaffinity(0)) // job.threads)
+    with suppress(OSError):
+        home = name_private("places")
+        make_private(home)
+        for place in range(n_places):
+            with suppress(LongtailError):  # another job has it
+                held.enter_context(locked(home / f"{place}-of-{job.threads}-threads"))
+                return place
+    return job.place

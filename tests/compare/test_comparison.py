@@ -49,7 +49,7 @@ from longtail.compare.process import Job, describe_failure, run
 from longtail.compare.recipe import prepare
 from longtail.compare.run import Failure, Run, run_all, run_together
 from longtail.compare.split import TrainTestSplit, checksum, read_split, write_given
-from longtail.compare.spread import run_on_cluster
+from longtail.compare.spread import run_on_cluster, take_place
 from longtail.compare.table import escape, join, markdown, summarize, write_table
 from longtail.data import Dataset
 from longtail.errors import (
@@ -603,6 +603,19 @@ def test_those_that_run_at_once_have_cores_of_their_own():
     assert [choose_cores(cores, 2, place) for place in range(3)] == [[0, 1], [2, 3], [8, 0]]
     assert choose_cores(cores, 9, 1) == [8, 0, 1, 2, 3]
     assert choose_cores([5], 1, 7) == [5]
+
+
+def test_those_that_run_on_one_node_have_places_of_their_own_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    job = Job(Contender("x", OURS, "x"), Path("python"), tmp_path, tmp_path, 0, 5, 2, None)
+    with take_place(replace(job, place=2)) as first:
+        with take_place(replace(job, place=4)) as second:
+            assert [first.place, second.place] == [0, 1]
+            with take_place(replace(job, place=7)) as third:  # more than there are cores for
+                assert third.place == 7
+        with take_place(replace(job, place=5)) as fourth:
+            assert fourth.place == 1
 
 
 def test_nothing_goes_on_after_a_run_was_left(tmp_path, unruly):

@@ -175,9 +175,8 @@ class Learning:
         width = min(MOST_PROPOSED, self.facts.n_labels)
 
         def hold_out(member: Member) -> HeldOutMember | None:
-            is_first = not trainer.taken
             found = trainer.hold_out(member, width)
-            if found is not None and is_first:
+            if found is not None:
                 judge.prepare({member.name: found})
             return found
 
