@@ -71,6 +71,15 @@ def test_our_format_gives_the_same_back(food, tmp_path, ending):
     assert list(read_vocabulary(path).concepts()) == list(food.concepts())
 
 
+def test_what_has_no_uri_is_no_concept(tmp_path, food):
+    more = """
+    ex:p2 skos:broader [ skos:prefLabel "nameless"@en ], "a literal" .
+    [] a skos:Concept ; skos:prefLabel "nobody"@en ; skos:narrower ex:p3 .
+    """
+    found = read_vocabulary(write(tmp_path, TURTLE + more, "more.ttl"))
+    assert list(found.concepts()) == list(food.concepts())
+
+
 def test_json_ld(tmp_path):
     found = read_vocabulary(write(tmp_path, json.dumps(JSON_LD), "food.jsonld"))
     assert [concept.preferred for concept in found.concepts()] == [{"en": "beer"}]
