@@ -701,8 +701,11 @@ def test_a_comparison_is_gone_on_with_only_if_asked_and_on_the_same_data(tmp_pat
 
 def test_small_things_of_the_folder(tmp_path):
     assert as_file_name("glas:preset=fast,dim=64") == "glas-preset=fast,dim=64"
-    assert as_file_name("../../x") == "x"
-    assert as_file_name("::") == "method"
+    assert as_file_name("omikuji bonsai") == "omikuji-bonsai"
+    assert as_file_name("../../x").startswith("x-")
+    assert as_file_name("::").startswith("method-")
+    numbers = [as_file_name(f"linear:C={number}") for number in ("1e-3", "1e+3", "1e 3", "1e/3")]
+    assert len(set(numbers)) == 4
     write_whole(tmp_path / "x", "half a pair: \ud800")
     assert (tmp_path / "x").read_text() == "half a pair: \\ud800"
     assert read_top(tmp_path) is None
