@@ -161,7 +161,7 @@ def test_data_without_a_test_split_are_divided(tmp_path):
     ("documents", "message"),
     [
         ([("a", ["x"])], "1 document cannot be divided into a training and a test split"),
-        ([("a", []), ("b", [])], "none of the 1 training documents carries a label"),
+        ([("a", []), ("b", [])], "of 1 training document, none carries a label"),
     ],
 )
 def test_data_that_cannot_be_compared_on(tmp_path, documents, message):
