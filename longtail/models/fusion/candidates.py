@@ -172,11 +172,7 @@ def ask(
     labels = unite([top.labels for _, top in found.values() if top is not None], n_labels)
     n_proposed = labels.shape[1]
     if k > max(proposers.values()):
-        more = [
-            asked.propose(min(k, n_labels)).labels
-            for asked, top in found.values()
-            if top is not None
-        ]
+        more = [asked.propose(min(k, n_labels)).labels for asked, top in found.values() if top]
         also = np.hstack(more if also is None else [*more, also])
     if also is not None:
         beside = unite([also], n_labels)

@@ -5,7 +5,6 @@ then further seeds of what gains most for its time, until the time is used or no
 (`worth.py`).
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from longtail.models.cost import format_seconds
@@ -96,13 +95,12 @@ def _further_seeds(
     if not firsts or trainer.seconds_left <= 0:
         return
     gains = {name: judge.gain(members, name).points for name in members}
-    n_seeds = Counter(map(voice_of, members))
 
     def rate(first: Member) -> float:
-        number = n_seeds[voice_of(first.name)]
+        number = sum(held.member.model == first.model for held in members.values())
         return gains[first.name] / number / max(trainer.estimates.expect(first), 1e-9)
 
     for first in sorted(firsts.values(), key=rate, reverse=True):
-        number = 1 + n_seeds[voice_of(first.name)]
+        number = 1 + sum(held.member.model == first.model for held in members.values())
         why = f"another seed of {first.model}, which gains {gains[first.name]:.2f}"
         yield first.with_seed(number, why)._replace(cost=trainer.estimates.cost(first))

@@ -175,8 +175,9 @@ class Learning:
         width = min(MOST_PROPOSED, self.facts.n_labels)
 
         def hold_out(member: Member) -> HeldOutMember | None:
+            is_first = not trainer.taken
             found = trainer.hold_out(member, width)
-            if found is not None:
+            if found is not None and is_first:
                 judge.prepare({member.name: found})
             return found
 

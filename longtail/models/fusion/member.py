@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longtail.models.cost import Cost, DeviceType
-from longtail.models.fusion.candidates import voice_of
 from longtail.models.registry import get_model_class
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ class Member(NamedTuple):
 
     def with_seed(self, number: int, why: str) -> "Member":
         """Return the member of that number, from 1, which differs by the seed."""
-        name = f"{voice_of(self.name)}-{number}"
-        return self._replace(name=name, why=why, seed=SEED_STEP * (number - 1))
+        return self._replace(name=f"{self.model}-{number}", why=why, seed=SEED_STEP * (number - 1))
 
     def lane(self, device: DeviceType) -> DeviceType:
         """Return where it is trained, if torch trains on `device`."""

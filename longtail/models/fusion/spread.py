@@ -18,13 +18,7 @@ from longtail.data import Dataset
 from longtail.errors import LongtailError
 from longtail.models.base import Model
 from longtail.models.fusion.member import Member
-from longtail.models.fusion.training import (
-    ALL,
-    MemberTrainer,
-    Trained,
-    documents_for,
-    to_checked_files,
-)
+from longtail.models.fusion.training import ALL, MemberTrainer, documents_for
 from longtail.models.registry import build_model
 from longtail.progress import SILENT, DeadlineProgress
 from longtail.runtime.mapped import as_sent
@@ -68,6 +62,7 @@ class ClusterTrainer(MemberTrainer):
         super().__init__(*arguments, **options)
         self.cluster = cluster
         self._ahead: dict[tuple[str, str], Outcome] = {}  # by member and fold
+        self._seconds: dict[str, float] = {}  # of tasks, by member
         self._has_held_out = not self.splits
 
     def in_lanes(
@@ -103,14 +98,15 @@ class ClusterTrainer(MemberTrainer):
         def keep(number: int, outcome: Outcome) -> None:
             member, fold = new[number]
             self._ahead[member.name, fold] = outcome
+            seconds = self._seconds.get(member.name, 0.0)
+            self._seconds[member.name] = seconds + outcome.seconds
             if outcome.files is None:
                 return
             folder = self._folder_of(member, fold)
             model = build_model(outcome.files, member.name)
             self._choices.setdefault(member.name, model.choices)
             if folder is not None:
-                facts = self._facts(self._new_model(member), fold)
-                self._keep(model.to_files(), member, facts, folder, outcome.seconds)
+                self._keep(model, member, self._facts(self._new_model(member), fold), folder)
 
         self.progress.say(
             f"{len(new)} training{'s' * (len(new) > 1)} on the cluster "
@@ -166,17 +162,20 @@ class ClusterTrainer(MemberTrainer):
     def _is_kept(self, member: Member, fold: str) -> bool:
         found = super()._find(member, fold, self._facts(self._new_model(member), fold))
         if found is not None:
-            self._choices.setdefault(member.name, found.model.choices)
+            self._choices.setdefault(member.name, found.choices)
         return found is not None
 
-    def _find(self, member: Member, fold: str, facts: dict[str, Any]) -> Trained | None:
+    def _find(self, member: Member, fold: str, facts: dict[str, Any]) -> Model | None:
         """Return the member that the cluster trained, or an earlier run."""
         outcome = self._ahead.pop((member.name, fold), None)
         if outcome is None:
             return super()._find(member, fold, facts)
         if outcome.files is None:
             raise LongtailError(outcome.error)
-        return Trained(build_model(outcome.files, member.name), outcome.seconds)
+        return build_model(outcome.files, member.name)
+
+    def _count(self, member: Member, seconds: float, trainings: float) -> None:
+        super()._count(member, seconds + self._seconds.pop(member.name, 0.0), trainings)
 
 
 def _chooses(member: Member) -> bool:
@@ -196,12 +195,11 @@ def fit_member(
     progress = DeadlineProgress(SILENT, model.name, limit)
     try:
         model.fit(documents_for(model, dataset, X, kept), progress=progress)
-        if dataset.texts is not None and model.trained_on == "rows":
-            rows = range(len(dataset.texts)) if kept is None else kept.tolist()
-            model.keep_snippets([dataset.texts[i] for i in rows])
-        files = to_checked_files(model)
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         why = text if isinstance(error, LongtailError) else f"{type(error).__name__}: {text}"
         return Outcome(None, why, time.monotonic() - began)
-    return Outcome(files, "", time.monotonic() - began)
+    if dataset.texts is not None and model.trained_on == "rows":
+        rows = range(len(dataset.texts)) if kept is None else kept.tolist()
+        model.keep_snippets([dataset.texts[i] for i in rows])
+    return Outcome(model.to_files(), "", time.monotonic() - began)

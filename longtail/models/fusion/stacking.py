@@ -83,9 +83,9 @@ def fit_logistic(inputs: Floats, hits: Hits, strength: float = 1.0) -> Logistic:
     """Fit the weights; those of the members' scores and ranks stay at 0 or above."""
     from scipy.optimize import minimize  # whoever only predicts starts without it
 
-    mean, deviation = inputs.mean(axis=0, dtype=np.float64), inputs.std(axis=0, dtype=np.float64)
-    deviation[deviation < 1e-6] = np.inf  # an input that never changes says nothing
-    Z = ((inputs - mean) / deviation).astype(np.float32)
+    mean, spread = inputs.mean(axis=0, dtype=np.float64), inputs.std(axis=0, dtype=np.float64)
+    spread[spread < 1e-6] = np.inf  # an input that never changes says nothing
+    Z = ((inputs - mean) / spread).astype(np.float32)
     n_inputs = inputs.shape[1]
 
     def loss(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -97,7 +97,7 @@ def fit_logistic(inputs: Floats, hits: Hits, strength: float = 1.0) -> Logistic:
     first = np.zeros(n_inputs + 1)
     first[-1] = np.log((hits.sum() + 1) / (len(hits) - hits.sum() + 1))
     found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds).x
-    weights = found[:-1] / deviation
+    weights = found[:-1] / spread
     return Logistic(weights.astype(np.float32), float(found[-1] - (weights * mean).sum()))
 
 

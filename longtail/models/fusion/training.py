@@ -24,13 +24,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from longtail.data import Dataset
-from longtail.errors import (
-    LongtailError,
-    ModelFileError,
-    ParameterError,
-    TrainingError,
-    reraise_interrupt,
-)
+from longtail.errors import LongtailError, ModelFileError, reraise_interrupt
 from longtail.models.base import Model
 from longtail.models.cost import Cost, DeviceType, Facts, format_seconds
 from longtail.models.fusion.member import Member
@@ -40,7 +34,7 @@ from longtail.models.registry import build_model
 from longtail.progress import SILENT, DeadlineProgress, OutOfTimeError, Progress
 from longtail.runtime.parallel import count_cores, keep_to_threads
 from longtail.runtime.rows import fingerprint
-from longtail.runtime.store import Files, read_folder, to_json, write_folder
+from longtail.runtime.store import read_folder, write_folder
 from longtail.topk import TopK
 
 Result = TypeVar("Result")
@@ -84,13 +78,6 @@ class HeldOutMember(NamedTuple):
         if found is None:
             raise RuntimeError(f"the model of fold {fold} is not kept any more")
         return found
-
-
-class Trained(NamedTuple):
-    """A member that was trained on some of the documents, and the seconds that this took."""
-
-    model: Model
-    seconds: float
 
 
 class TimeEstimates:
@@ -186,7 +173,7 @@ class MemberTrainer:
         stacking = self._time_to_stack(1)
         refits = sum(
             self.estimates.expect(member)
-            for member in list(self._to_refit.values())  # which another lane may change meanwhile
+            for member in self._to_refit.values()
             if member.lane(self.facts.device) == lane
         )
         return self._time_to_refit() - stacking - refits
@@ -304,24 +291,22 @@ class MemberTrainer:
                 )
             member = fitting
         self._say_time(member)
-        seconds = 0.0
+        began = time.monotonic()
         try:
             models: list[Model | None] = []
             lists: list[TopK] = []
             for fold, (kept, held) in enumerate(self.splits):
                 n_left = scheme.trainings(member) - fold * (1 - scheme.share)
-                trained = self._train(member, str(fold + 1), kept, n_left)
-                began = time.monotonic()
-                models.append(trained.model)
-                lists.append(self.predict(trained.model, held, width))
-                seconds += trained.seconds + time.monotonic() - began
+                model = self._train(member, str(fold + 1), kept, n_left)
+                models.append(model)
+                lists.append(self.predict(model, held, width))
         except (Exception, OutOfTimeError) as error:
             reraise_interrupt(error)
             self.progress.say(f"{member.name} is left out: {_one_line(error)}")
             return None
         if scheme.refit and not member.once:
             self._to_refit[member.name] = member
-        self._count(member, seconds, scheme.held_out_trainings)
+        self._count(member, time.monotonic() - began, scheme.held_out_trainings)
         return HeldOutMember(member, models, lists)
 
     def refit(self, member: Member, fallback: Model | None) -> Model | None:
@@ -342,8 +327,9 @@ class MemberTrainer:
                 f"is time for {format_seconds(max(left, 0))}"
             )
             return fallback
+        began = time.monotonic()
         try:
-            trained = self._train(fitting or member, ALL, None, 1.0)
+            model = self._train(fitting or member, ALL, None, 1.0)
         except (Exception, OutOfTimeError) as error:
             reraise_interrupt(error)
             if fallback is None:
@@ -354,8 +340,8 @@ class MemberTrainer:
                     f"{_one_line(error)}"
                 )
             return fallback
-        self._count(member, trained.seconds, 1.0)
-        return trained.model
+        self._count(member, time.monotonic() - began, 1.0)
+        return model
 
     def forget(self, name: str) -> None:
         """Take a member that was trained out of the reckoning: it is not kept."""
@@ -372,7 +358,7 @@ class MemberTrainer:
 
     def _train(
         self, member: Member, fold: str, kept: NDArray[np.int64] | None, n_left: float
-    ) -> Trained:
+    ) -> Model:
         """Train a member on some of the documents, or on all; or take it from the run folder.
 
         `n_left` trainings on all documents, this one included, share the time.
@@ -380,63 +366,25 @@ class MemberTrainer:
         facts = self._facts(self._new_model(member), fold)
         done = self._find(member, fold, facts)
         if done is not None:
-            self._choices.setdefault(member.name, done.model.choices)
+            self._choices.setdefault(member.name, done.choices)
             return done
-        began = time.monotonic()
-        model = self._go_on(member, fold, kept, n_left)
-        # Of one that went on, only a part was trained now: the whole takes longer than that.
-        least = 0.0 if model is None else self._share(kept) * self.estimates.expect(member)
-        model = model or self._fit(member, fold, kept, n_left)
-        self._choices.setdefault(member.name, model.choices)
-        files, folder = to_checked_files(model), self._folder_of(member, fold)
-        if folder is not None:
-            self._keep(files, member, facts, folder, max(time.monotonic() - began, least))
-        return Trained(model, max(time.monotonic() - began, least))
-
-    def _go_on(
-        self, member: Member, fold: str, kept: NDArray[np.int64] | None, n_left: float
-    ) -> Model | None:
-        """Train a member on from its checkpoints; None if there are none that fit."""
-        checkpoints = self._checkpoints_of(member, fold)
-        if not self.resume or checkpoints is None or not checkpoints.is_dir():
-            return None
-        try:
-            return self._fit(member, fold, kept, n_left, resume=True)
-        except (ParameterError, ModelFileError):  # of other epochs, or damaged
-            name = self._name(member, fold)
-            self.progress.say(f"{name} is trained from the start: no checkpoint of it fits")
-            rmtree(checkpoints, ignore_errors=True)
-            return None
-
-    def _fit(
-        self,
-        member: Member,
-        fold: str,
-        kept: NDArray[np.int64] | None,
-        n_left: float,
-        resume: bool = False,
-    ) -> Model:
-        """Train a member, from its checkpoints if asked for."""
         model = self._model_to_train(member)
-        if model.can_resume:
-            model.run_dir, model.resume = self._checkpoints_of(member, fold), resume
+        folder = self._folder_of(member, fold)
+        if model.can_resume and folder is not None:
+            model.run_dir, model.resume = folder.with_name(folder.name + ".run"), self.resume
             model.checkpoint_seconds = self.checkpoint_seconds
+        name = member.name if fold == ALL else f"{member.name} {fold}/{len(self.splits)}"
         limit = self._limit(model, member, kept, n_left)
         shown = self.progress if self._is_shown(member) else SILENT
-        progress = DeadlineProgress(shown, self._name(member, fold), limit, lambda: self._ended)
+        progress = DeadlineProgress(shown, name, limit, lambda: self._ended)
         model.fit(documents_for(model, self.dataset, self.X, kept), progress=progress)
         if self.dataset.texts is not None and model.trained_on == "rows":
             texts = self.dataset.texts
             model.keep_snippets(texts if kept is None else [texts[i] for i in kept.tolist()])
+        self._choices.setdefault(member.name, model.choices)
+        if folder is not None:
+            self._keep(model, member, facts, folder)
         return model
-
-    def _name(self, member: Member, fold: str) -> str:
-        """Return what a training is called."""
-        return member.name if fold == ALL else f"{member.name} {fold}/{len(self.splits)}"
-
-    def _share(self, kept: NDArray[np.int64] | None) -> float:
-        """Return which share of the documents is trained on."""
-        return 1.0 if kept is None else len(kept) / self.facts.n_documents
 
     def _model_to_train(self, member: Member) -> Model:
         """Return the model with what the member's first training chose; else scores may differ.
@@ -455,7 +403,7 @@ class MemberTrainer:
         if self.plan.budget is None:
             return np.inf
         now, cost = time.monotonic(), self.estimates.cost(member)
-        share = self._share(kept)
+        share = 1.0 if kept is None else len(kept) / self.facts.n_documents
         lane = member.lane(self.facts.device)
         time_left = self._time_to_refit() if kept is None else share * self.time_for(lane) / n_left
         if cost.epochs:
@@ -513,20 +461,16 @@ class MemberTrainer:
     def _folder_of(self, member: Member, fold: str) -> Path | None:
         return None if self.folder is None else self.folder / f"{member.name}-{fold}"
 
-    def _checkpoints_of(self, member: Member, fold: str) -> Path | None:
-        return None if self.folder is None else self.folder / f"{member.name}-{fold}.run"
-
     def _facts(self, model: Model, fold: str) -> dict[str, Any]:
         """Return what a kept member must have been trained with."""
         scheme = list(self.plan.scheme) if fold != ALL else []
         return {"data": self.stamp, "scheme": scheme, "parameters": model.get_parameters()}
 
-    def _keep(
-        self, files: Files, member: Member, facts: dict[str, Any], folder: Path, seconds: float
-    ) -> None:
+    def _keep(self, model: Model, member: Member, facts: dict[str, Any], folder: Path) -> None:
         """Save a member for --resume; if that cannot be, training goes on all the same."""
         began = time.monotonic()
-        files.config["fusion"] = {**facts, "seconds": seconds}
+        files = model.to_files()
+        files.config["fusion"] = facts
         made = [each for each in folder.parents if not each.exists()]
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -540,17 +484,15 @@ class MemberTrainer:
                 empty.rmdir()
         self._saving[member.name] = time.monotonic() - began
 
-    def _find(self, member: Member, fold: str, facts: dict[str, Any]) -> Trained | None:
+    def _find(self, member: Member, fold: str, facts: dict[str, Any]) -> Model | None:
         """Return the member that an earlier run trained, None if there is no such."""
         folder = self._folder_of(member, fold)
         if folder is None or not self.resume or not folder.is_dir():
             return None
         with suppress(ModelFileError):
             files = read_folder(folder)
-            then = files.config.pop("fusion", None)
-            seconds = then.pop("seconds", None) if isinstance(then, dict) else None
-            if seconds is not None and then == facts:
-                return Trained(build_model(files, folder), seconds)
+            if files.config.pop("fusion", None) == facts:
+                return build_model(files, folder)
         return None
 
 
@@ -562,16 +504,6 @@ def documents_for(
     if "rows" not in model.reads:
         return replace(some, label_uris=None)  # the fusion keeps them, for all of its members
     return Dataset(some.Y, some.label_names, X=X if kept is None else X[kept])
-
-
-def to_checked_files(model: Model) -> Files:
-    """Return the files of a member; raise TrainingError if it could not be opened again."""
-    files = model.to_files()
-    try:
-        model.check_files(replace(files, config=to_json(files.config)))
-    except (ModelFileError, ValueError) as error:
-        raise TrainingError(f"it could not be opened again: {error}") from error
-    return files
 
 
 def _one_line(error: Exception) -> str:

@@ -20,7 +20,6 @@ that follows gains less: of what k seeds get wrong by chance, their mean keeps t
 
 import time
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -90,33 +89,18 @@ class Judge:
         self._known: dict[tuple[str, frozenset[str]], NDArray[np.float64]] = {}
         self._fixed = 0.0  # seconds that stacking takes for hardly any documents
         self._second = 0.0  # seconds that second opinions took
-        self._lock, self._is_ready = Lock(), False
         self._take(1.0)
 
     def _take(self, share: float) -> None:
         """Judge by a share of the held-out documents of each fold."""
         splits = self.trainer.splits
-        self._places = [
-            spread_out(max(1, round(share * len(held))), len(held)) for _, held in splits
-        ]
-        parts = [held[places] for (_, held), places in zip(splits, self._places, strict=True)]
+        self._numbers = [max(1, round(share * len(held))) for _, held in splits]
+        parts = [held[:n] for (_, held), n in zip(splits, self._numbers, strict=True)]
         self.rows = np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def prepare(self, members: Held) -> None:
-        """Load the compiled code of stacking, and learn how long it takes; by the first to come.
-
-        Another lane waits until this is done.
-        """
-        with self._lock:
-            if not self._is_ready:
-                self._prepare(members)
-                self._is_ready = True
-
-    def _prepare(self, members: Held) -> None:
-        few = [
-            spread_out(min(FEW, len(places)), len(held))
-            for places, (_, held) in zip(self._places, self.trainer.splits, strict=True)
-        ]
+        """Load the compiled code of stacking, and learn how long it takes."""
+        few = [min(FEW, n) for n in self._numbers]
         self._stack(members, few, "boosted")
         began = time.monotonic()
         self._stack(members, few, "logistic")
@@ -175,7 +159,7 @@ class Judge:
 
     def _judge(self, members: Held, stacker: StackerName) -> NDArray[np.float64]:
         began = time.monotonic()
-        choice = self._stack(members, self._places, stacker)
+        choice = self._stack(members, self._numbers, stacker)
         took = max(0.0, time.monotonic() - began - self._fixed)
         if stacker == "logistic":
             self.trainer.stacking = STACKERS * took / (len(self.rows) * len(members))
@@ -187,27 +171,17 @@ class Judge:
         points: NDArray[np.float64] = 100 * np.mean(parts, axis=0)
         return points
 
-    def _stack(
-        self, members: Held, places: Sequence[NDArray[np.int64]], stacker: StackerName
-    ) -> Choice | None:
+    def _stack(self, members: Held, numbers: Sequence[int], stacker: StackerName) -> Choice | None:
         """Learn stacking from some held-out documents of each fold."""
         lists = {
             name: [
-                TopK(top.labels[some, :WIDTH], top.scores[some, :WIDTH])
-                for top, some in zip(held.lists, places, strict=True)
+                TopK(top.labels[:n, :WIDTH], top.scores[:n, :WIDTH])
+                for top, n in zip(held.lists, numbers, strict=True)
             ]
             for name, held in members.items()
         }
-        splits = [
-            (kept, held[some])
-            for (kept, held), some in zip(self.trainer.splits, places, strict=True)
-        ]
+        splits = [(k, h[:n]) for (k, h), n in zip(self.trainer.splits, numbers, strict=True)]
         return learn_stacking(lists, splits, self.trainer.dataset, stacker)
-
-
-def spread_out(n: int, size: int) -> NDArray[np.int64]:
-    """Return so many places of `size`, evenly: documents that lie together may be alike."""
-    return np.arange(min(n, size)) * size // n
 
 
 def find_price(
