@@ -587,7 +587,7 @@ def test_too_little_memory_is_said_before_training(name, monkeypatch):
 
 def test_nothing_to_learn_from(name):
     X, Y = planted_rows()
-    with pytest.raises(DataError, match="none of the 300 documents carries a label"):
+    with pytest.raises(DataError, match="of 300 documents, none carries a label"):
         make(name).fit(documents(name, X), sp.csr_matrix(Y.shape, dtype=np.float32))
 
 
@@ -595,7 +595,7 @@ def test_nothing_to_learn_from(name):
 @pytest.mark.parametrize("n_features", [0, 6])
 def test_rows_without_any_feature(name, document_type, n_features):
     _, Y = planted_rows()
-    with pytest.raises(DataError, match="none of the 300 rows holds a feature; there is nothing"):
+    with pytest.raises(DataError, match="of 300 rows, none holds a feature; there is nothing"):
         make(name).fit(sp.csr_matrix((300, n_features), dtype=np.float32), Y)
 
 

@@ -241,7 +241,7 @@ def test_options_that_cannot_be(options, message):
 
 
 def test_labels_that_are_missing():
-    with pytest.raises(DataError, match="none of the 2 documents carries a label"):
+    with pytest.raises(DataError, match="of 2 documents, none carries a label"):
         train(["a text", "another"], model="linear")
 
 

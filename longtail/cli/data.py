@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from longtail.cli.exits import Commands, if_interrupted
-from longtail.cli.output import check_json, write_json
+from longtail.cli.output import check_apart, check_json, write_json
 from longtail.cli.places import takes_urls
 from longtail.cli.reading import reads, say_reading
 from longtail.cli.terminal import echo_block
@@ -53,6 +53,7 @@ def info(
     from longtail.labels.adopting import compare_labels
 
     check_json(json)
+    check_apart(json, "--json", data)
     splits = read_splits(data, reading)
     description = read_description(data, reading) or describe(splits)
     if vocab is not None:

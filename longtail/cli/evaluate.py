@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from longtail.cli.output import check_json, check_output, write_json
+from longtail.cli.output import check_apart, check_json, check_output, write_json
 from longtail.cli.progress import show_progress
 from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.errors import ParameterError, suggest
@@ -86,6 +86,7 @@ def evaluate(
         )
     cuts = parse_cuts(k)
     check_json(json)
+    check_apart(json, "--json", data)
     check_output(reliability, "--reliability", overwrite=overwrite)
     check_reliability(reliability)
     set_threads(threads)

@@ -27,12 +27,14 @@ def check_output(path: Path | None, option: str, *, overwrite: bool) -> None:
         raise ParameterError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
-def check_apart(path: str | Path | None, option: str, source: Path) -> None:
+def check_apart(path: str | Path | None, option: str, source: str | Path) -> None:
     """Make sure that the results do not replace the file that they come from."""
     if path is None or path == "-":
         return
-    place = as_place(path)
-    if not isinstance(place, RemotePath) and place.exists() and place.resolve() == source.resolve():
+    place, read = as_place(path), as_place(source)
+    if isinstance(place, RemotePath) or isinstance(read, RemotePath):
+        return
+    if place.is_file() and place.resolve() == read.resolve():
         raise ParameterError(f"{path} is what is read; choose another {option}")
 
 

@@ -11,7 +11,7 @@ import typer
 
 from longtail.cli.evaluate import choose_device, choose_threshold
 from longtail.cli.exits import if_interrupted
-from longtail.cli.output import check_output
+from longtail.cli.output import check_apart, check_output
 from longtail.cli.progress import show_progress
 from longtail.cli.reading import as_trained, reads, say_reading
 from longtail.cli.terminal import is_terminal, open_stdout
@@ -106,6 +106,7 @@ def predict(
         _predict_on(cluster, model, source, out, wanted, replace(reading, keep=keep), overwrite)
         return
     check_output(out, "--out", overwrite=overwrite)
+    check_apart(out, "--out", source)
     from longtail.data import read_batches
     from longtail.data.results import choose_results
     from longtail.models import load_model

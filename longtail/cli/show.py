@@ -144,8 +144,8 @@ def _seed_table(
 def description_blocks(found: "Description") -> list[Table | str]:
     """Show a data set: its splits side by side, its frequency bands, its problems."""
     splits = [found.train] if found.test is None else [found.train, found.test]
-    width = "" if found.n_features is None else f", {found.n_features:,} features"
-    title = f"{found.n_labels:,} labels, documents as {found.document_type}{width}"
+    width = "" if found.n_features is None else f", {spell_count(found.n_features, 'feature')}"
+    title = f"{spell_count(found.n_labels, 'label')}, documents as {found.document_type}{width}"
     names = ["documents"] if found.test is None else ["training", "test"]
     table = _table(title, "", *names, right_from=1)
     for row in zip(*(_split_rows(split) for split in splits), strict=True):

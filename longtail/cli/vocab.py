@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longtail.cli.exits import Commands, if_interrupted
-from longtail.cli.output import check_output
+from longtail.cli.output import check_apart, check_output
 from longtail.cli.terminal import echo, echo_block
 from longtail.runtime.unfinished import unfinished_file
 
@@ -51,6 +51,7 @@ def load(
     from longtail.labels.vocabulary_files import read_vocabulary, write_vocabulary
 
     check_output(out, "--out", overwrite=overwrite)
+    check_apart(out, "--out", vocab)
     with if_interrupted(f"{out} was not written."):
         found = read_vocabulary(vocab)
         with (

@@ -8,7 +8,6 @@ the node holds their pages once.
 import hashlib
 import os
 import socket
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longtail.cluster.tasks import RayWorkers
+from longtail.errors import LongtailError
+from longtail.runtime.private import make_private, name_private
 from longtail.runtime.store.atomic import move_in, temporary_folder
 
 if TYPE_CHECKING:
@@ -41,11 +42,12 @@ class ModelFolder(NamedTuple):
 def offer_model(path: Path, workers: RayWorkers) -> ModelFolder:
     """Describe a folder for the nodes; its files are shared if some node is on another machine."""
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow a link
-    digest = _find_digest(absolute)
-    files = {}
-    if not _are_all_here(workers):
-        files = {file.name: workers.share(file.read_bytes()) for file in absolute.iterdir()}
-    return ModelFolder(str(absolute), digest or "", files)
+    if _are_all_here(workers):
+        return ModelFolder(str(absolute), _find_digest(absolute) or "", {})
+    contents = {file.name: file.read_bytes() for file in absolute.iterdir()}
+    digest = _hash(contents[MANIFEST]) if MANIFEST in contents else ""
+    shared = {name: workers.share(content) for name, content in contents.items()}
+    return ModelFolder(str(absolute), digest, shared)
 
 
 def _are_all_here(workers: RayWorkers) -> bool:
@@ -57,10 +59,16 @@ def _are_all_here(workers: RayWorkers) -> bool:
 
 @lru_cache(maxsize=1)
 def _load(path: str, digest: str) -> "Model":
-    """Load a model once a worker; the digest tells it from another at the same path."""
+    """Load a model once a worker; LongtailError if another is at its path by now."""
     from longtail.models import load_model
 
-    return load_model(path)
+    model = load_model(path)
+    if _find_digest(Path(path)) != digest:
+        raise LongtailError(
+            f"{path}: the model was replaced while the cluster labelled documents with it; run "
+            "the command again"
+        )
+    return model
 
 
 def open_model(folder: ModelFolder) -> "Model":
@@ -75,9 +83,7 @@ def copy_model(folder: ModelFolder) -> Path:
     """Return the copy of a model on this node, written whole by whoever comes first."""
     import ray
 
-    home = Path(tempfile.gettempdir()) / f"longtail-models-{os.getuid()}"
-    home.mkdir(mode=0o700, exist_ok=True)
-    target = home / folder.digest[:32]
+    target = _make_home() / folder.digest[:32]
     if _find_digest(target) == folder.digest:
         return target
     with temporary_folder(target) as place:
@@ -88,9 +94,26 @@ def copy_model(folder: ModelFolder) -> Path:
     return target
 
 
+def _make_home() -> Path:
+    """Make the folder of this user's copies on this node."""
+    try:
+        home = name_private("models")
+        make_private(home)
+    except OSError as error:
+        raise LongtailError(
+            f"a node has no folder for the copy of the model ({error}); remove what is there, or "
+            "set TMPDIR on that node"
+        ) from error
+    return home
+
+
 def _find_digest(path: Path) -> str | None:
     """Return the hash of a folder's manifest; None without one."""
     try:
-        return hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
+        return _hash((path / MANIFEST).read_bytes())
     except OSError:
         return None
+
+
+def _hash(manifest: bytes) -> str:
+    return hashlib.sha256(manifest).hexdigest()

@@ -9,6 +9,7 @@ REPORT/
     scratch/                only while it runs
 """
 
+import hashlib
 import json
 import re
 import shutil
@@ -29,7 +30,7 @@ from longtail.topk import TopK
 IDENTITY = "comparison.json"
 RESULTS = "results.json"
 FINISHED = "run.json"  # what a run measured; written last
-_UNSAFE = re.compile(r"[^A-Za-z0-9._=,-]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=,+-]+")
 
 
 class ReportFolder:
@@ -160,8 +161,12 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def as_file_name(name: str) -> str:
-    """Return the name of a method as the name of a folder."""
-    return _UNSAFE.sub("-", name).strip(".-") or "method"
+    """Return the name of a method as the name of a folder, which no other method's is."""
+    plain = _UNSAFE.sub("-", name).strip(".-") or "method"
+    readable = name.replace(":", "-", 1) if "=" in name else name.replace(" ", "-")
+    if plain == readable:
+        return plain
+    return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _remove(path: Path) -> None:

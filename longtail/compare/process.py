@@ -36,6 +36,10 @@ class RunFailed(Exception):
     """A method did not finish; the message says why, in one line."""
 
 
+class RunStopped(RunFailed):
+    """A method was ended from outside: by the timeout, for its memory, or with its node."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A contender and what its process has to do.
@@ -91,7 +95,7 @@ def run(
     beside it. To close it ends the job.
 
     Raises:
-        RunFailed: it failed, was killed, or reached the timeout.
+        RunFailed: it failed; RunStopped if it was killed or reached the timeout.
     """
     job.out.mkdir(parents=True, exist_ok=True)
     for name in ("failed.json", "measured.json"):
@@ -101,14 +105,15 @@ def run(
         for event in _listen(process, events, patience):
             _show(event, progress, prefix)
             if job.timeout is not None and time.monotonic() - began > job.timeout:
-                raise RunFailed(f"stopped after {job.timeout:.0f} s")
+                raise RunStopped(f"stopped after {job.timeout:.0f} s")
             yield
         code = process.wait()
     # some libraries crash when the interpreter ends, with all work done
     with suppress(FileNotFoundError):
         measured: dict[str, Any] = json.loads((job.out / "measured.json").read_text())
         return measured
-    raise RunFailed(describe_failure(job.out, code))
+    kind = RunStopped if code == -signal.SIGKILL else RunFailed
+    raise kind(describe_failure(job.out, code))
 
 
 @contextmanager

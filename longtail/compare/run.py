@@ -12,11 +12,12 @@ from longtail.compare import process
 from longtail.compare.contenders import Entrant, Missing
 from longtail.compare.folder import ReportFolder, read_top
 from longtail.compare.noise import Noise, spoil, write_spoiled
-from longtail.compare.process import POLL_SECONDS, Job, RunFailed
+from longtail.compare.process import POLL_SECONDS, Job, RunFailed, RunStopped
 from longtail.compare.split import RowsMade, TrainTestSplit, write_given
 from longtail.peers import Contender
 from longtail.progress import Progress
 from longtail.topk import TopK
+from longtail.visible import spell_count
 
 DEPTH = 10  # labels predicted for each document
 MOST_SPARE = 90  # labels predicted beyond that, where some are excluded
@@ -282,11 +283,12 @@ class _Runner:
         n_empty = self.made.n_empty
         try:
             return (yield from self._run_once(job, prefix))
-        except RunFailed:
-            if job.contender.ours or not n_empty:
+        except RunFailed as failure:
+            if job.contender.ours or not n_empty or isinstance(failure, RunStopped):
                 raise
         measured = yield from self._run_once(replace(job, drop_empty=True), prefix)
-        return measured | {"note": f"trained without the {n_empty:,} empty rows, which it refuses"}
+        refused = spell_count(n_empty, "empty row")
+        return measured | {"note": f"trained without the {refused}, which it refuses"}
 
     def _run_once(self, job: Job, prefix: str) -> Generator[None, None, dict[str, Any]]:
         library = self.folder.scratch / "library"

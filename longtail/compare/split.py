@@ -17,6 +17,7 @@ from longtail.reading import ANYTHING, ReadOptions
 from longtail.runtime.rows import scale_to_unit
 from longtail.runtime.settings import parse_settings
 from longtail.text.tfidf import Tfidf
+from longtail.visible import spell_count
 
 HELD_OUT = 0.2  # of the documents, where the data have no test split
 N_SINGLE = 200  # documents turned into rows one by one, to measure the time
@@ -97,7 +98,7 @@ def _check(split: TrainTestSplit, path: Path) -> None:
             raise DataError(f"the {name} split has no documents", path=path)
         if not documents.Y.nnz:
             raise DataError(
-                f"none of the {len(documents)} {name} documents carries a label; "
+                f"of {spell_count(len(documents), f'{name} document')}, none carries a label; "
                 "there is nothing to compare",
                 path=path,
             )

@@ -3,7 +3,8 @@
 A model keeps the labels that it was trained with, by number. People rename, merge and drop them
 afterwards: a table says as which label each is given now. The label that others were merged into
 has their scores in all, 1 at most; a label that was dropped has none. Documents that are read for
-the model go through the same table, so that old names in data still mean what they became.
+the model go through the same table, and names that labels had before are kept, so that old names
+in data still mean what they became.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from longtail.data.dataset import Dataset
 from longtail.errors import ParameterError
 from longtail.labels.vocabulary import NO_CONCEPT, Vocabulary
-from longtail.runtime.schema import Array, Content, Schema, Sizes
+from longtail.runtime.schema import Array, Content, Schema, Sizes, Texts, indices
 from longtail.runtime.store import Files
 from longtail.topk import NO_LABEL, TopK
 
 DROPPED, UNKNOWN = -1, -2
 CONCEPTS, TARGETS = "label_concepts", "label_targets"
+OLD_NAMES, RENAMED = "old_label_names", "renamed_labels"
 SHOWN = 3  # labels that are named
 
 Ids = NDArray[np.int32]
@@ -36,12 +38,15 @@ class LabelState:
     Attributes:
         vocabulary: the concepts that labels stand for, if anybody gave any.
         concepts: (n_labels,) the concept of each label, or NO_CONCEPT.
-        targets: (n_labels,) as which label each is given, or DROPPED; None while nothing changed.
+        targets: (n_labels,) the label that each became, mostly itself, or DROPPED; what became a
+            label that was dropped still says so. None while nothing changed.
+        old_names: the label of each name that a label had before; what is a name now comes first.
     """
 
     vocabulary: Vocabulary | None = None
     concepts: Ids | None = None
     targets: Ids | None = None
+    old_names: Mapping[str, int] = field(default_factory=dict)
     _named: dict[str, list[str]] = field(default_factory=dict, init=False)  # by language
 
     @classmethod
@@ -49,6 +54,13 @@ class LabelState:
         """Return the state of a model that was trained on this data set just now."""
         found = vocabulary.match(dataset.label_names, dataset.label_uris)
         return cls(vocabulary, np.maximum(found.concepts, NO_CONCEPT))
+
+    @cached_property
+    def given(self) -> Ids:
+        """(n_labels,) as which label each is given, or DROPPED; () while nothing changed."""
+        if self.targets is None:
+            return np.zeros(0, np.int32)
+        return np.where(self.targets >= 0, self.targets[self.targets], DROPPED).astype(np.int32)
 
     # -- names ------------------------------------------------------------------------------
 
@@ -93,7 +105,8 @@ class LabelState:
             uris: the URIs of these, as far as there are any.
             number: from the model's names to their numbers.
         """
-        places = np.array([number.get(name, UNKNOWN) for name in names], np.int32)
+        old = self.old_names
+        places = np.array([number.get(name, old.get(name, UNKNOWN)) for name in names], np.int32)
         if self.vocabulary is not None and self.concepts is not None and len(names):
             matched = self.vocabulary.match(names, uris).concepts
             by_concept = np.full(len(self.vocabulary), UNKNOWN, np.int32)
@@ -103,11 +116,11 @@ class LabelState:
             places = np.where(places == UNKNOWN, found, places).astype(np.int32)
         if self.targets is None:
             return places
-        return np.where(places >= 0, self.targets[places], places).astype(np.int32)
+        return np.where(places >= 0, self.given[places], places).astype(np.int32)
 
     def read(self, dataset: Dataset, label_names: Sequence[str]) -> tuple[Dataset, list[str]]:
         """Return documents with the names that the model has for their labels, and what to say."""
-        if self.vocabulary is None and self.targets is None:
+        if self.vocabulary is None and self.targets is None and not self.old_names:
             return dataset, []
         number = {name: i for i, name in enumerate(label_names)}
         targets = self.resolve(dataset.label_names, dataset.label_uris, number)
@@ -125,9 +138,8 @@ class LabelState:
     @cached_property
     def _sources(self) -> tuple[NDArray[np.int64], Ids]:
         """Where the labels that became each label begin (n_labels + 1,), and these in a row."""
-        targets = np.zeros(0, np.int32) if self.targets is None else self.targets
-        order = np.argsort(targets, kind="stable").astype(np.int32)
-        start = np.searchsorted(targets[order], np.arange(len(targets) + 1))
+        order = np.argsort(self.given, kind="stable").astype(np.int32)
+        start = np.searchsorted(self.given[order], np.arange(len(order) + 1))
         return start, order
 
     def expand(self, labels: Ids) -> tuple[Ids, NDArray[np.int64]]:
@@ -164,7 +176,7 @@ class LabelState:
         """Return the labels of a model's own list as they are given now, best first."""
         if self.targets is None:
             return own
-        labels = np.where(own.labels >= 0, self.targets[own.labels], NO_LABEL).astype(np.int32)
+        labels = np.where(own.labels >= 0, self.given[own.labels], NO_LABEL).astype(np.int32)
         labels = np.where(_stand_first(labels), labels, NO_LABEL).astype(np.int32)
         scores = np.where(labels >= 0, own.scores, 0).astype(np.float32)
         start, _ = self._sources
@@ -196,24 +208,37 @@ class LabelState:
         """(n_labels,) how many training documents carry what became each label, at most."""
         if self.targets is None:
             return label_counts
-        kept = self.targets >= 0
-        found = np.bincount(self.targets[kept], label_counts[kept], minlength=len(self.targets))
+        kept = self.given >= 0
+        found = np.bincount(self.given[kept], label_counts[kept], minlength=len(self.given))
         return np.minimum(found, n_documents).astype(np.int64)
 
-    def send(self, labels: Sequence[int], target: int, n_labels: int) -> "LabelState":
-        """Give labels, and what became them, as another from now on; DROPPED gives none."""
-        targets = np.arange(n_labels, dtype=np.int32) if self.targets is None else self.targets
-        return replace(
-            self, targets=np.where(np.isin(targets, labels), target, targets).astype(np.int32)
-        )
+    def merge(self, labels: Sequence[int], target: int, n_labels: int) -> "LabelState":
+        """Give labels, and what became them, as another from now on."""
+        targets = self._start(n_labels)
+        targets[np.isin(targets, labels)] = target
+        return replace(self, targets=targets)
+
+    def drop(self, labels: Sequence[int], n_labels: int) -> "LabelState":
+        """Give labels, and what became them, no more."""
+        targets = self._start(n_labels)
+        targets[list(labels)] = DROPPED
+        return replace(self, targets=targets)
+
+    def _start(self, n_labels: int) -> Ids:
+        """Return a copy of the targets."""
+        return np.arange(n_labels, dtype=np.int32) if self.targets is None else self.targets.copy()
 
     def bring_back(self, label: int) -> "LabelState":
-        """Give a label that was dropped again."""
+        """Give a label that was dropped again, with what had become it."""
         if self.targets is None:
             return self
         targets = self.targets.copy()
         targets[label] = label
         return replace(self, targets=targets)
+
+    def rename(self, label: int, old: str) -> "LabelState":
+        """Remember the name that a label had; names in languages are looked up anew."""
+        return replace(self, old_names={**self.old_names, old: label})
 
     def widen(self, n_labels: int, concepts: Sequence[int] = ()) -> "LabelState":
         """Return the state with labels added at the end, which stand for `concepts` if for any.
@@ -239,6 +264,9 @@ class LabelState:
             files.arrays[CONCEPTS] = self.concepts
         if self.targets is not None:
             files.arrays[TARGETS] = self.targets
+        if self.old_names:
+            files.texts[OLD_NAMES] = list(self.old_names)
+            files.arrays[RENAMED] = np.array(list(self.old_names.values()), np.int32)
 
     @classmethod
     def describe(cls, files: Files) -> Schema:
@@ -250,13 +278,22 @@ class LabelState:
         if TARGETS in files.arrays:
             declared = {TARGETS: _numbers("labels", "n_labels")}
             found |= Schema(arrays=declared, rules=[_check_targets])
+        if OLD_NAMES in files.texts:
+            found |= Schema(
+                arrays={RENAMED: indices("n_old_names", into="n_labels")},
+                texts={OLD_NAMES: Texts("n_old_names", unique=True)},
+            )
         return found
 
     @classmethod
     def from_files(cls, files: Files) -> "LabelState":
         """Take back what was saved."""
+        renamed = files.arrays[RENAMED].tolist() if RENAMED in files.arrays else []
         return cls(
-            Vocabulary.from_files(files), files.arrays.get(CONCEPTS), files.arrays.get(TARGETS)
+            Vocabulary.from_files(files),
+            files.arrays.get(CONCEPTS),
+            files.arrays.get(TARGETS),
+            dict(zip(files.texts.get(OLD_NAMES, ()), renamed, strict=True)),
         )
 
 
@@ -303,8 +340,9 @@ def _numbers(what: str, most: str) -> Array:
 
 
 def _check_targets(files: Files, sizes: Sizes) -> None:
-    """Raise ValueError unless what labels became is given as itself, and any is left."""
+    """Raise ValueError unless what labels became is given as itself or dropped, and any is left."""
     targets = files.arrays[TARGETS]
-    live = np.unique(targets[targets >= 0])
-    if not len(live) or (targets[live] != live).any():
+    named = np.unique(targets[targets >= 0])
+    is_live = targets[named] == named
+    if not is_live.any() or (targets[named[~is_live]] != DROPPED).any():
         raise ValueError(f"{TARGETS} must hold labels that are given as themselves")

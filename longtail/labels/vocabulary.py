@@ -211,17 +211,15 @@ class Vocabulary:
         return [by_uri, *map(self._decide, tables)]
 
     def _decide(self, named: Sequence[tuple[str, int]]) -> dict[str, int]:
-        """Return the concept that each name means."""
-        found: dict[str, int] = {}
+        """Return the concept that each name means: a deprecated one only if no other bears it."""
+        current: dict[str, int] = {}
+        old: dict[str, int] = {}
+        deprecated = self.deprecated.tolist()
         for name, concept in named:
-            other = found.setdefault(name, concept)
-            if other == concept:
-                continue
-            if other >= 0 and self.deprecated[other] and not self.deprecated[concept]:
-                found[name] = concept
-            elif other == AMBIGUOUS or self.deprecated[other] == self.deprecated[concept]:
+            found = old if deprecated[concept] else current
+            if found.setdefault(name, concept) != concept:
                 found[name] = AMBIGUOUS
-        return found
+        return old | current
 
     def find(self, label: str) -> int:
         """Return the concept that a label means, NO_CONCEPT or AMBIGUOUS.

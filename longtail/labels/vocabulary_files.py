@@ -271,14 +271,16 @@ def read_skos(path: Path, rdf_format: str) -> Vocabulary:
 
 def _find_concepts(graph: Any) -> set[str]:
     """Return the URIs of what is a concept, has a preferred name or is above or below another."""
+    from rdflib import URIRef
     from rdflib.namespace import RDF, SKOS
 
-    uris = set(graph[: RDF.type : SKOS.Concept]) | set(graph.subjects(SKOS.prefLabel))
+    nodes = set(graph[: RDF.type : SKOS.Concept]) | set(graph.subjects(SKOS.prefLabel))
     for relation in (SKOS.broader, SKOS.narrower):
-        uris |= {each for pair in graph[:relation:] for each in pair}
+        nodes |= {each for pair in graph[:relation:] for each in pair}
     for kind in (SKOS.ConceptScheme, SKOS.Collection, SKOS.OrderedCollection):
-        uris -= set(graph[: RDF.type : kind])  # they have preferred names, too
-    return set(map(str, uris))
+        nodes -= set(graph[: RDF.type : kind])  # they have preferred names, too
+    # A blank node has another name at each read, and a literal is no concept.
+    return {str(node) for node in nodes if isinstance(node, URIRef)}
 
 
 def _take_names(graph: Any, concepts: Mapping[str, Concept]) -> None:

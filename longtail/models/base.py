@@ -84,12 +84,12 @@ class Model(Saved):
         dataset = as_dataset(data, labels, text=text)
         if dataset.Y.nnz == 0:
             raise DataError(
-                f"none of the {dataset.n_documents} documents carries a label; "
+                f"of {spell_count(dataset.n_documents, 'document')}, none carries a label; "
                 "there is nothing to learn from"
             )
         if dataset.X is not None and dataset.X.nnz == 0:
             raise DataError(
-                f"none of the {dataset.n_documents} rows holds a feature; "
+                f"of {spell_count(dataset.n_documents, 'row')}, none holds a feature; "
                 "there is nothing to learn from"
             )
         document_type: DocumentType = "texts" if dataset.X is None else "rows"
@@ -131,9 +131,11 @@ class Model(Saved):
         """Raise DataError if the documents carry no label that the model knows."""
         carried = {dataset.label_names[label] for label in np.unique(dataset.Y.indices).tolist()}
         if carried.isdisjoint(self.label_names_):
-            others = f"they have {len(carried)} others, such as '{min(carried, default='')}'"
+            n_others = spell_count(len(carried), "other")
+            others = f"they have {n_others}, such as '{min(carried, default='')}'"
             raise DataError(
-                f"none of the {len(dataset)} documents carries a label that the model knows; "
+                f"of {spell_count(len(dataset), 'document')}, none carries a label that the model "
+                "knows; "
                 f"{others if carried else 'they have no labels at all'}"
             )
 
@@ -245,7 +247,7 @@ class Model(Saved):
         self.check_documents(dataset)
         if dataset.Y.nnz == 0:
             raise DataError(
-                f"none of the {dataset.n_documents} documents carries a label; "
+                f"of {spell_count(dataset.n_documents, 'document')}, none carries a label; "
                 "there is nothing to add"
             )
         check_names(dataset, self.label_names_)
@@ -268,8 +270,8 @@ class Model(Saved):
         useful = np.flatnonzero((np.diff(dataset.Y.indptr) > 0) & (np.diff(X.indptr) > 0))
         if not len(useful):
             raise DataError(
-                f"none of the {dataset.n_documents} documents has both a label and a feature that "
-                "the model knows; there is nothing to add"
+                f"of {spell_count(dataset.n_documents, 'document')}, none has both a label and a "
+                "feature that the model knows; there is nothing to add"
             )
         taken = dataset.take(useful)
         if only_carried_labels:

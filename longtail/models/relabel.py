@@ -31,13 +31,14 @@ def find_label(model: Model, given: str) -> int:
 
 
 def rename_label(model: Model, old: str, new: str) -> str:
-    """Give a label another name; return what was done, in a sentence."""
+    """Give a label another name; data may still use the old one. Return what was done."""
     label = find_label(model, old)
     _check_free(model, new, "; to make one label of both, merge them")
     before = model.label_names_[label]
     names = list(model.label_names_)
     names[label] = new
     model.set_label_names(names)
+    model.label_state_ = model.label_state_.rename(label, before)
     if model.finds_names:
         model.add_names([(label, new)])
     return _note(model, f"the label '{before}' is now called '{new}'")
@@ -49,7 +50,7 @@ def merge_labels(model: Model, sources: Sequence[str], target: str) -> str:
     merged = [find_label(model, source) for source in sources]
     if kept in merged:
         raise ParameterError(f"the label '{target}' cannot be merged with itself")
-    model.label_state_ = model.label_state_.send(merged, kept, len(model.label_names_))
+    model.label_state_ = model.label_state_.merge(merged, kept, len(model.label_names_))
     names = ", ".join(f"'{model.label_names_[label]}'" for label in merged)
     return _note(model, f"{names} became part of the label '{model.label_names_[kept]}'")
 
@@ -58,7 +59,7 @@ def drop_labels(model: Model, labels: Sequence[str]) -> str:
     """Never give some labels again."""
     dropped = [find_label(model, label) for label in labels]
     n_labels = len(model.label_names_)
-    state = model.label_state_.send(dropped, DROPPED, n_labels)
+    state = model.label_state_.drop(dropped, n_labels)
     if not state.live(n_labels).any():
         raise ParameterError("a model without any label is of no use; leave at least one")
     model.label_state_ = state
@@ -70,7 +71,7 @@ def add_label(model: Model, name: str, other_names: Sequence[str] = ()) -> str:
     """Add a label without documents, found by its names; or bring back one that was dropped."""
     known = _look_up(model, name)
     state = model.label_state_
-    if known is not None and state.targets is not None and state.targets[known] == DROPPED:
+    if known is not None and state.targets is not None and state.given[known] == DROPPED:
         model.label_state_ = state.bring_back(known)
         return _note(model, f"the label '{model.label_names_[known]}' is given again")
     _check_free(model, name)
@@ -169,7 +170,7 @@ def _check_free(model: Model, name: str, hint: str = "") -> None:
 
 def _tell_fate(model: Model, label: int) -> str:
     state: LabelState = model.label_state_
-    target = DROPPED if state.targets is None else int(state.targets[label])
+    target = DROPPED if state.targets is None else int(state.given[label])
     if target == DROPPED:
         return "was dropped; longtail labels DIR add brings it back"
     return f"became part of '{model.label_names_[target]}'"

@@ -9,9 +9,7 @@ temporary files. What lies beside a package that cannot be written, as in a cont
 import itertools
 import os
 import secrets
-import stat
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +30,7 @@ from numba.core.caching import (
 from numba.core.sigutils import normalize_signature
 
 from longtail.runtime.boxing import check_tuples
+from longtail.runtime.private import make_private, name_private
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,7 +59,7 @@ class _TemporaryLocator(InTreeCacheLocator):
     def __init__(self, function: Any, file: str) -> None:
         super().__init__(function, file)  # type: ignore[no-untyped-call]
         below = self.get_suitable_cache_subpath(file)  # type: ignore[no-untyped-call]
-        self._cache_path = str(_name_private_folder() / below)
+        self._cache_path = str(name_private("compiled") / below)
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> Any:
@@ -71,7 +70,7 @@ class _TemporaryLocator(InTreeCacheLocator):
 
     def ensure_cache_path(self) -> None:
         """Raise OSError if the folder is not this user's alone, or cannot be written."""
-        _make_private(_name_private_folder())
+        make_private(name_private("compiled"))
         super().ensure_cache_path()  # type: ignore[no-untyped-call]
 
 
@@ -192,25 +191,6 @@ def _find_stamp_of_file(module: str) -> tuple[int, int] | None:
         return None
     found = Path(file).stat()
     return int(found.st_mtime), found.st_size
-
-
-def _name_private_folder() -> Path:
-    if not hasattr(os, "getuid"):  # Windows, where users have a folder of their own
-        raise OSError("users have no numbers here")
-    return Path(tempfile.gettempdir()) / f"longtail-compiled-{os.getuid()}"
-
-
-def _make_private(folder: Path) -> None:
-    """Make a folder for this user alone; OSError if what bears its name may be another's.
-
-    Whoever can write there can have their code run.
-    """
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    is_closed = not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    if not (stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and is_closed):
-        raise OSError(f"{folder} may be another user's")
 
 
 def njit(**options: Any) -> Callable[[Function], Function]:

@@ -162,7 +162,7 @@ def test_a_plot_with_another_suffix(files, tmp_path):
 def test_what_calibrate_refuses(files, tmp_path):
     other = write_texts(tmp_path / "other.jsonl", labels=["golf", "opera"])
     result = run("calibrate", files / "plain", other, code=2)
-    assert "none of the 400 documents carries a label that the model knows" in result.stderr
+    assert "of 400 documents, none carries a label that the model knows" in result.stderr
     assert "they have 2 others, such as 'golf'" in result.stderr
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")

@@ -27,7 +27,7 @@ def test_the_format_can_be_given(tmp_path):
     path.write_text("text,labels\nb\n__label__x c\n")
     assert "say which it is with --format fasttext or --format csv" in fail("data", "info", path)
     assert (
-        "1 labels, documents as texts"
+        "1 label, documents as texts"
         in succeed("data", "info", path, "--format", "fasttext").stdout
     )
     out = tmp_path / "x.jsonl"

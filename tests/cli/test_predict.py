@@ -83,6 +83,23 @@ def test_a_name_that_says_nothing_is_an_error_before_any_work(model, tmp_path):
     succeed("predict", model, "-", "--out", os.devnull, "--overwrite", stdin="hops\n")
 
 
+def test_no_command_replaces_what_it_reads(model, tmp_path):
+    data = write_texts(tmp_path / "new.jsonl", 5, seed=1)
+    (tmp_path / "link.jsonl").symlink_to(data)
+    names = tmp_path / "names.txt"
+    names.write_text("beer\nbread\n")
+    before = data.read_bytes(), names.read_bytes()
+    for words, option in (
+        (("predict", model, data, "--overwrite", "--out", data), "--out"),
+        (("predict", model, data, "--overwrite", "--out", tmp_path / "link.jsonl"), "--out"),
+        (("evaluate", model, data, "--json", data), "--json"),
+        (("data", "info", data, "--json", data), "--json"),
+        (("vocab", "load", names, "--overwrite", "--out", names), "--out"),
+    ):
+        assert fail(*words) == f"Error: {words[-1]} is what is read; choose another {option}"
+    assert (data.read_bytes(), names.read_bytes()) == before
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet", "xlsx"])
 def test_a_file_is_written_whole_or_not_at_all(model, tmp_path, ending):
     data = tmp_path / "broken.jsonl"

@@ -171,7 +171,7 @@ def test_another_feature_space(model, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"text": "hops", "labels": []}\n', "none of the 1 documents carries a label"),
+        ('{"text": "hops", "labels": []}\n', "of 1 document, none carries a label"),
         ("", "empty"),
     ],
 )

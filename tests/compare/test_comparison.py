@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from made_up_comparison import (
 )
 from planted import planted_dataset, planted_texts
 
+from longtail.cluster.tasks import WorkerError
 from longtail.compare import ours
 from longtail.compare.bootstrap import (
     choose_n_draws,
@@ -47,9 +49,16 @@ from longtail.compare.process import Job, describe_failure, run
 from longtail.compare.recipe import prepare
 from longtail.compare.run import Failure, Run, run_all, run_together
 from longtail.compare.split import TrainTestSplit, checksum, read_split, write_given
+from longtail.compare.spread import run_on_cluster, take_place
 from longtail.compare.table import escape, join, markdown, summarize, write_table
 from longtail.data import Dataset
-from longtail.errors import DataError, LongtailError, MissingExtraError, ParameterError
+from longtail.errors import (
+    DataError,
+    LongtailError,
+    MemoryPlanError,
+    MissingExtraError,
+    ParameterError,
+)
 from longtail.evaluation.metrics import PerDocument, evaluate, evaluate_documents
 from longtail.models import get_model_class
 from longtail.peers import OURS, PEERS, Contender
@@ -152,7 +161,7 @@ def test_data_without_a_test_split_are_divided(tmp_path):
     ("documents", "message"),
     [
         ([("a", ["x"])], "1 document cannot be divided into a training and a test split"),
-        ([("a", []), ("b", [])], "none of the 1 training documents carries a label"),
+        ([("a", []), ("b", [])], "of 1 training document, none carries a label"),
     ],
 )
 def test_data_that_cannot_be_compared_on(tmp_path, documents, message):
@@ -426,25 +435,94 @@ def test_finished_runs_are_kept_and_failed_ones_repeated(tmp_path, unruly):
     assert said.lines[0].startswith("1/1 work: trained in")
 
 
-def test_a_peer_that_refuses_empty_rows_is_tried_without_them(tmp_path, unruly, monkeypatch):
-    X = planted_dataset(40).X.tolil()
-    X[0] = 0
-    data = planted_dataset(40)
-    train = Dataset(data.Y, data.label_names, X=sp.csr_matrix(X))
-    peer = Contender("refuse", "numpy", "unruly", {"does": "refuse"})
+@pytest.fixture
+def unruly_peer(tmp_path, unruly, monkeypatch):
+    """Return a function that makes such an entrant of another package."""
     # a peer gets our adapters alone, so that the stand-in has to lie beside them
     monkeypatch.setattr(
         "longtail.compare.process.write_library",
         lambda folder: _copy_library(folder, tmp_path / "modules" / "unruly.py"),
     )
+    return lambda does: Contender(does, "numpy", "unruly", {"does": does})
+
+
+def with_an_empty_row():
+    data = planted_dataset(40)
+    X = data.X.tolil()
+    X[0] = 0
+    train = Dataset(data.Y, data.label_names, X=sp.csr_matrix(X))
+    return TrainTestSplit(train, data, "")
+
+
+def test_a_peer_that_refuses_empty_rows_is_tried_without_them(tmp_path, unruly_peer):
     (result,) = run_all(
-        comparison_of(TrainTestSplit(train, data, ""), [peer]),
+        comparison_of(with_an_empty_row(), [unruly_peer("refuse")]),
         open_folder(tmp_path / "out"),
         SILENT,
     )
     assert isinstance(result, Run), result
-    assert result.measured["note"] == "trained without the 1 empty rows, which it refuses"
+    assert result.measured["note"] == "trained without the 1 empty row, which it refuses"
     assert result.version == np.__version__
+
+
+@pytest.mark.parametrize(
+    ("does", "error"), [("hang", "stopped after 2 s"), ("die", "killed (signal 9), most likely")]
+)
+def test_a_peer_that_is_stopped_is_not_tried_again_without_empty_rows(
+    tmp_path, unruly_peer, does, error
+):
+    started = []
+    comparison = comparison_of(with_an_empty_row(), [unruly_peer(does)], timeout=2)
+    folder = open_folder(tmp_path / "out")
+
+    def run_here(job, library):
+        started.append(job)
+        return run(job, SILENT, "", library)
+
+    (result,) = run_all(comparison, folder, SILENT, run_elsewhere=run_here)
+    assert isinstance(result, Failure)
+    assert result.error.startswith(error)
+    assert len(started) == 1
+
+
+class _Nodes:
+    """Stands for a cluster: what a method does is in its setting."""
+
+    def check_fits(self, needs):
+        if needs.gpus:
+            raise MemoryPlanError("a task needs 1 GPU, and no node has it")
+
+    def submit(self, function, job, library, needs):
+        return function, job, library
+
+    def wait(self, tickets):
+        return tickets
+
+    def get(self, ticket):
+        function, job, library = ticket
+        if job.contender.setting["does"] == "lose":
+            raise WorkerError("the worker of a task died 3 times")
+        return function(job, library)
+
+    def cancel(self, tickets):
+        pass
+
+
+def test_a_method_that_no_node_can_run_leaves_the_others(tmp_path, unruly):
+    ways = [unruly(way) for way in ("lose", "work", "raise")]
+    needy = replace(unruly("need"), setting={"does": "work", "device": "cuda"})
+    runs = run_all(
+        comparison_of(make_split(40), [needy, *ways]),
+        open_folder(tmp_path / "out"),
+        SILENT,
+        run_elsewhere=partial(run_on_cluster, _Nodes()),
+    )
+    assert [run.error if isinstance(run, Failure) else None for run in runs] == [
+        "a task needs 1 GPU, and no node has it",
+        "the worker of a task died 3 times",
+        None,
+        "ValueError: no good",
+    ]
 
 
 def _copy_library(folder, module, copy=None):
@@ -525,6 +603,19 @@ def test_those_that_run_at_once_have_cores_of_their_own():
     assert [choose_cores(cores, 2, place) for place in range(3)] == [[0, 1], [2, 3], [8, 0]]
     assert choose_cores(cores, 9, 1) == [8, 0, 1, 2, 3]
     assert choose_cores([5], 1, 7) == [5]
+
+
+def test_those_that_run_on_one_node_have_places_of_their_own_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    job = Job(Contender("x", OURS, "x"), Path("python"), tmp_path, tmp_path, 0, 5, 2, None)
+    with take_place(replace(job, place=2)) as first:
+        with take_place(replace(job, place=4)) as second:
+            assert [first.place, second.place] == [0, 1]
+            with take_place(replace(job, place=7)) as third:  # more than there are cores for
+                assert third.place == 7
+        with take_place(replace(job, place=5)) as fourth:
+            assert fourth.place == 1
 
 
 def test_nothing_goes_on_after_a_run_was_left(tmp_path, unruly):
@@ -610,8 +701,11 @@ def test_a_comparison_is_gone_on_with_only_if_asked_and_on_the_same_data(tmp_pat
 
 def test_small_things_of_the_folder(tmp_path):
     assert as_file_name("glas:preset=fast,dim=64") == "glas-preset=fast,dim=64"
-    assert as_file_name("../../x") == "x"
-    assert as_file_name("::") == "method"
+    assert as_file_name("omikuji bonsai") == "omikuji-bonsai"
+    assert as_file_name("../../x").startswith("x-")
+    assert as_file_name("::").startswith("method-")
+    numbers = [as_file_name(f"linear:C={number}") for number in ("1e-3", "1e+3", "1e 3", "1e/3")]
+    assert len(set(numbers)) == 4
     write_whole(tmp_path / "x", "half a pair: \ud800")
     assert (tmp_path / "x").read_text() == "half a pair: \\ud800"
     assert read_top(tmp_path) is None

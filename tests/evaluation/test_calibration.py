@@ -359,7 +359,7 @@ def test_a_model_refuses_what_says_nothing_about_it():
         model.calibrate(planted_dataset())
     model.fit(planted_texts())
     texts = planted_texts(n=30)
-    with pytest.raises(DataError, match="30 documents carries a label that the model knows; they"):
+    with pytest.raises(DataError, match="30 documents, none carries a label that the model knows"):
         model.calibrate(texts.texts, [["other"]] * 30)
     with pytest.raises(DataError, match="they have no labels at all"):
         model.calibrate(texts.texts, [[]] * 30)

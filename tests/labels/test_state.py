@@ -26,7 +26,7 @@ def score(rows, parts):
 
 
 def test_merged_labels_add_up_wherever_they_stand():
-    state = LabelState().send([0, 3], 1, 5)  # ale and lager are beer now
+    state = LabelState().merge([0, 3], 1, 5)  # ale and lager are beer now
     top = state.edit(own_list(2), score)
     assert top.labels.tolist() == [[1, -1], [1, 4]]  # both of the first row's are beer
     assert top.scores[:, 0] == pytest.approx([0.8, 1.0])  # 0.4 + 0.3 + 0.1, and no more than 1
@@ -35,22 +35,45 @@ def test_merged_labels_add_up_wherever_they_stand():
 
 
 def test_merging_again_takes_what_was_merged_along():
-    state = LabelState().send([0], 1, 5).send([1], 2, 5)
+    state = LabelState().merge([0], 1, 5).merge([1], 2, 5)
     assert state.targets.tolist() == [2, 2, 2, 3, 4]
 
 
 def test_dropped_labels_leave_the_list_and_others_move_up():
-    state = LabelState().send([1], -1, 5)
+    state = LabelState().drop([1], 5)
     assert state.edit(own_list(3), score).labels.tolist() == [[0, 2, -1], [4, 3, -1]]
     assert state.bring_back(1).edit(own_list(2), score).labels.tolist() == [[0, 1], [1, 4]]
 
 
+def test_a_label_that_comes_back_has_what_was_merged_into_it():
+    dropped = LabelState().merge([0], 1, 5).drop([1], 5)
+    assert dropped.given.tolist() == [-1, -1, 2, 3, 4]
+    assert dropped.edit(own_list(3), score).labels.tolist() == [[2, -1, -1], [4, 3, -1]]
+    assert dropped.count(np.full(5, 10), 100).tolist() == [0, 0, 10, 10, 10]
+    whole = dropped.bring_back(1)
+    assert whole.edit(own_list(1), score).scores.ravel() == pytest.approx([0.7, 0.9])
+    assert whole.count(np.full(5, 10), 100).tolist() == [0, 20, 10, 10, 10]
+    assert dropped.bring_back(0).bring_back(1).given.tolist() == [0, 1, 2, 3, 4]
+    files = Files()
+    dropped.add_to_files(files)
+    (Schema() | LabelState.describe(files)).check(files, {"n_labels": 5})
+    assert LabelState.from_files(files).given.tolist() == dropped.given.tolist()
+
+
 def test_documents_get_the_names_that_labels_have_now():
-    state = LabelState().send([0], 1, 5).send([2], -1, 5)
+    state = LabelState().merge([0], 1, 5).drop([2], 5)
     data = as_dataset(["a", "b", "c"], [["ale", "beer"], ["wine"], ["new"]])
     read, notes = state.read(data, NAMES)
     assert [[read.label_names[i] for i in row.indices] for row in read.Y] == [["beer"], [], ["new"]]
     assert notes[0].startswith("1 label ('wine') of the documents passed over")
+
+
+def test_a_name_that_a_label_had_means_it_until_another_label_has_it():
+    state = LabelState().rename(0, "Bier").rename(0, "cerveza").merge([0], 1, 5)
+    number = {name: i for i, name in enumerate(NAMES)}
+    assert state.resolve(["Bier", "cerveza", "wine", "x"], None, number).tolist() == [1, 1, 2, -2]
+    assert state.resolve(["Bier"], None, {**number, "Bier": 4}).tolist() == [4]
+    assert state.rename(2, "Bier").resolve(["Bier"], None, number).tolist() == [2]
 
 
 def drinks():
@@ -92,7 +115,9 @@ def test_names_in_a_language():
         LabelState().names_in("fi", NAMES)
 
 
-@pytest.mark.parametrize("targets", [[1, 2, 2, 3, 4], [-1] * 5, [5, 1, 2, 3, 4], [0, 1]])
+@pytest.mark.parametrize(
+    "targets", [[1, 2, 2, 3, 4], [-1] * 5, [-1, 0, 0, 0, 0], [5, 1, 2, 3, 4], [0, 1]]
+)
 def test_tables_that_make_no_sense_are_refused(targets):
     files = Files(arrays={"label_targets": np.array(targets, np.int32)})
     with pytest.raises(ValueError, match="label_targets"):

@@ -71,6 +71,15 @@ def test_our_format_gives_the_same_back(food, tmp_path, ending):
     assert list(read_vocabulary(path).concepts()) == list(food.concepts())
 
 
+def test_what_has_no_uri_is_no_concept(tmp_path, food):
+    more = """
+    ex:p2 skos:broader [ skos:prefLabel "nameless"@en ], "a literal" .
+    [] a skos:Concept ; skos:prefLabel "nobody"@en ; skos:narrower ex:p3 .
+    """
+    found = read_vocabulary(write(tmp_path, TURTLE + more, "more.ttl"))
+    assert list(found.concepts()) == list(food.concepts())
+
+
 def test_json_ld(tmp_path):
     found = read_vocabulary(write(tmp_path, json.dumps(JSON_LD), "food.jsonld"))
     assert [concept.preferred for concept in found.concepts()] == [{"en": "beer"}]
@@ -151,6 +160,15 @@ def test_a_name_of_two_concepts_is_not_guessed():
     assert "1 preferred names in the language 'en' belong to several" in found.find_problems()[0]
     old = Vocabulary.build([Concept("a", same, deprecated=True), Concept("b", same)])
     assert old.match(["bass"]).concepts.tolist() == [1]
+
+
+@pytest.mark.parametrize("live", [0, 1, 2])
+def test_a_name_means_the_one_concept_that_is_not_deprecated_in_any_order(live):
+    named = {"en": "bass"}
+    concepts = [Concept(str(i), named, deprecated=i != live) for i in range(3)]
+    assert Vocabulary.build(concepts).find("bass") == live
+    concepts.append(Concept("3", named))
+    assert Vocabulary.build(concepts).find("bass") == AMBIGUOUS
 
 
 def test_cycles_are_said_and_end():

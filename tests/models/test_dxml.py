@@ -453,7 +453,7 @@ def test_a_new_label_that_no_document_can_vote_for_is_said():
     with pytest.raises(DataError) as caught:
         model.partial_fit(texts[1:], [["mead"], ["label 1"]])
     assert str(caught.value) == (
-        "none of the 2 documents has both a label and a feature that the model knows; "
+        "of 2 documents, none has both a label and a feature that the model knows; "
         "there is nothing to add"
     )
 
@@ -500,7 +500,7 @@ def test_what_cannot_be_updated(monkeypatch):
         model.partial_fit(sp.csr_matrix((2, 7), dtype=np.float32), np.ones((2, 1)))
     with pytest.raises(DataError, match="trained on feature rows with 56 columns and cannot read"):
         model.partial_fit(["a text"], [["0"]])
-    with pytest.raises(DataError, match="none of the 300 documents carries a label"):
+    with pytest.raises(DataError, match="of 300 documents, none carries a label"):
         model.partial_fit(X, sp.csr_matrix(Y.shape, dtype=np.float32))
     with pytest.raises(Exception, match="has not been trained yet; call fit first"):
         DXML(**SMALL).partial_fit(X, Y)

@@ -248,6 +248,8 @@ def test_rows_are_named_by_number_and_texts_may_be_left_out():
         "Keeping the first 5 characters of 300 texts to explain with "
         "(0.0 MB; snippet_chars=0 keeps none)"
     )
+    KNN(snippet_chars=5).fit(["one text"], [["a"]], progress=notes)
+    assert any("characters of 1 text to explain with" in said for said in notes.said)
 
 
 # -------------------------------------------------------------------------------- more documents

@@ -77,6 +77,17 @@ def test_a_dropped_label_comes_back(lexical):
     assert lexical.predict(["the cat"], 1).names == [["cat"]]
 
 
+def test_a_dropped_label_comes_back_with_what_was_merged_into_it(lexical):
+    merge_labels(lexical, ["cat"], "dog")
+    before = list_labels(lexical)
+    drop_labels(lexical, ["dog"])
+    with pytest.raises(ParameterError, match="the label 'cat' was dropped"):
+        drop_labels(lexical, ["cat"])
+    assert "is given again" in add_label(lexical, "dog")
+    assert list_labels(lexical) == before
+    assert lexical.predict(["the cat"], 1).names == [["dog"]]
+
+
 def test_counts_add_up_and_documents_with_old_names_are_read(lexical):
     before = {row["label"]: row["documents"] for row in list_labels(lexical)}
     merge_labels(lexical, ["cat", "horse"], "dog")
@@ -84,6 +95,28 @@ def test_counts_add_up_and_documents_with_old_names_are_read(lexical):
     assert after["dog"] == min(200, before["cat"] + before["horse"] + before["dog"])
     test = lexical.read_labels(as_dataset(["the cat"], [["cat"]]))
     assert evaluate(lexical.predict(test, 1), test, k=1)["P@1"] == 100
+
+
+def test_an_update_with_the_old_name_of_a_label_makes_no_second_one(tmp_path):
+    model = Lexical().fit(animals())
+    rename_label(model, "cat", "tiger")
+    rename_label(model, "tiger", "lion")
+    model.save(tmp_path / "model")
+    model = load_model(tmp_path / "model")
+    assert model.read_labels(as_dataset(["a"], [["cat", "tiger"]])).label_names == ["lion"]
+    model.partial_fit(animals(40, seed=1))
+    assert sorted(model.label_names_) == sorted({*ANIMALS, "lion"} - {"cat"})
+    model.save(tmp_path / "again")
+    assert load_model(tmp_path / "again").label_state_.old_names == model.label_state_.old_names
+
+
+@pytest.mark.parametrize("renamed", [[99], [-1], [0, 1]])
+def test_old_names_of_labels_that_are_not_there_are_refused(lexical, renamed):
+    rename_label(lexical, "cat", "lion")
+    files = lexical.to_files()
+    files.arrays["renamed_labels"] = np.array(renamed, np.int32)
+    with pytest.raises(ValueError, match="renamed_labels"):
+        lexical.check_files(files)
 
 
 def test_a_label_without_documents_is_found_by_its_names(lexical, tmp_path):

@@ -292,7 +292,7 @@ def test_what_lies_beside_the_package_is_used_even_if_nothing_can_be_written(scr
     (script.parent / "__pycache__").mkdir()
     (script.parent / "__pycache__" / "add.add-8.py311.1.nbi").touch()
     assert locate(function, str(script)).get_cache_path() == str(script.parent / "__pycache__")
-    monkeypatch.setattr(compiled.tempfile, "gettempdir", Path("/no such folder").stat)
+    monkeypatch.setattr("tempfile.gettempdir", Path("/no such folder").stat)
     assert compiled._TemporaryLocator.from_function(function, str(script)) is None
 
 

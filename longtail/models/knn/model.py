@@ -60,6 +60,7 @@ from longtail.search.voters import (
     weigh_votes,
 )
 from longtail.topk import TopK
+from longtail.visible import spell_count
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
@@ -162,8 +163,9 @@ class KNN(Model):
         if self.snippets_:
             size = sum(len(text.encode("utf-8", "surrogatepass")) for text in self.snippets_) / 1e6
             progress.say(
-                f"Keeping the first {self.snippet_chars} characters of {len(self.snippets_):,} "
-                f"texts to explain with ({size:.1f} MB; snippet_chars=0 keeps none)"
+                f"Keeping the first {self.snippet_chars} characters of "
+                f"{spell_count(len(self.snippets_), 'text')} to explain with "
+                f"({size:.1f} MB; snippet_chars=0 keeps none)"
             )
 
     def fit_rows(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Progress) -> None:
