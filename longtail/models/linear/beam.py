@@ -58,7 +58,7 @@ class TreeWeights(NamedTuple):
         Otherwise the first prediction of a model that was just trained would compile it again.
         """
         for array in self:
-            array.flags.writeable = False
+            array.setflags(write=False)
         return self
 
 
