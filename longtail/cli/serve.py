@@ -67,9 +67,9 @@ def serve(
 ) -> None:
     """Serve saved models: an HTTP interface, Annif's as well, and a page to label documents.
 
-    A model is called by the name of its folder. A folder that is replaced, by train or update, is
-    loaded and answers from then on; no request fails meanwhile. Only this machine reaches the
-    server, unless --host says otherwise.
+    A model is called by the name of its folder, or of the link to it. A folder that is replaced, by
+    train or update, is loaded and answers from then on; no request fails meanwhile. Only this
+    machine reaches the server, unless --host says otherwise.
     """
     from longtail.serve.batching import Limits
     from longtail.serve.listening import describe_address, is_local

@@ -1,6 +1,6 @@
 """Runs of a comparison on a cluster: each is a process on some node, with cores of its own.
 
-The numbers of places count all nodes, so that a run takes a free place on its node in their stead.
+Places are numbered over all nodes, so a run takes a free one of its own node.
 
 All nodes must see the folder of the report: the documents are read there, the results written.
 """

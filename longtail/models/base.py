@@ -26,6 +26,7 @@ from longtail.models.checks import (
     check_finite,
     check_k,
     check_names,
+    check_one,
     find_excluded,
     find_threshold,
     look_up_scores,
@@ -504,8 +505,7 @@ class Model(Saved):
         self._check_fitted()
         text = document if isinstance(document, str) else None
         X = self._rows_of([document] if isinstance(document, str) else document)
-        if X.shape[0] != 1:
-            raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
+        check_one(X.shape[0])
         weights = self.explain_row(X, None if label is None else self._find_label(label))
         parts = self.explain_parts(X)
         return explain_terms(text, label, self.features_, X.indices, weights, parts)

@@ -153,13 +153,13 @@ class Saved(Contract):
         except (ModelFileError, ValueError) as error:
             raise TrainingError(
                 f"{path}: the model was not saved, as it could not be opened again: {error}; "
-                "nothing was replaced. Feature values that are extremely large or small can cause "
-                "this: scale them to about 1 and train again"
+                "nothing was replaced. Feature values that are extremely large or small may be the "
+                "cause: scale them to about 1 and train again"
             ) from error
         write_folder(path, files, overwrite=overwrite, make_card=make_card)
 
     def check_files(self, files: Files) -> None:
-        """Raise ValueError for files that loading would refuse; all numbers are looked at."""
+        """Raise ValueError for what the schema refuses; all numbers are looked at."""
         sizes: Sizes = {}
         self._describe_shared(files).check(files, sizes)
         self._check_own(files, sizes)

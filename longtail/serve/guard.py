@@ -78,8 +78,9 @@ class Guard:
             else:
                 await self._app(scope, self._limit(receive), send_guarded)
         except HTTPException as error:  # a body that `_limit` gave up, where nobody else read it
-            answer = make_problem(error.status_code, error.detail, dict(error.headers or {}))
-            await answer(scope, receive, send_guarded)
+            if not begun:
+                answer = make_problem(error.status_code, error.detail, dict(error.headers or {}))
+                await answer(scope, receive, send_guarded)
         except Exception:  # which was logged; the client got 500
             if not begun:
                 await make_problem(status, "a bug in longtail")(scope, receive, send_guarded)

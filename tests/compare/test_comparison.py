@@ -466,13 +466,14 @@ def test_a_peer_that_refuses_empty_rows_is_tried_without_them(tmp_path, unruly_p
 
 
 @pytest.mark.parametrize(
-    ("does", "error"), [("hang", "stopped after 2 s"), ("die", "killed (signal 9), most likely")]
+    ("does", "timeout", "error"),
+    [("hang", 2, "stopped after 2 s"), ("die", 60, "killed (signal 9), most likely")],
 )
 def test_a_peer_that_is_stopped_is_not_tried_again_without_empty_rows(
-    tmp_path, unruly_peer, does, error
+    tmp_path, unruly_peer, does, timeout, error
 ):
     started = []
-    comparison = comparison_of(with_an_empty_row(), [unruly_peer(does)], timeout=2)
+    comparison = comparison_of(with_an_empty_row(), [unruly_peer(does)], timeout=timeout)
     folder = open_folder(tmp_path / "out")
 
     def run_here(job, library):

@@ -33,7 +33,7 @@ def test_what_could_not_be_opened_again_replaces_nothing(tmp_path: Path) -> None
     expected = (
         f"{folder}: the model was not saved, as it could not be opened again: label_counts must "
         "hold whole numbers from 0 to n_documents; nothing was replaced. Feature values that "
-        "are extremely large or small can cause this: scale them to about 1 and train again"
+        "are extremely large or small may be the cause: scale them to about 1 and train again"
     )
     with pytest.raises(TrainingError, match=f"^{re.escape(expected)}$"):
         model.save(folder, overwrite=True)

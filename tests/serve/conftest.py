@@ -30,6 +30,11 @@ def running(tmp_path_factory):
         yield found
 
 
+def describe(said):
+    """Return what the browser said of a problem, and where."""
+    return f"{said.text} {said.location.get('url', '')}"
+
+
 @pytest.fixture
 def open_page(browser):
     """Return what opens pages; it fails if a script did, or if the browser refused something."""
@@ -41,7 +46,7 @@ def open_page(browser):
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and problems.append(said.text))
+        page.on("console", lambda said: said.type == "error" and problems.append(describe(said)))
         page.goto(url)
         return page
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import time
 
 import pytest
 from shown import TEXT, make_docx, row, write
@@ -196,7 +197,9 @@ def test_an_order_that_comes_too_late_changes_nothing(page, given, meanwhile):
     page.route("**/order", lambda route: held.append(route))
     open_file(page, given("docs.jsonl", "\n".join(json.dumps(text) for text in TEXTS)))
     page.select_option("#order", "unsure")
-    page.wait_for_timeout(100)
+    until = time.monotonic() + 15
+    while not held and time.monotonic() < until:
+        page.wait_for_timeout(20)
     (asked,) = held
     if meanwhile == "close":
         page.click("#close-file")

@@ -86,7 +86,8 @@ def test_more_files_than_may_wait_are_refused(running, monkeypatch):
 
     with ThreadPoolExecutor(MOST_FILES) as pool:
         taken = [pool.submit(send, i) for i in range(MOST_FILES)]
-        while running.state.n_files < MOST_FILES:
+        until = time.monotonic() + 20
+        while running.state.n_files < MOST_FILES and time.monotonic() < until:
             time.sleep(0.01)
         refused = send(0)
         go_on.set()

@@ -27,6 +27,7 @@ from longtail.data import Dataset, as_dataset
 from longtail.errors import DataError, ModelFileError, ParameterError
 from longtail.evaluation.explanation import Explanation, Neighbour
 from longtail.models.base import Model
+from longtail.models.checks import check_one
 from longtail.models.contract import Documents
 from longtail.models.fusion.candidates import (
     MOST_PROPOSED,
@@ -196,8 +197,7 @@ class Fusion(Model):
         given = [document] if isinstance(document, str) else document
         documents = in_memory(self.check_documents(given))
         X = self._as_rows(documents)
-        if X.shape[0] != 1:
-            raise DataError(f"one document can be explained at a time; got {X.shape[0]}")
+        check_one(X.shape[0])
         text = documents[0] if isinstance(documents, list) else None
         asked = [int(each) for each in self.predict(documents).labels[0] if each != NO_LABEL]
         asked = asked if label is None else [self._find_label(label)]

@@ -87,6 +87,7 @@ export function showPlace() {
 /** Put documents into an order: as in the file, or those first that teach the model most.
  * @param {string} by */
 async function sort(by) {
+  if (!inFile.length) return; // a text that came back, of no file
   const sorted = by === "file" ? inFile : await rank(inFile, by);
   if (!sorted) return;
   leave();
