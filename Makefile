@@ -17,7 +17,7 @@ TWO_WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 demo: $(LIGHT)            ## train and evaluate on the bundled data set, label a few texts
 	$(BIN)/longtail demo
 
-test: $(READY) $(TOOLS)   ## the tests but for the slow ones, in about 10 minutes
+test: $(READY) $(TOOLS)   ## the tests but for the slow ones, in about 7 minutes
 	$(BIN)/python -m pytest $(TWO_WORKERS)
 
 test-all: $(READY) $(TOOLS) ## all tests, with studies, large presets and long fault tests
