@@ -528,15 +528,16 @@ class MemberTrainer:
         """Save a member for --resume; if that cannot be, training goes on all the same."""
         began = time.monotonic()
         files.config["fusion"] = {**facts, "seconds": seconds}
-        made = [each for each in folder.parents if not each.exists()]
+        made, failed = [each for each in folder.parents if not each.exists()], False
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             write_folder(folder, files, overwrite=True)
         except (LongtailError, OSError) as error:
             self.progress.say(f"Note: {member.name} cannot be kept for --resume: {error}")
+            failed = True
         for checkpoints in folder.parent.glob(f"{folder.name}.run*"):
             rmtree(checkpoints, ignore_errors=True)
-        for empty in made:
+        for empty in made if failed else []:  # another lane may be about to write into them
             with suppress(OSError):  # with something in it, it is not empty
                 empty.rmdir()
         self._saving[member.name] = time.monotonic() - began
